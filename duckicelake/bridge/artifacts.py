@@ -1,0 +1,158 @@
+"""PURE. The files that must exist for a table: manifests, manifest lists and metadata.json, as names and bytes.
+
+The same rows give the same bytes, and a name holds the hash of its content, so any worker can write any of them again
+and a name never means two contents (design D4).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid5
+
+import orjson
+
+from duckicelake.bridge.entries import data_file, entry, writable_partition_type
+from duckicelake.iceberg.manifest import (
+    EntryStatus,
+    FieldSummary,
+    ManifestContent,
+    ManifestFile,
+    summarise_partitions,
+    write_manifest,
+    write_manifest_list,
+)
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.schema import Schema
+from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
+
+MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
+_STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file to write: `object_id` is the manifest id, snapshot id or metadata version that it encodes."""
+
+    kind: str
+    object_id: int
+    path: str
+    data: bytes
+    timestamp_ms: int = 0
+    facts: Mapping[str, Any] | None = None
+
+    @property
+    def sha256(self) -> bytes:
+        return sha256(self.data).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """What a table's manifests are encoded with."""
+
+    table_uuid: str
+    location: str
+    schemas: tuple[Schema, ...]
+    specs: Mapping[int, PartitionSpec]
+
+
+def definitions_of(metadata: TableMetadata) -> Definitions:
+    """The definitions of a table's metadata."""
+    specs = {spec.spec_id: spec for spec in metadata.partition_specs}
+    return Definitions(metadata.table_uuid, metadata.location, metadata.schemas, specs)
+
+
+def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> Artifact:
+    """The manifest's file."""
+    spec = known.specs[manifest.spec_id]
+    schema, type_ = writable_partition_type(spec, known.schemas)
+    data = write_manifest(
+        format_version=manifest.format_version,
+        content=ManifestContent(manifest.content),
+        schema=schema,
+        spec=spec,
+        entries=[entry(file, type_, manifest.added_snapshot_id) for file in files],
+    )
+    suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
+    name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"
+    artifact = _artifact(MANIFEST, manifest.manifest_id, name, data, known)
+    return replace(artifact, facts=manifest_facts(manifest, files, known))
+
+
+def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> dict[str, Any]:
+    """What manifest lists repeat of a manifest: files and rows by status (added, existing, deleted), partition ranges."""
+    _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
+    by_status = [[file for file in files if file.status == status] for status in _STATUSES]
+    partitions = (data_file(file, type_).partition for file in files)
+    return {
+        "files": [len(group) for group in by_status],
+        "rows": [sum(file.record_count for file in group) for group in by_status],
+        "partitions": [_range_json(each) for each in summarise_partitions(type_, partitions) or ()],
+    }
+
+
+def manifest_line(manifest: ManifestRow) -> ManifestFile:
+    """The line of a written manifest in manifest lists."""
+    assert manifest.path is not None
+    assert manifest.length is not None
+    assert manifest.facts is not None
+    files, rows = manifest.facts["files"], manifest.facts["rows"]
+    return ManifestFile(
+        manifest_path=manifest.path,
+        manifest_length=manifest.length,
+        partition_spec_id=manifest.spec_id,
+        content=ManifestContent(manifest.content),
+        sequence_number=manifest.sequence_number,
+        min_sequence_number=manifest.min_sequence_number,
+        added_snapshot_id=manifest.added_snapshot_id,
+        added_files_count=files[0],
+        existing_files_count=files[1],
+        deleted_files_count=files[2],
+        added_rows_count=rows[0],
+        existing_rows_count=rows[1],
+        deleted_rows_count=rows[2],
+        partitions=tuple(map(_range, manifest.facts["partitions"])),
+    )
+
+
+def manifest_list_artifact(
+    snapshot: SnapshotRow, lines: Iterable[ManifestFile], format_version: int, known: Definitions
+) -> Artifact:
+    """The snapshot's manifest list."""
+    data = write_manifest_list(
+        format_version=format_version,
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        manifests=lines,
+        first_row_id=snapshot.first_row_id,
+    )
+    return _artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)
+
+
+def metadata_artifact(metadata: TableMetadata, version: int) -> Artifact:
+    """The metadata.json of a version."""
+    data = orjson.dumps(metadata.to_json())
+    known = definitions_of(metadata)
+    artifact = _artifact(METADATA, version, f"{version:05d}-{{}}.metadata.json", data, known)
+    return replace(artifact, timestamp_ms=metadata.last_updated_ms)
+
+
+def _artifact(kind: str, object_id: int, name: str, data: bytes, known: Definitions) -> Artifact:
+    unique = uuid5(UUID(known.table_uuid), sha256(data).hexdigest())
+    return Artifact(kind, object_id, f"{known.location}/metadata/{name.format(unique)}", data)
+
+
+def _range_json(summary: FieldSummary) -> list[Any]:
+    bounds = (summary.lower_bound, summary.upper_bound)
+    return [summary.contains_null, summary.contains_nan, *(None if b is None else b.hex() for b in bounds)]
+
+
+def _range(values: Sequence[Any]) -> FieldSummary:
+    null, nan, lower, upper = values
+    return FieldSummary(null, nan, _unhexed(lower), _unhexed(upper))
+
+
+def _unhexed(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)

@@ -1,0 +1,255 @@
+"""PURE. Native steps as side-table rows: the Iceberg snapshots that DuckDB's work makes, with files and manifests.
+
+Files that the server itself wrote for a step (virtual Parquet of inlined rows, position deletes) come ready made.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from duckicelake.bridge.entries import metrics_json, partition_json
+from duckicelake.bridge.evolve import evolved, with_unpartitioned
+from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
+from duckicelake.bridge.native import SAME_ROWS, NativeStep
+from duckicelake.bridge.partitions import partition_of
+from duckicelake.bridge.project import target_of
+from duckicelake.bridge.stats import metrics_of
+from duckicelake.bridge.summary import Totals, summarise
+from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import PartitionSpec, partition_type
+from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.lake.changes import (
+    ChangeSet,
+    LakeStep,
+    NewDeletion,
+    NewFile,
+    NewSnapshot,
+    NewVirtualFile,
+    SideFiles,
+)
+from duckicelake.lake.model import ColumnStats, LakeFile, PartitionKey
+from duckicelake.lake.state import FileRow, NativeWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The id and sequence number of the Iceberg snapshot that a DuckLake snapshot makes (design D3)."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+def numbering(metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"]) -> Numbering:
+    """The numbers of a native snapshot: its id is DuckLake's; so is the sequence number in mode `ducklake` and in v3."""
+    following = metadata.last_sequence_number + 1
+    shared = mode == "ducklake" or metadata.format_version > 2
+    return Numbering(ducklake_id, max(ducklake_id, following) if shared else following)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFiles:
+    """What the server wrote for one step: delete files with their deletions, and virtual files."""
+
+    files: tuple[NewFile, ...] = ()
+    deletions: tuple[NewDeletion, ...] = ()
+    virtual_files: tuple[NewVirtualFile, ...] = ()
+
+
+def native_files(
+    step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering
+) -> tuple[TableMetadata, tuple[NewFile, ...]]:
+    """The rows of the data files that DuckDB wrote; the metadata gains a spec for files whose partition can't be told."""
+    rows: list[NewFile] = []
+    for file_id, file in step.data_files:
+        stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
+        values = window.partition_values.get(file.file_id, {})
+        metadata, spec, partition = _placed(metadata, values, stats)
+        data_file = _data_file(file, partition, stats, metadata)
+        rows.append(new_file(file_id, data_file, spec, metadata, numbers, file.file_id))
+    return metadata, tuple(rows)
+
+
+def native_delete_files(
+    step: NativeStep, targets: Mapping[int, FileRow | NewFile], metadata: TableMetadata, numbers: Numbering
+) -> tuple[NewFile, ...]:
+    """The rows of the delete files that DuckDB wrote, each in the partition of its data file."""
+    rows = []
+    for file_id, file in step.delete_files:
+        target = targets[step.targets[file_id]]
+        rows.append(
+            NewFile(
+                file_id=file_id,
+                content=FileContent.POSITION_DELETES,
+                path=file.path,
+                file_format=file.file_format.upper(),
+                spec_id=target.spec_id,
+                partition=target.partition,
+                record_count=file.record_count,
+                file_size_in_bytes=file.file_size_bytes,
+                metrics={"referenced_data_file": target.path},
+                added_snapshot_id=numbers.snapshot_id,
+                sequence_number=numbers.sequence_number,
+                file_sequence_number=numbers.sequence_number,
+                ducklake_id=file.file_id,
+            )
+        )
+    return tuple(rows)
+
+
+def new_file(
+    file_id: int,
+    file: DataFile,
+    spec: PartitionSpec,
+    metadata: TableMetadata,
+    numbers: Numbering,
+    ducklake_id: int | None,
+) -> NewFile:
+    """The row of a data file that joins the table with this snapshot."""
+    return NewFile(
+        file_id=file_id,
+        content=int(file.content),
+        path=file.file_path,
+        file_format=file.file_format,
+        spec_id=spec.spec_id,
+        partition=partition_json(file, partition_type(spec, metadata.schema())),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        metrics=metrics_json(file),
+        added_snapshot_id=numbers.snapshot_id,
+        sequence_number=numbers.sequence_number,
+        file_sequence_number=numbers.sequence_number,
+        ducklake_id=ducklake_id,
+    )
+
+
+def native_step(
+    step: NativeStep,
+    metadata: TableMetadata,
+    numbers: Numbering,
+    parent: Sequence[ListedManifest],
+    added: Sequence[NewFile],
+    removed: Sequence[FileRow | NewFile],
+    served: ServedFiles,
+    manifest_ids: Iterator[int],
+) -> tuple[LakeStep, TableMetadata, tuple[ListedManifest, ...]]:
+    """The step's rows, the metadata with its snapshot, and the manifests that the next step builds on."""
+    owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id)
+    manifests = next_list(parent, added, step.removed, owner, manifest_ids)
+    snapshot = _snapshot(step, metadata, numbers, added, removed)
+    lake_step = LakeStep(
+        ducklake_id=step.change.snapshot_id,
+        snapshot=NewSnapshot(
+            snapshot_id=snapshot.snapshot_id,
+            proposed_id=None,
+            parent_snapshot_id=snapshot.parent_snapshot_id,
+            sequence_number=snapshot.sequence_number,
+            timestamp_ms=snapshot.timestamp_ms,
+            schema_id=snapshot.schema_id,
+            summary=snapshot.summary,
+            manifest_ids=tuple(manifest.manifest_id for manifest in manifests.listed),
+        ),
+        side=SideFiles(
+            files=tuple(added),
+            deletions=(*served.deletions, *_unread_deletions(step)),
+            virtual_files=served.virtual_files,
+            manifests=manifests.new,
+        ),
+    )
+    return lake_step, _with_snapshot(metadata, snapshot), manifests.listed
+
+
+def caught_up(
+    base: TableMetadata, target: TableMetadata, table_id: int, version: int, after: int, steps: Sequence[LakeStep]
+) -> ChangeSet:
+    """All that catching up writes."""
+    return ChangeSet(table_id, version, after, tuple(steps), target_of(base, target))
+
+
+def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
+    """The metadata after the step's change of the definition, if it has one."""
+    if step.definition is None:
+        return metadata
+    changed = evolved(metadata, step.definition)
+    if changed is metadata:
+        return metadata
+    return changed.replaced(last_updated_ms=max(metadata.last_updated_ms, step.change.timestamp_ms))
+
+
+def _unread_deletions(step: NativeStep) -> tuple[NewDeletion, ...]:
+    return tuple(NewDeletion(file_id, step.targets[file_id], None) for file_id, _ in step.delete_files)
+
+
+def _placed(
+    metadata: TableMetadata, values: Mapping[PartitionKey, str | None], stats: Mapping[int, ColumnStats]
+) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
+    """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned."""
+    others = [spec for spec in metadata.partition_specs if spec.spec_id != metadata.default_spec_id and spec.fields]
+    for spec in (metadata.spec(), *reversed(others)):
+        partition = partition_of(spec, metadata.schema(), values, stats)
+        if partition is not None:
+            return metadata, spec, partition
+    metadata, spec = with_unpartitioned(metadata)
+    return metadata, spec, ()
+
+
+def _data_file(
+    file: LakeFile, partition: tuple[Any, ...], stats: Mapping[int, ColumnStats], metadata: TableMetadata
+) -> DataFile:
+    metrics = metrics_of(stats.values(), metadata.schema().leaves())
+    return DataFile(
+        content=FileContent.DATA,
+        file_path=file.path,
+        file_format=file.file_format.upper(),
+        partition=partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_bytes,
+        column_sizes=metrics.column_sizes,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+    )
+
+
+def _snapshot(
+    step: NativeStep,
+    metadata: TableMetadata,
+    numbers: Numbering,
+    added: Sequence[NewFile],
+    removed: Sequence[FileRow | NewFile],
+) -> Snapshot:
+    parent = metadata.current_snapshot()
+    totals = Totals.of(parent.summary if parent else {})
+    return Snapshot(
+        snapshot_id=numbers.snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent else None,
+        sequence_number=numbers.sequence_number,
+        timestamp_ms=max(step.change.timestamp_ms, metadata.last_updated_ms),
+        manifest_list="",
+        summary=summarise(_operation(step, added, removed), added, removed, totals),
+        schema_id=metadata.current_schema_id,
+    )
+
+
+def _operation(step: NativeStep, added: Sequence[NewFile], removed: Sequence[FileRow | NewFile]) -> str:
+    if step.change.kinds <= SAME_ROWS:
+        return "replace"
+    if not removed and all(file.content == FileContent.DATA for file in added):
+        return "append"
+    if not any(file.content == FileContent.DATA for file in added):
+        return "delete"
+    return "overwrite"
+
+
+def _with_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
+    entry = SnapshotLogEntry(snapshot_id=snapshot.snapshot_id, timestamp_ms=snapshot.timestamp_ms)
+    main = metadata.refs.get(MAIN) or SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
+    return metadata.replaced(
+        snapshots=(*metadata.snapshots, snapshot),
+        current_snapshot_id=snapshot.snapshot_id,
+        refs={**metadata.refs, MAIN: main.replaced(snapshot_id=snapshot.snapshot_id)},
+        snapshot_log=(*metadata.snapshot_log, entry),
+        last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
+        last_updated_ms=max(metadata.last_updated_ms, snapshot.timestamp_ms),
+    )

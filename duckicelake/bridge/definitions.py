@@ -1,0 +1,102 @@
+"""PURE. What a table is: a change of Iceberg's schema, spec, sort order and comment as a change of DuckLake's rows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from duckicelake.bridge.columns import columns_of
+from duckicelake.bridge.partitions import has_buckets, keys_of
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.sort import SortOrder
+from duckicelake.lake.changes import DefinitionChange
+from duckicelake.lake.model import Column, PartitionKey, SortKey
+
+COMMENT = "comment"
+_DIRECTIONS = {"asc": "ASC", "desc": "DESC"}
+_NULL_ORDERS = {"nulls-first": "NULLS_FIRST", "nulls-last": "NULLS_LAST"}
+
+
+def creation(target: TableMetadata) -> DefinitionChange:
+    """The rows of a new table."""
+    columns = columns_of(target.schema())
+    keys = keys_of(target.spec(), target.schema(), with_buckets=True)
+    comment = target.properties.get(COMMENT)
+    return DefinitionChange(
+        new_columns=columns,
+        hidden_columns=_hidden(columns, 0, target.last_column_id),
+        comments={column.column_id: column.comment for column in columns if column.comment},
+        table_comment=(comment,) if comment is not None else None,
+        partition_keys=keys or None,
+        sort_keys=sort_keys(target.sort_order(), target.schema()) or None,
+        columns_after=columns,
+    )
+
+
+def change(
+    base: TableMetadata, target: TableMetadata, declared: Sequence[PartitionKey], *, holds_files: bool
+) -> DefinitionChange:
+    """The rows that change from `base` to `target`; `declared` are DuckLake's partition keys now.
+
+    A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
+    """
+    before, after = columns_of(base.schema()), columns_of(target.schema())
+    comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
+    keys = declarable_keys(target, declared, holds_files=holds_files)
+    respecified = target.default_spec_id != base.default_spec_id or not _same_columns(before, after)
+    sorting = sort_keys(target.sort_order(), target.schema())
+    return DefinitionChange(
+        ended_columns=tuple(c.column_id for c in _only_in(before, after)),
+        new_columns=tuple(_only_in(after, before)),
+        hidden_columns=_hidden(after, base.last_column_id, target.last_column_id),
+        comments=_comments(before, after),
+        table_comment=(comment,) if comment != old_comment else None,
+        partition_keys=keys if respecified and keys != tuple(declared) else None,
+        sort_keys=sorting if sorting != sort_keys(base.sort_order(), base.schema()) else None,
+        columns_after=after,
+    )
+
+
+def declarable_keys(
+    target: TableMetadata, declared: Sequence[PartitionKey], *, holds_files: bool
+) -> tuple[PartitionKey, ...]:
+    """The partition keys that DuckLake may be told of."""
+    keys = keys_of(target.spec(), target.schema(), with_buckets=True)
+    buckets = {key for key in keys if has_buckets([key])}
+    if holds_files and not buckets <= set(declared):
+        return keys_of(target.spec(), target.schema(), with_buckets=False)
+    return keys
+
+
+def sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
+    """DuckLake's sort keys of a sort order; none at all where a field isn't a plain top-level column."""
+    names = {field.id: field.name for field in schema.fields}
+    if any(field.transform.name != "identity" or field.source_id not in names for field in order.fields):
+        return ()
+    return tuple(
+        SortKey(names[field.source_id], _DIRECTIONS[field.direction], _NULL_ORDERS[field.null_order])
+        for field in order.fields
+    )
+
+
+def _same_columns(before: Sequence[Column], after: Sequence[Column]) -> bool:
+    return {c.column_id for c in before} == {c.column_id for c in after}
+
+
+def _only_in(columns: Sequence[Column], others: Sequence[Column]) -> list[Column]:
+    """Columns whose row isn't the same in the others, comments aside."""
+    known = {replace(column, comment=None) for column in others}
+    return [column for column in columns if replace(column, comment=None) not in known]
+
+
+def _hidden(columns: Iterable[Column], last_before: int, last_after: int) -> tuple[Column, ...]:
+    """A column never to be seen, so that DuckDB's next column id lies above every id that Iceberg has given out."""
+    highest = max((column.column_id for column in columns), default=0)
+    if last_after <= max(highest, last_before):
+        return ()
+    return (Column(last_after, None, f"_reserved_{last_after}", "int32", nulls_allowed=True),)
+
+
+def _comments(before: Sequence[Column], after: Sequence[Column]) -> dict[int, str | None]:
+    old = {column.column_id: column.comment for column in before}
+    new = {column.column_id: column.comment for column in after}
+    return {key: new.get(key) for key in old | new if old.get(key) != new.get(key)}

@@ -1,0 +1,102 @@
+"""PURE. Files of manifests: Iceberg's DataFile, and the side-table row that keeps every fact of it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry
+from duckicelake.iceberg.partition import PartitionSpec, partition_type
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import StructType
+from duckicelake.iceberg.values import from_json, to_json
+from duckicelake.lake.state import FileRow
+
+_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUNDS = ("lower_bounds", "upper_bounds")
+_PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
+_LISTS = ("split_offsets", "equality_ids")
+
+
+def metrics_json(file: DataFile) -> dict[str, Any]:
+    """Everything of a DataFile that has no column of its own; bytes as hex, what is absent left out."""
+    counts = {name: _keyed(getattr(file, name)) for name in _COUNTS}
+    bounds = {
+        name: {str(key): bytes(value).hex() for key, value in (getattr(file, name) or {}).items()} for name in _BOUNDS
+    }
+    plain = {name: getattr(file, name) for name in _PLAIN}
+    lists = {name: list(getattr(file, name)) for name in _LISTS if getattr(file, name) is not None}
+    key = {"key_metadata": file.key_metadata.hex()} if file.key_metadata is not None else {}
+    return {name: value for name, value in (counts | bounds | plain | lists | key).items() if value not in (None, {})}
+
+
+def partition_json(file: DataFile, type_: StructType) -> list[Any]:
+    """The partition as JSON single values, by position."""
+    return [
+        None if value is None else to_json(field.type, value)
+        for field, value in zip(type_.fields, file.partition, strict=True)
+    ]
+
+
+def data_file(row: FileRow, type_: StructType) -> DataFile:
+    """The DataFile of a row; `type_` is the partition type of its spec."""
+    metrics = row.metrics
+    return DataFile(
+        content=FileContent(row.content),
+        file_path=row.path,
+        file_format=row.file_format,
+        partition=tuple(
+            None if value is None else from_json(field.type, value)
+            for field, value in zip(type_.fields, row.partition, strict=True)
+        ),
+        record_count=row.record_count,
+        file_size_in_bytes=row.file_size_in_bytes,
+        column_sizes=_unkeyed(metrics.get("column_sizes")),
+        value_counts=_unkeyed(metrics.get("value_counts")),
+        null_value_counts=_unkeyed(metrics.get("null_value_counts")),
+        nan_value_counts=_unkeyed(metrics.get("nan_value_counts")),
+        lower_bounds=_unhexed(metrics.get("lower_bounds")),
+        upper_bounds=_unhexed(metrics.get("upper_bounds")),
+        key_metadata=bytes.fromhex(metrics["key_metadata"]) if "key_metadata" in metrics else None,
+        split_offsets=_tuple(metrics.get("split_offsets")),
+        equality_ids=_tuple(metrics.get("equality_ids")),
+        sort_order_id=metrics.get("sort_order_id"),
+        first_row_id=row.first_row_id,
+        referenced_data_file=metrics.get("referenced_data_file"),
+        content_offset=metrics.get("content_offset"),
+        content_size_in_bytes=metrics.get("content_size_in_bytes"),
+    )
+
+
+def entry(row: FileRow, type_: StructType, added_snapshot_id: int) -> ManifestEntry:
+    """The manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
+    status = EntryStatus(row.status)
+    return ManifestEntry(
+        status=status,
+        snapshot_id=added_snapshot_id if status is EntryStatus.DELETED else row.added_snapshot_id,
+        sequence_number=row.sequence_number,
+        file_sequence_number=row.file_sequence_number,
+        data_file=data_file(row, type_),
+    )
+
+
+def writable_partition_type(spec: PartitionSpec, schemas: Iterable[Schema]) -> tuple[Schema, StructType]:
+    """The newest schema that still has all sources of the spec, with the partition type under it."""
+    newest_first = sorted(schemas, key=lambda schema: schema.schema_id, reverse=True)
+    sources = {field.source_id for field in spec.fields}
+    schema = next((s for s in newest_first if sources <= s.fields_by_id().keys()), newest_first[0])
+    return schema, partition_type(spec, schema)
+
+
+def _keyed(values: Mapping[int, int] | None) -> dict[str, int] | None:
+    return None if values is None else {str(key): value for key, value in values.items()}
+
+
+def _unkeyed(values: Mapping[str, int] | None) -> dict[int, int] | None:
+    return None if values is None else {int(key): value for key, value in values.items()}
+
+
+def _unhexed(values: Mapping[str, str] | None) -> dict[int, bytes] | None:
+    return None if values is None else {int(key): bytes.fromhex(value) for key, value in values.items()}
+
+
+def _tuple(values: list[int] | None) -> tuple[int, ...] | None:
+    return None if values is None else tuple(values)

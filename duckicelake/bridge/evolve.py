@@ -1,0 +1,143 @@
+"""PURE. What DuckDB did to a table's definition, as the next TableMetadata: schema, spec, sort order and comment."""
+
+from collections.abc import Iterable, Sequence
+
+from duckicelake.bridge.columns import schema_of
+from duckicelake.bridge.definitions import COMMENT, sort_keys
+from duckicelake.bridge.partitions import keys_of, spec_of
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionField, PartitionSpec
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.sort import UNSORTED, SortField, SortOrder
+from duckicelake.lake.model import SortKey, TableDefinition
+
+_DIRECTIONS = {"ASC": "asc", "DESC": "desc"}
+_NULL_ORDERS = {"NULLS_FIRST": "nulls-first", "NULLS_LAST": "nulls-last"}
+
+
+def first_metadata(definition: TableDefinition, location: str, now_ms: int) -> TableMetadata:
+    """The metadata of a table that DuckDB created, without snapshots."""
+    schema = schema_of(definition.columns, 0)
+    spec = spec_of(definition.partition_keys, schema, 0, FIRST_PARTITION_FIELD_ID)
+    order = _order_of(definition.sort_keys, schema, 1)
+    return TableMetadata(
+        format_version=2,
+        table_uuid=definition.table_uuid,
+        location=location,
+        last_sequence_number=0,
+        last_updated_ms=now_ms,
+        last_column_id=_last_column_id(definition, 0),
+        schemas=(schema,),
+        current_schema_id=0,
+        partition_specs=(spec,),
+        default_spec_id=0,
+        last_partition_id=spec.highest_field_id(),
+        sort_orders=(order,),
+        default_sort_order_id=order.order_id,
+        properties={} if definition.comment is None else {COMMENT: definition.comment},
+    )
+
+
+def evolved(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
+    """The metadata after DuckDB changed the definition; `metadata` itself if it says the same already."""
+    changed = _with_comment(metadata, definition.comment)
+    changed = _with_schema(changed, definition)
+    changed = _with_spec(changed, definition)
+    return _with_order(changed, definition.sort_keys)
+
+
+def with_unpartitioned(metadata: TableMetadata) -> tuple[TableMetadata, PartitionSpec]:
+    """The metadata with a spec for files whose partition can't be told: one without fields."""
+    for spec in metadata.partition_specs:
+        if not spec.fields:
+            return metadata, spec
+    spec = PartitionSpec(spec_id=_next_id(spec.spec_id for spec in metadata.partition_specs))
+    return metadata.replaced(partition_specs=(*metadata.partition_specs, spec)), spec
+
+
+def _with_comment(metadata: TableMetadata, comment: str | None) -> TableMetadata:
+    if metadata.properties.get(COMMENT) == comment:
+        return metadata
+    others = {key: value for key, value in metadata.properties.items() if key != COMMENT}
+    return metadata.replaced(properties=others if comment is None else {**others, COMMENT: comment})
+
+
+def _with_schema(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
+    schema = schema_of(definition.columns, _next_id(s.schema_id for s in metadata.schemas), metadata.schema())
+    known = next((each for each in metadata.schemas if each.same_as(schema)), None)
+    if known is not None:
+        return _replaced(metadata, current_schema_id=known.schema_id)
+    return metadata.replaced(
+        schemas=(*metadata.schemas, schema),
+        current_schema_id=schema.schema_id,
+        last_column_id=_last_column_id(definition, metadata.last_column_id),
+    )
+
+
+def _last_column_id(definition: TableDefinition, before: int) -> int:
+    return max([before, *(column.column_id for column in definition.columns)])
+
+
+def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
+    keys, schema = definition.partition_keys, metadata.schema()
+    if keys in [keys_of(metadata.spec(), schema, with_buckets=buckets) for buckets in (True, False)]:
+        return metadata
+    spec = _reusing_ids(spec_of(keys, schema, _next_spec_id(metadata), metadata.last_partition_id + 1), metadata)
+    known = next((each for each in metadata.partition_specs if each.same_as(spec)), None)
+    if known is not None:
+        return _replaced(metadata, default_spec_id=known.spec_id)
+    return metadata.replaced(
+        partition_specs=(*metadata.partition_specs, spec),
+        default_spec_id=spec.spec_id,
+        last_partition_id=max(metadata.last_partition_id, spec.highest_field_id()),
+    )
+
+
+def _reusing_ids(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
+    """A field that another spec has already keeps its id there."""
+    known = {(f.source_id, str(f.transform)): f for s in metadata.partition_specs for f in s.fields}
+    fields = [known.get((field.source_id, str(field.transform)), field) for field in spec.fields]
+    return PartitionSpec(spec_id=spec.spec_id, fields=tuple(PartitionField.model_validate(f.to_json()) for f in fields))
+
+
+def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetadata:
+    schema = metadata.schema()
+    if sort_keys(metadata.sort_order(), schema) == tuple(keys):
+        return metadata
+    order = _order_of(keys, schema, max(1, _next_id(each.order_id for each in metadata.sort_orders)))
+    known = next((each for each in metadata.sort_orders if each.same_as(order)), None)
+    if known is not None:
+        return _replaced(metadata, default_sort_order_id=known.order_id)
+    return metadata.replaced(sort_orders=(*metadata.sort_orders, order), default_sort_order_id=order.order_id)
+
+
+def _order_of(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrder:
+    """The sort order of DuckLake's keys; unsorted where one of them isn't a plain column."""
+    ids = {field.name: field.id for field in schema.fields}
+    if not keys or any(key.expression not in ids for key in keys):
+        return UNSORTED
+    fields = tuple(
+        SortField.model_validate(
+            {
+                "transform": "identity",
+                "source-id": ids[key.expression],
+                "direction": _DIRECTIONS[key.direction],
+                "null-order": _NULL_ORDERS[key.null_order],
+            }
+        )
+        for key in keys
+    )
+    return SortOrder(order_id=order_id, fields=fields)
+
+
+def _replaced(metadata: TableMetadata, **changes: int) -> TableMetadata:
+    same = all(getattr(metadata, name) == value for name, value in changes.items())
+    return metadata if same else metadata.replaced(**changes)
+
+
+def _next_spec_id(metadata: TableMetadata) -> int:
+    return _next_id(spec.spec_id for spec in metadata.partition_specs)
+
+
+def _next_id(ids: Iterable[int]) -> int:
+    return max(ids, default=-1) + 1

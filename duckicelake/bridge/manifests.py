@@ -1,0 +1,159 @@
+"""PURE. Which manifests a new snapshot lists: its parent's, but for what it removed, plus one for what it added.
+
+Only manifests that hold removed files are rewritten. Small manifests are packed ten at a time, by order of magnitude,
+so a table of n files lists O(log n) manifests and a file is rewritten O(log n) times (design D4).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from duckicelake.lake.changes import NewFile, NewManifest
+
+PACK = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ListedManifest:
+    """A manifest of a snapshot's list; `live` maps its live file ids to their sequence numbers, where loaded."""
+
+    manifest_id: int
+    content: int
+    spec_id: int
+    live_count: int
+    live: Mapping[int, int] | None = None
+
+    @property
+    def magnitude(self) -> int:
+        """The number of digits of its live count: manifests are packed with their like."""
+        return len(str(self.live_count))
+
+
+@dataclass(frozen=True, slots=True)
+class ListOwner:
+    """The snapshot that the new manifests belong to."""
+
+    snapshot_id: int
+    sequence_number: int
+    schema_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """A snapshot's manifests in order, newest first, and those of them that are new."""
+
+    listed: tuple[ListedManifest, ...]
+    new: tuple[NewManifest, ...]
+
+
+def must_load(parent: Iterable[ListedManifest]) -> set[int]:
+    """Ids of the manifests that the next list packs, so that their live files are needed."""
+    return {m.manifest_id for group in _groups(parent).values() if len(group) >= PACK for m in group}
+
+
+def next_list(
+    parent: Sequence[ListedManifest],
+    added: Sequence[NewFile],
+    removed: Set[int],
+    owner: ListOwner,
+    new_ids: Iterator[int],
+) -> ManifestList:
+    """The manifest list of a snapshot that adds and removes these files.
+
+    Every manifest that holds a removed file, and every one that `must_load` names, must come with its live files.
+    """
+    fresh = [_added(key, files, owner, next(new_ids)) for key, files in _by_manifest(added).items()]
+    kept: list[ListedManifest] = []
+    new = [manifest for _, manifest in fresh]
+    for manifest in (manifest for manifest in parent if manifest.live_count):
+        hit = removed & manifest.live.keys() if manifest.live else set[int]()
+        if not hit:
+            kept.append(manifest)
+            continue
+        listed, rewritten = _rewritten(manifest, hit, owner, next(new_ids))
+        kept.append(listed)
+        new.append(rewritten)
+    return _pack(ManifestList((*(listed for listed, _ in fresh), *kept), tuple(new)), owner, new_ids)
+
+
+def _by_manifest(files: Sequence[NewFile]) -> dict[tuple[int, int], list[NewFile]]:
+    groups: dict[tuple[int, int], list[NewFile]] = defaultdict(list)
+    for file in files:
+        groups[min(file.content, 1), file.spec_id].append(file)
+    return groups
+
+
+def _added(
+    key: tuple[int, int], files: Sequence[NewFile], owner: ListOwner, manifest_id: int
+) -> tuple[ListedManifest, NewManifest]:
+    content, spec_id = key
+    live = {file.file_id: file.sequence_number for file in files}
+    new = _manifest(manifest_id, content, spec_id, owner, live, added=tuple(live))
+    return ListedManifest(manifest_id, content, spec_id, len(live), live), new
+
+
+def _rewritten(
+    manifest: ListedManifest, removed: Set[int], owner: ListOwner, manifest_id: int
+) -> tuple[ListedManifest, NewManifest]:
+    live = {file: number for file, number in (manifest.live or {}).items() if file not in removed}
+    new = _manifest(
+        manifest_id,
+        manifest.content,
+        manifest.spec_id,
+        owner,
+        live,
+        existing=tuple(live),
+        deleted=tuple(sorted(removed)),
+    )
+    return ListedManifest(manifest_id, manifest.content, manifest.spec_id, len(live), live), new
+
+
+def _manifest(
+    manifest_id: int,
+    content: int,
+    spec_id: int,
+    owner: ListOwner,
+    live: Mapping[int, int],
+    added: tuple[int, ...] = (),
+    existing: tuple[int, ...] = (),
+    deleted: tuple[int, ...] = (),
+) -> NewManifest:
+    return NewManifest(
+        manifest_id=manifest_id,
+        content=content,
+        spec_id=spec_id,
+        schema_id=owner.schema_id,
+        sequence_number=owner.sequence_number,
+        min_sequence_number=min(live.values(), default=owner.sequence_number),
+        added_snapshot_id=owner.snapshot_id,
+        added=added,
+        existing=existing,
+        deleted=deleted,
+    )
+
+
+def _groups(manifests: Iterable[ListedManifest]) -> dict[tuple[int, int, int], list[ListedManifest]]:
+    groups: dict[tuple[int, int, int], list[ListedManifest]] = defaultdict(list)
+    for manifest in manifests:
+        groups[manifest.content, manifest.spec_id, manifest.magnitude].append(manifest)
+    return groups
+
+
+def _pack(manifests: ManifestList, owner: ListOwner, new_ids: Iterator[int]) -> ManifestList:
+    """Merge every full group that is loaded and not of this snapshot; what this snapshot did stays to be seen in its own."""
+    own = {manifest.manifest_id for manifest in manifests.new}
+    for group in _groups(m for m in manifests.listed if m.manifest_id not in own).values():
+        if len(group) >= PACK and all(manifest.live is not None for manifest in group):
+            manifests = _merged(manifests, group, owner, next(new_ids))
+    return manifests
+
+
+def _merged(
+    manifests: ManifestList, group: Sequence[ListedManifest], owner: ListOwner, manifest_id: int
+) -> ManifestList:
+    live = {file: number for manifest in group for file, number in (manifest.live or {}).items()}
+    gone = {manifest.manifest_id for manifest in group}
+    merged = _manifest(manifest_id, group[0].content, group[0].spec_id, owner, live, existing=tuple(live))
+    listed = ListedManifest(manifest_id, group[0].content, group[0].spec_id, len(live), live)
+    kept = tuple(manifest for manifest in manifests.listed if manifest.manifest_id not in gone)
+    return ManifestList((*kept, listed), (*manifests.new, merged))

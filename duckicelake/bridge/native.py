@@ -1,0 +1,192 @@
+"""PURE. Catching up: what DuckDB did to a table since we last looked, as a sequence of changes to Iceberg's file set.
+
+DuckLake's rows say which files a snapshot shows, so each step is a difference of sets, whatever operation caused it.
+Three kinds of snapshots make no step of their own and fold into the next: those whose files a later merge, flush or
+second delete has rewritten (they can't be told exactly any more and were never served), and all but the last of a run
+that only inlined rows (design §6.17).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from duckicelake.lake.model import InlinedKey, LakeChange, LakeFile, TableDefinition
+from duckicelake.lake.state import LiveFiles, NativeWindow
+
+REWRITES_HISTORY = frozenset({"merge_adjacent", "inline_flush", "flushed_inlined", "compacted_table"})
+SAME_ROWS = REWRITES_HISTORY | {"rewrite_delete"}
+INLINED = frozenset({"inlined_insert", "inlined_delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """One DuckLake snapshot's change of the table's file set, in ids of `duckicelake_file`.
+
+    `data_files` and `delete_files` pair a new file id with DuckLake's row; `rows` are virtual files of new inlined
+    rows; `positions` are newly deleted positions by data file id; `targets` is the data file of each delete file.
+    """
+
+    change: LakeChange
+    definition: TableDefinition | None = None
+    data_files: tuple[tuple[int, LakeFile], ...] = ()
+    delete_files: tuple[tuple[int, LakeFile], ...] = ()
+    targets: Mapping[int, int] = field(default_factory=dict)
+    rows: tuple[tuple[int, tuple[InlinedKey, ...]], ...] = ()
+    positions: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether it makes an Iceberg snapshot; a change of the definition alone makes none."""
+        return bool(self.data_files or self.delete_files or self.rows or self.positions or self.removed)
+
+
+def replay(window: NativeWindow, live: LiveFiles, new_ids: Iterator[int]) -> tuple[NativeStep, ...]:
+    """The steps from the live files to DuckLake's state at `window.upto`, oldest first."""
+    tracker = _Tracker(window, live, new_ids)
+    steps = (tracker.step(change) for change in _own_steps(window))
+    return tuple(step for step in steps if step.changes_files or step.definition)
+
+
+def _own_steps(window: NativeWindow) -> list[LakeChange]:
+    """The changes that become steps, each with the kinds of those that fold into it."""
+    rewritten = max((c.snapshot_id for c in window.changes if c.kinds & REWRITES_HISTORY), default=window.after)
+    steps: list[LakeChange] = []
+    folded: frozenset[str] = frozenset()
+    for index, change in enumerate(window.changes):
+        kinds = folded | change.kinds
+        later = window.changes[index + 1].kinds if index + 1 < len(window.changes) else None
+        collapses = later is not None and change.kinds <= INLINED and later <= INLINED
+        if change.snapshot_id < rewritten or collapses or not _exact(window, change.snapshot_id):
+            folded = kinds
+        else:
+            steps.append(LakeChange(change.snapshot_id, change.timestamp_ms, kinds))
+            folded = frozenset()
+    return steps
+
+
+def _exact(window: NativeWindow, snapshot_id: int) -> bool:
+    files = (*window.data_files, *window.delete_files)
+    return all(file.exact(snapshot_id) for file in files if file.visible(snapshot_id))
+
+
+class _Tracker:
+    """The file set while the window is replayed."""
+
+    def __init__(self, window: NativeWindow, live: LiveFiles, new_ids: Iterator[int]) -> None:
+        self._window = window
+        self._new_ids = new_ids
+        self._pending = sorted(window.definitions)
+        known = [file for file in live.files if file.ducklake_id is not None]
+        self._data = {f.ducklake_id: f.file_id for f in known if f.content == 0 and f.ducklake_id is not None}
+        self._deletes = {f.ducklake_id: f.file_id for f in known if f.content == 1 and f.ducklake_id is not None}
+        self._targets = {file_id: set(targets) for file_id, targets in live.delete_targets.items()}
+        self._deleted = defaultdict(set, {file_id: set(done) for file_id, done in live.deleted.items()})
+        self._exported = live.exported
+        self._places = {
+            key: (file.file_id, position)
+            for file in live.virtual.values()
+            for position, key in enumerate(file.keys)
+            if position not in live.deleted.get(file.file_id, ())
+        }
+
+    def step(self, change: LakeChange) -> NativeStep:
+        at = change.snapshot_id
+        definition = self._definition(at)
+        removed = self._drop_data(at)
+        data_files = self._add_data(at)
+        gone_rows, positions = self._end_rows(at)
+        rows = self._add_rows(at)
+        removed |= gone_rows | self._drop_deletes(at)
+        delete_files = self._add_deletes(at)
+        removed |= self._drop_idle_deletes(removed)
+        for file_id, found in self._inlined_deletes(at).items():
+            positions[file_id] |= found
+        return NativeStep(
+            change=change,
+            definition=definition,
+            data_files=data_files,
+            delete_files=delete_files,
+            targets={file_id: next(iter(self._targets[file_id])) for file_id, _ in delete_files},
+            rows=rows,
+            positions={file_id: frozenset(found) for file_id, found in positions.items() if file_id not in removed},
+            removed=frozenset(removed),
+        )
+
+    def _definition(self, at: int) -> TableDefinition | None:
+        due = [snapshot for snapshot in self._pending if snapshot <= at]
+        self._pending = self._pending[len(due) :]
+        return self._window.definitions[due[-1]] if due else None
+
+    def _drop_data(self, at: int) -> set[int]:
+        ended = {file.file_id for file in self._window.data_files if not file.visible(at)}
+        gone = [key for key in self._data if key in ended or key in self._window.vanished]
+        return {self._data.pop(key) for key in gone}
+
+    def _add_data(self, at: int) -> tuple[tuple[int, LakeFile], ...]:
+        new = [file for file in self._window.data_files if file.visible(at) and file.file_id not in self._data]
+        pairs = tuple((next(self._new_ids), file) for file in new)
+        self._data.update((file.file_id, file_id) for file_id, file in pairs)
+        return pairs
+
+    def _end_rows(self, at: int) -> tuple[set[int], defaultdict[int, set[int]]]:
+        """Virtual files with no row left, and positions of single rows that ended."""
+        visible = {row.key for row in self._window.rows if row.visible(at)}
+        ended: defaultdict[int, set[int]] = defaultdict(set)
+        for key in [key for key in self._places if key not in visible]:
+            file_id, position = self._places.pop(key)
+            ended[file_id].add(position)
+        still_used = {file_id for file_id, _ in self._places.values()}
+        emptied = {file_id for file_id in ended if file_id not in still_used}
+        for file_id in emptied:
+            del ended[file_id]
+        for file_id, found in ended.items():
+            self._deleted[file_id] |= found
+        return emptied, ended
+
+    def _add_rows(self, at: int) -> tuple[tuple[int, tuple[InlinedKey, ...]], ...]:
+        """One virtual file for each inlined table, as these have different columns."""
+        new = sorted(row.key for row in self._window.rows if row.visible(at) and row.key not in self._places)
+        by_table = groupby(new, key=lambda key: key.inlined_table)
+        files = tuple((next(self._new_ids), tuple(keys)) for _, keys in by_table)
+        for file_id, keys in files:
+            self._places.update((key, (file_id, position)) for position, key in enumerate(keys))
+        return files
+
+    def _shown_deletes(self, at: int) -> dict[int, LakeFile]:
+        return {f.file_id: f for f in self._window.delete_files if f.visible(at) and f.target_id in self._data}
+
+    def _drop_deletes(self, at: int) -> set[int]:
+        shown = self._shown_deletes(at)
+        gone = {self._deletes.pop(key) for key in [key for key in self._deletes if key not in shown]}
+        for file_id in gone:
+            self._targets.pop(file_id, None)
+        return gone
+
+    def _add_deletes(self, at: int) -> tuple[tuple[int, LakeFile], ...]:
+        known = self._deletes.keys() | self._exported
+        new = [file for key, file in self._shown_deletes(at).items() if key not in known]
+        pairs = tuple((next(self._new_ids), file) for file in new)
+        for file_id, file in pairs:
+            self._deletes[file.file_id] = file_id
+            self._targets[file_id] = {self._data[file.target_id or 0]}
+        return pairs
+
+    def _drop_idle_deletes(self, removed: Iterable[int]) -> set[int]:
+        """Delete files none of whose data files is left."""
+        for targets in self._targets.values():
+            targets.difference_update(removed)
+        idle = {file_id for file_id, targets in self._targets.items() if not targets}
+        for file_id in idle:
+            del self._targets[file_id]
+        return idle
+
+    def _inlined_deletes(self, at: int) -> dict[int, set[int]]:
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        for delete in self._window.deletes:
+            file_id = self._data.get(delete.data_file_id)
+            if file_id is not None and delete.begin_snapshot <= at and delete.position not in self._deleted[file_id]:
+                found[file_id].add(delete.position)
+                self._deleted[file_id].add(delete.position)
+        return found

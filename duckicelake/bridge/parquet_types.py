@@ -1,0 +1,63 @@
+"""PURE. DuckLake columns as DuckDB's types and field ids, with which inlined rows are written to Parquet."""
+
+from collections.abc import Sequence
+
+from duckicelake.errors import Unsupported
+from duckicelake.lake.model import Column, children_of
+
+_PLAIN = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamp_us": "TIMESTAMP",
+    "timestamp_s": "TIMESTAMP",
+    "timestamptz": "TIMESTAMPTZ",
+    "varchar": "VARCHAR",
+    "json": "VARCHAR",
+    "blob": "BLOB",
+    "uuid": "UUID",
+}
+
+
+def duckdb_type(column: Column, columns: Sequence[Column]) -> str:
+    """The SQL type of a column, nested ones with all their parts; Unsupported names a column Iceberg can't read."""
+    parts = children_of(columns, column.column_id)
+    match column.column_type:
+        case "struct":
+            fields = (f"{quoted(part.column_name)} {duckdb_type(part, columns)}" for part in parts)
+            return f"STRUCT({', '.join(fields)})"
+        case "list":
+            return f"{duckdb_type(parts[0], columns)}[]"
+        case "map":
+            return f"MAP({duckdb_type(parts[0], columns)}, {duckdb_type(parts[1], columns)})"
+        case text if text.startswith("decimal("):
+            return text.upper()
+        case text if text in _PLAIN:
+            return _PLAIN[text]
+        case text:
+            raise Unsupported(
+                f"Column {column.column_name} has the DuckLake type {text}, which Iceberg can't read exactly"
+            )
+
+
+def field_ids(column: Column, columns: Sequence[Column]) -> str:
+    """The column's field ids as COPY takes them: a number, or a struct of the parts' with the column's own."""
+    parts = children_of(columns, column.column_id)
+    if not parts:
+        return str(column.column_id)
+    nested = (f"{quoted(part.column_name)}: {field_ids(part, columns)}" for part in parts)
+    return f"{{__duckdb_field_id: {column.column_id}, {', '.join(nested)}}}"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,107 @@
+"""PURE. From the side tables' rows to TableMetadata, and back to the row that holds it (design D3, D9)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.lake.changes import TableTarget
+from duckicelake.lake.state import SnapshotRow, TableState
+
+DUCKLAKE_ID = "ducklake.snapshot-id"
+"""The summary key and table property that name the DuckLake snapshot; said by us, never taken from clients."""
+
+_IN_ROWS = (
+    "format-version",
+    "table-uuid",
+    "location",
+    "last-sequence-number",
+    "last-updated-ms",
+    "next-row-id",
+    "current-snapshot-id",
+    "snapshots",
+    "snapshot-log",
+    "metadata-log",
+    "schema",
+    "partition-spec",
+)
+
+
+def project(state: TableState) -> TableMetadata:
+    """The table's metadata; every snapshot must have its manifest list written."""
+    row = state.row
+    columns: dict[str, Any] = {
+        "format-version": row.format_version,
+        "table-uuid": row.table_uuid,
+        "location": row.location,
+        "last-sequence-number": row.last_sequence_number,
+        "last-updated-ms": row.last_updated_ms,
+        "next-row-id": row.next_row_id if row.format_version > 2 else None,
+    }
+    stored = {key: value for key, value in row.metadata.items() if key != "refs"}
+    metadata = parse_table_metadata({**stored, **columns})
+    return metadata.replaced(
+        properties={**metadata.properties, DUCKLAKE_ID: str(row.ducklake_id)},
+        current_snapshot_id=row.current_snapshot_id,
+        refs=_refs(row.metadata),
+        snapshots=tuple(map(snapshot_of, state.snapshots)),
+        snapshot_log=tuple(
+            SnapshotLogEntry.model_construct(snapshot_id=snapshot, timestamp_ms=time)
+            for snapshot, time in state.snapshot_log
+        ),
+        metadata_log=tuple(
+            MetadataLogEntry.model_construct(metadata_file=path, timestamp_ms=time) for path, time in state.metadata_log
+        ),
+    )
+
+
+def snapshot_of(row: SnapshotRow) -> Snapshot:
+    """The Iceberg snapshot of a row; rows are trusted."""
+    return Snapshot.model_construct(
+        snapshot_id=row.snapshot_id,
+        parent_snapshot_id=row.parent_snapshot_id,
+        sequence_number=row.sequence_number,
+        timestamp_ms=row.timestamp_ms,
+        manifest_list=row.manifest_list,
+        summary={**row.summary, DUCKLAKE_ID: str(row.ducklake_id)},
+        schema_id=row.schema_id,
+        first_row_id=row.first_row_id,
+        added_rows=row.added_rows,
+        key_id=row.key_id,
+    )
+
+
+def _refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
+    return {name: SnapshotRef.model_validate(ref) for name, ref in stored.get("refs", {}).items()}
+
+
+def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
+    """The side-table row of `target` and what leaves or joins the history of `base`."""
+    unlisted = target.replaced(snapshots=(), snapshot_log=(), metadata_log=())
+    document = {key: value for key, value in unlisted.to_json().items() if key not in _IN_ROWS}
+    document["properties"] = {key: value for key, value in target.properties.items() if key != DUCKLAKE_ID}
+    dropped, added = _log_change(base, target)
+    listed = target.snapshots_by_id.keys()
+    return TableTarget(
+        location=target.location,
+        format_version=target.format_version,
+        last_sequence_number=target.last_sequence_number,
+        next_row_id=target.next_row_id or 0,
+        last_updated_ms=target.last_updated_ms,
+        current_snapshot_id=target.current_snapshot_id,
+        metadata=document,
+        removed_snapshots=tuple(s.snapshot_id for s in (base.snapshots if base else ()) if s.snapshot_id not in listed),
+        log_dropped=dropped,
+        log_added=added,
+    )
+
+
+def _log_change(base: TableMetadata | None, target: TableMetadata) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """(how many of the oldest entries go, which entries come): the target's log is an end of the base's and more."""
+    old = [(entry.snapshot_id, entry.timestamp_ms) for entry in base.snapshot_log] if base else []
+    new = [(entry.snapshot_id, entry.timestamp_ms) for entry in target.snapshot_log]
+    start = old.index(new[0]) if new and new[0] in old else len(old)
+    kept = old[start:]
+    if kept != new[: len(kept)]:
+        return len(old), tuple(new)
+    return start, tuple(new[len(kept) :])

@@ -1,0 +1,180 @@
+"""PURE. Column statistics: Iceberg's metrics and bounds, DuckLake's per-file and table-wide rows (design §6.9).
+
+DuckLake answers queries from its table-wide rows, so they may only be widened with exact values; Iceberg bounds of
+strings and binaries may be truncated, and truncated is not exact.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckicelake.bridge.texts import from_text, to_text
+from duckicelake.iceberg.manifest import DataFile
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import from_bytes, to_bytes
+from duckicelake.lake.model import ColumnStats
+
+DEFAULT_TRUNCATION = 16
+_TRUNCATE = re.compile(r"truncate\((\d+)\)")
+_AMBIGUOUS_TYPES = {"binary", "fixed"}  # file statistics hold hex, inlined rows escaped text: `ab` may be either
+_FLOATS = {"float", "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Iceberg's per-column metrics of one data file, keyed by field id; bounds in single-value binary."""
+
+    column_sizes: Mapping[int, int]
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+
+
+def truncation(properties: Mapping[str, str]) -> int:
+    """The length from which on a bound of this table may be truncated."""
+    modes = (value for key, value in properties.items() if key.startswith("write.metadata.metrics."))
+    lengths = (int(match[1]) for match in map(_TRUNCATE.fullmatch, modes) if match)
+    return min([DEFAULT_TRUNCATION, *lengths])
+
+
+def file_stats(file: DataFile, leaves: Mapping[int, PrimitiveType]) -> tuple[ColumnStats, ...]:
+    """The `ducklake_file_column_stats` rows of an Iceberg data file; a column that isn't fully known has none."""
+    rows = (_file_column(file, field_id, type_) for field_id, type_ in leaves.items())
+    return tuple(row for row in rows if row is not None)
+
+
+def metrics_of(stats: Iterable[ColumnStats], leaves: Mapping[int, PrimitiveType]) -> Metrics:
+    """Iceberg's metrics of a file whose statistics DuckDB wrote."""
+    known = [row for row in stats if row.column_id in leaves]
+    counted = [row for row in known if row.value_count is not None and row.null_count is not None]
+    return Metrics(
+        column_sizes={row.column_id: row.column_size_bytes for row in known if row.column_size_bytes},
+        value_counts={row.column_id: (row.value_count or 0) + (row.null_count or 0) for row in counted},
+        null_value_counts={row.column_id: row.null_count or 0 for row in counted},
+        lower_bounds=_bounds(((row.column_id, row.min_value) for row in known), leaves),
+        upper_bounds=_bounds(((row.column_id, row.max_value) for row in known), leaves),
+    )
+
+
+def widen(
+    existing: Mapping[int, ColumnStats] | None,
+    files: Sequence[tuple[ColumnStats, ...]],
+    leaves: Mapping[int, PrimitiveType],
+    exact_below: int,
+) -> dict[int, ColumnStats | None]:
+    """New table-wide rows after adding files with these statistics; None: the row must go, its truth isn't known.
+
+    `existing` is None for a table that never had rows; later a column without a row stays without one.
+    """
+    by_file = [{row.column_id: row for row in rows} for rows in files]
+    wanted = leaves if existing is None else [column for column in leaves if column in existing]
+    result: dict[int, ColumnStats | None] = {}
+    for column in wanted:
+        added = [rows.get(column) for rows in by_file]
+        result[column] = _widen_column(existing[column] if existing else None, added, leaves[column], exact_below)
+    return result
+
+
+def _file_column(file: DataFile, field_id: int, type_: PrimitiveType) -> ColumnStats | None:
+    values, nulls = _count(file.value_counts, field_id), _count(file.null_value_counts, field_id)
+    if values is None or nulls is None:
+        return None
+    low = _decoded(file.lower_bounds, field_id, type_)
+    high = _decoded(file.upper_bounds, field_id, type_)
+    nans = _count(file.nan_value_counts, field_id) if type_.name in _FLOATS else None
+    if values - nulls - (nans or 0) > 0 and (low is None or high is None):
+        return None
+    return ColumnStats(
+        column_id=field_id,
+        contains_null=nulls > 0,
+        contains_nan=None if nans is None else nans > 0,
+        min_value=low,
+        max_value=high,
+        column_size_bytes=_count(file.column_sizes, field_id),
+        value_count=values - nulls,
+        null_count=nulls,
+    )
+
+
+def _count(counts: Mapping[int, int] | None, field_id: int) -> int | None:
+    return counts.get(field_id) if counts else None
+
+
+def _decoded(bounds: Mapping[int, bytes] | None, field_id: int, type_: PrimitiveType) -> str | None:
+    bound = bounds.get(field_id) if bounds else None
+    if bound is None:
+        return None
+    try:
+        return to_text(type_, from_bytes(type_, bound))
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _bounds(texts: Iterable[tuple[int, str | None]], leaves: Mapping[int, PrimitiveType]) -> dict[int, bytes]:
+    values = ((column, from_text(leaves[column], text)) for column, text in texts if text is not None)
+    return {column: to_bytes(leaves[column], value) for column, value in values if value is not None}
+
+
+def _widen_column(
+    existing: ColumnStats | None, added: Sequence[ColumnStats | None], type_: PrimitiveType, exact_below: int
+) -> ColumnStats | None:
+    result = existing
+    for row in added:
+        if row is None or not _exact(row, type_, exact_below):
+            return None
+        result = _table_row(row) if result is None else _merge(result, row, type_)
+        if result is None:
+            return None
+    return result
+
+
+def _exact(row: ColumnStats, type_: PrimitiveType, exact_below: int) -> bool:
+    if type_.name != "string":
+        return type_.name not in _AMBIGUOUS_TYPES
+    return all(len(text) < exact_below for text in (row.min_value, row.max_value) if text is not None)
+
+
+def _table_row(row: ColumnStats) -> ColumnStats:
+    return replace(row, column_size_bytes=None, value_count=None, null_count=None)
+
+
+def _merge(old: ColumnStats, new: ColumnStats, type_: PrimitiveType) -> ColumnStats | None:
+    if old.contains_null is None:
+        return None
+    low = _extreme(old.min_value, new.min_value, type_, larger=False)
+    high = _extreme(old.max_value, new.max_value, type_, larger=True)
+    if (low is None or high is None) and not _only_nulls(old, new):
+        return None
+    return replace(
+        old,
+        contains_null=old.contains_null or new.contains_null,
+        contains_nan=_either(old.contains_nan, new.contains_nan),
+        min_value=low,
+        max_value=high,
+    )
+
+
+def _only_nulls(old: ColumnStats, new: ColumnStats) -> bool:
+    return old.min_value is None and new.min_value is None and old.max_value is None and new.max_value is None
+
+
+def _either(old: bool | None, new: bool | None) -> bool | None:
+    if old or new:
+        return True
+    return None if old is None or new is None else False
+
+
+def _extreme(old: str | None, new: str | None, type_: PrimitiveType, *, larger: bool) -> str | None:
+    if old is None or new is None:
+        return new if old is None else old
+    old_value, new_value = _comparable(type_, old), _comparable(type_, new)
+    if old_value is None or new_value is None:
+        return None
+    return new if (new_value > old_value) == larger and new_value != old_value else old
+
+
+def _comparable(type_: PrimitiveType, text: str) -> Any:
+    value = from_text(type_, text)
+    return value.encode() if isinstance(value, str) else value

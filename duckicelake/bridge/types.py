@@ -1,0 +1,65 @@
+"""PURE. Column types, DuckLake's text to Iceberg's primitive and back (`ducklake-facts.md` §9)."""
+
+import re
+
+from duckicelake.errors import Unsupported
+from duckicelake.iceberg.types import PrimitiveType
+
+_TO_LAKE = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamptz",
+    "string": "varchar",
+    "uuid": "uuid",
+    "fixed": "blob",
+    "binary": "blob",
+}
+
+_TO_ICEBERG = {
+    "boolean": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "int",
+    "uint16": "int",
+    "float32": "float",
+    "float64": "double",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamp_us": "timestamp",
+    "timestamp_s": "timestamp",
+    "timestamptz": "timestamptz",
+    "varchar": "string",
+    "json": "string",
+    "blob": "binary",
+    "uuid": "uuid",
+}
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+
+
+def lake_type(primitive: PrimitiveType) -> str:
+    """The DuckLake type that stores an Iceberg primitive exactly; Unsupported where 1.0 has none."""
+    if primitive.name == "decimal":
+        return f"decimal({primitive.precision},{primitive.scale})"
+    if primitive.name not in _TO_LAKE:
+        raise Unsupported(f"Columns of type {primitive} can't be stored in DuckLake yet (see MISSING.md)")
+    return _TO_LAKE[primitive.name]
+
+
+def iceberg_type(text: str, column_name: str) -> PrimitiveType:
+    """The Iceberg primitive that reads a DuckLake type exactly; Unsupported, naming the column, where none does."""
+    decimal = _DECIMAL.fullmatch(text)
+    if decimal:
+        return PrimitiveType.parse(f"decimal({decimal[1]}, {decimal[2]})")
+    if text not in _TO_ICEBERG:
+        raise Unsupported(f"Column {column_name} has the DuckLake type {text}, which Iceberg can't read exactly")
+    return PrimitiveType.parse(_TO_ICEBERG[text])

@@ -1,0 +1,198 @@
+"""Catching up: folds what DuckDB did since we last looked into a table's Iceberg history (design §6.13, §6.17).
+
+Computed from one read transaction and written by a short one that holds only if nobody was faster; no DuckLake snapshot
+is made and no lock is held while computing. A table that no Iceberg client has seen yet is adopted the same way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from duckicelake.bridge import positions
+from duckicelake.bridge.caught_up import (
+    ServedFiles,
+    caught_up,
+    native_delete_files,
+    native_files,
+    native_step,
+    numbering,
+    redefined,
+)
+from duckicelake.bridge.evolve import first_metadata
+from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.native import NativeStep, replay
+from duckicelake.bridge.project import project, target_of
+from duckicelake.catalog.ids import file_ids, manifest_ids
+from duckicelake.catalog.listing import listed_manifests
+from duckicelake.catalog.served import serve_deletes, serve_rows
+from duckicelake.catalog.services import Services
+from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.names import namespace_of
+from duckicelake.lake import native, reader, side_tables, writer
+from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow, TableRow, TableState
+
+ADVANCE_AFTER = 1000
+"""Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
+
+
+def catch_up(services: Services, table_id: int) -> tuple[int, int]:
+    """Fold every native change into the table; (the DuckLake snapshot, the expiry epoch) that it is then up to.
+
+    Raises NoSuchTable if it has gone.
+    """
+    while True:
+        pending = _pending(services, table_id)
+        if pending.window is None:
+            return pending.upto, pending.epoch
+        change = _compute(services, pending, pending.window)
+        try:
+            with services.database.transaction() as cursor:
+                if change is None:
+                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, pending.upto)
+                else:
+                    writer.write_caught_up(cursor, change, pending.upto)
+        except StaleBase:
+            continue
+        return pending.upto, pending.epoch
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What the table is now, and what DuckDB did since; `window` is None if nothing."""
+
+    upto: int
+    epoch: int
+    state: TableState
+    window: NativeWindow | None = None
+    live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}, frozenset()))
+
+
+def _pending(services: Services, table_id: int) -> _Pending:
+    with services.database.reading() as cursor:
+        row = reader.table_row(cursor, table_id)
+        upto, epoch = native.newest_snapshot(cursor), reader.epoch(cursor)
+        if row is not None:
+            touching = native.changes(cursor, table_id, row.caught_up_to, upto)
+            if not touching and upto - row.caught_up_to < ADVANCE_AFTER:
+                return _Pending(upto, epoch, TableState(row, (), (), (), None))
+            state = reader.table_state(cursor, row)
+            live = _live_files(cursor, state)
+            window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
+            return _Pending(upto, epoch, state, window, live)
+    _adopt(services, table_id)
+    return _pending(services, table_id)
+
+
+def _live_files(cursor: Transaction, state: TableState) -> LiveFiles:
+    current, table_id = state.current(), state.row.table_id
+    files = reader.live_files(cursor, current.manifest_ids) if current else ()
+    data = [file.file_id for file in files if file.content == 0 and file.ducklake_id is None]
+    deletions = reader.deletions(cursor, table_id, [file.file_id for file in files if file.content == 1])
+    targets: dict[int, frozenset[int]] = {}
+    for row in deletions:
+        targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
+    return LiveFiles(
+        files=files,
+        virtual=reader.virtual_files(cursor, table_id, data),
+        deleted=positions.by_data_file(deletions),
+        delete_targets=targets,
+        exported=frozenset(reader.exported_deletes(cursor, table_id)),
+    )
+
+
+def _adopt(services: Services, table_id: int) -> None:
+    """Give a table that DuckDB created its side-table row, as it was when it was created."""
+    with services.database.transaction() as cursor:
+        created = native.created_at(cursor, table_id)
+        definition = None if created is None else native.definition(cursor, table_id, created)
+        if created is None or definition is None:
+            raise NoSuchTable(f"Table {table_id} does not exist")
+        time = native.time_of(cursor, created)
+        namespace = namespace_of(definition.schema_name)
+        location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
+        target = target_of(None, first_metadata(definition, location, time))
+        side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1)
+
+
+def _compute(services: Services, pending: _Pending, window: NativeWindow) -> ChangeSet | None:
+    """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
+    row, base = pending.state.row, project(pending.state)
+    ids = file_ids(services)
+    steps = replay(window, pending.live, ids)
+    manifests, known = _referenced(services, pending.state, steps)
+    builder = _Builder(services, row, window, base, manifests, known)
+    for step in steps:
+        builder.add(step)
+    if not builder.steps and builder.metadata is base:
+        return None
+    return caught_up(base, builder.metadata, row.table_id, row.version, row.caught_up_to, builder.steps)
+
+
+def _referenced(
+    services: Services, state: TableState, steps: Sequence[NativeStep]
+) -> tuple[tuple[ListedManifest, ...], dict[int, FileRow]]:
+    """(the current manifests, those to be rewritten with their files; the existing files that the steps refer to)."""
+    removed = {file_id for step in steps for file_id in step.removed}
+    targets = {file_id for step in steps for file_id in (*step.positions, *step.targets.values())}
+    current = state.current()
+    with services.database.reading() as cursor:
+        manifests = listed_manifests(cursor, current.manifest_ids if current else (), removed)
+        return manifests, reader.files(cursor, removed | targets)
+
+
+class _Builder:
+    """Turns steps into rows one after the other, each on the metadata and manifests that the one before left."""
+
+    def __init__(
+        self,
+        services: Services,
+        row: TableRow,
+        window: NativeWindow,
+        metadata: TableMetadata,
+        manifests: tuple[ListedManifest, ...],
+        known: Mapping[int, FileRow],
+    ) -> None:
+        self.steps: list[LakeStep] = []
+        self.metadata = metadata
+        self._services = services
+        self._row = row
+        self._window = window
+        self._manifests = manifests
+        self._known: dict[int, FileRow | NewFile] = dict(known)
+        self._file_ids = file_ids(services)
+        self._manifest_ids = manifest_ids(services)
+
+    def add(self, step: NativeStep) -> None:
+        """Add the step; one that changes no file changes the metadata only."""
+        self.metadata = redefined(self.metadata, step)
+        if step.changes_files:
+            self._add_snapshot(step)
+
+    def _add_snapshot(self, step: NativeStep) -> None:
+        services, numbers = (
+            self._services,
+            numbering(self.metadata, step.change.snapshot_id, self._services.snapshot_ids),
+        )
+        metadata, data = native_files(step, self._window, self.metadata, numbers)
+        metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
+        self._learn((*data, *rows.files))
+        deletes = native_delete_files(step, self._known, metadata, numbers)
+        inlined = serve_deletes(services, step, metadata, numbers, self._known, self._file_ids)
+        self._learn((*deletes, *inlined.files))
+        lake_step, self.metadata, self._manifests = native_step(
+            step,
+            metadata,
+            numbers,
+            self._manifests,
+            added=(*data, *rows.files, *deletes, *inlined.files),
+            removed=[self._known[file_id] for file_id in sorted(step.removed)],
+            served=ServedFiles(deletions=inlined.deletions, virtual_files=rows.virtual_files),
+            manifest_ids=self._manifest_ids,
+        )
+        self.steps.append(lake_step)
+
+    def _learn(self, files: Sequence[NewFile]) -> None:
+        self._known |= {file.file_id: file for file in files}

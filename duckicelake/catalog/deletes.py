@@ -1,0 +1,131 @@
+"""What a snapshot's deletes mean to DuckLake: one delete file for each data file, and inlined rows that end.
+
+DuckLake knows a delete file by its data file alone, and one live delete file for each. So a client's delete files are
+split by data file, joined with what DuckLake already deletes there, and written again under DATA_PATH, before any lock.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import uuid4
+
+from duckicelake.bridge import positions
+from duckicelake.bridge.diff import Deletes, Upload
+from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.catalog.services import Services
+from duckicelake.errors import Unsupported
+from duckicelake.iceberg.manifest import FileContent
+from duckicelake.lake import native, reader
+from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
+from duckicelake.lake.model import InlinedKey, LakeFile
+from duckicelake.lake.state import FileRow
+from duckicelake.storage.parquet import read_position_deletes, write_position_deletes
+
+Positions = Mapping[int, frozenset[int]]
+
+
+def resolve_deletes(
+    services: Services,
+    table_id: int | None,
+    upload: Upload,
+    files: Sequence[NewFile],
+    prior: Sequence[ListedManifest],
+) -> Deletes:
+    """The deletes of an upload whose files got these rows; reads the client's delete files and writes DuckLake's."""
+    deletions = _added_deletions(services, table_id, upload, files, prior)
+    if table_id is None or not (deletions or upload.removed):
+        return Deletes(deletions=deletions)
+    removed = {row.file_id for row in upload.removed if row.content == FileContent.DATA}
+    touched = _touched(services, table_id, upload, deletions, removed)
+    with services.database.reading() as cursor:
+        virtual = reader.virtual_files(cursor, table_id, touched.keys() | removed)
+        gone = positions.by_data_file(reader.deletions_of(cursor, table_id, virtual))
+        real = reader.files(cursor, touched.keys() - virtual.keys())
+        lake_ids = [row.ducklake_id for row in real.values() if row.ducklake_id is not None]
+        existing = {file.target_id: file for file in native.live_delete_files(cursor, table_id, lake_ids)}
+        folder = native.path_prefix(cursor, table_id)
+    rows: list[InlinedKey] = []
+    for file_id, file in virtual.items():
+        ended = frozenset(range(len(file.keys))) if file_id in removed else touched[file_id]
+        rows += [file.keys[position] for position in sorted(ended - gone.get(file_id, frozenset()))]
+    new = {file.file_id for file in files}
+    targets = {file_id: found for file_id, found in touched.items() if file_id in real or file_id in new}
+    written = _write_delete_files(services, targets, real, existing, folder, _paths(files, real))
+    return Deletes(deletions, tuple(written), tuple(rows))
+
+
+def _added_deletions(
+    services: Services,
+    table_id: int | None,
+    upload: Upload,
+    files: Sequence[NewFile],
+    prior: Sequence[ListedManifest],
+) -> tuple[NewDeletion, ...]:
+    """The positions in the upload's delete files, by data file; those in files that have left the table mean nothing."""
+    added = [file for file in files if file.content == FileContent.POSITION_DELETES]
+    found = {file.file_id: _read_positions(services, file) for file in added}
+    paths = {path for by_path in found.values() for path in by_path}
+    targets = {file.path: file.file_id for file in files if file.content == FileContent.DATA and file.path in paths}
+    if table_id is not None and paths - targets.keys():
+        with services.database.reading() as cursor:
+            manifest_ids = [manifest.manifest_id for manifest in prior]
+            targets |= reader.data_files_by_path(cursor, table_id, manifest_ids, paths - targets.keys())
+    left = {row.file_id for row in upload.removed}
+    return tuple(
+        NewDeletion(file_id, targets[path], positions.encode(rows))
+        for file_id, by_path in found.items()
+        for path, rows in by_path.items()
+        if path in targets and targets[path] not in left
+    )
+
+
+def _read_positions(services: Services, file: NewFile) -> dict[str, list[int]]:
+    if file.file_format.upper() != "PARQUET":
+        raise Unsupported(f"{file.path}: position deletes as {file.file_format} are refused yet (see MISSING.md)")
+    return read_position_deletes(services.store.read(file.path), file.path)
+
+
+def _touched(
+    services: Services, table_id: int, upload: Upload, deletions: Iterable[NewDeletion], removed: set[int]
+) -> Positions:
+    """Newly deleted positions by data file that stays; a data file that loses one of DuckDB's delete files counts too."""
+    touched: defaultdict[int, frozenset[int]] = defaultdict(frozenset)
+    for deletion in deletions:
+        touched[deletion.data_file_id] |= positions.decode(deletion.positions or b"")
+    lost = [row.file_id for row in upload.removed if row.content != FileContent.DATA and row.ducklake_id is not None]
+    if lost:
+        with services.database.reading() as cursor:
+            for row in reader.deletions(cursor, table_id, lost):
+                touched[row.data_file_id] |= frozenset()
+    return {file_id: found for file_id, found in touched.items() if file_id not in removed}
+
+
+def _paths(files: Iterable[NewFile], real: Mapping[int, FileRow]) -> dict[int, str]:
+    return {file.file_id: file.path for file in files} | {file_id: row.path for file_id, row in real.items()}
+
+
+def _write_delete_files(
+    services: Services,
+    targets: Positions,
+    real: Mapping[int, FileRow],
+    existing: Mapping[int | None, LakeFile],
+    folder: str,
+    paths: Mapping[int, str],
+) -> Iterable[NewDeleteFile]:
+    for file_id, found in targets.items():
+        before = existing.get(real[file_id].ducklake_id) if file_id in real else None
+        everything = sorted(found | (_positions_of(services, before) if before else frozenset()))
+        if not everything:
+            continue
+        name = f"ducklake-{uuid4()}-delete.parquet"
+        data = write_position_deletes([(paths[file_id], position) for position in everything])
+        services.store.write(folder + name, data)
+        yield NewDeleteFile(file_id, name, len(everything), len(data))
+
+
+def _positions_of(services: Services, file: LakeFile) -> frozenset[int]:
+    if file.file_format != "parquet":
+        raise Unsupported(
+            f"DuckDB deleted from this file with {file.file_format}, which isn't read yet (see MISSING.md)"
+        )
+    by_path = read_position_deletes(services.store.read(file.path), file.path)
+    return frozenset(position for rows in by_path.values() for position in rows)

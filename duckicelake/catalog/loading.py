@@ -1,0 +1,49 @@
+"""Loads: is the cached table still the newest? Else catch up, materialize and keep it (design, "A load walks")."""
+
+from duckicelake.catalog.cache import CachedTable
+from duckicelake.catalog.catch_up import catch_up
+from duckicelake.catalog.materialize import materialize
+from duckicelake.catalog.services import Services
+from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.lake import reader
+from duckicelake.lake.state import Freshness
+
+
+def current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
+    """The table as it is now, native changes included; NoSuchTable."""
+    fresh = freshness(services, namespace, name)
+    cached = services.cache.get(fresh.table_id)
+    if cached is not None and _is_current(cached, fresh):
+        services.cache.count(hit=True)
+        return cached
+    services.cache.count(hit=False)
+    return refresh(services, fresh.table_id)
+
+
+def freshness(services: Services, namespace: Namespace, name: str) -> Freshness:
+    """What tells whether the cached table is still the newest; NoSuchTable."""
+    with services.database.reading() as cursor:
+        fresh = reader.freshness(cursor, schema_name(namespace), name)
+    if fresh is None:
+        raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+    return fresh
+
+
+def refresh(services: Services, table_id: int) -> CachedTable:
+    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone."""
+    upto, epoch = catch_up(services, table_id)
+    cached = services.cache.get(table_id)
+    with services.database.reading() as cursor:
+        row = reader.table_row(cursor, table_id)
+    if cached is None or row is None or cached.materialized.row != row:
+        table = CachedTable(materialize(services, table_id), upto, epoch)
+    else:
+        table = CachedTable(cached.materialized, upto, epoch)
+    services.cache.put(table)
+    return table
+
+
+def _is_current(cached: CachedTable, fresh: Freshness) -> bool:
+    same_version = cached.materialized.row.version == fresh.version
+    return same_version and cached.checked_upto == fresh.newest_snapshot and cached.epoch == fresh.epoch

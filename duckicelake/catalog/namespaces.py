@@ -1,0 +1,171 @@
+"""Namespaces are DuckLake schemas: [a, b] is the schema "a.b" (design §6.14).
+
+A parent that no schema stands for is virtual: it is listed and loads without properties as long as it has children.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.services import Services
+from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
+from duckicelake.iceberg.names import Namespace, check_namespace, namespace_of, schema_name
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.schemas import (
+    create_schema,
+    drop_schema,
+    live_schemas,
+    schema_contents,
+    schema_properties,
+    set_schema_properties,
+)
+from duckicelake.lake.snapshots import begin_snapshot, lock, retrying
+
+_NAMED_IN_MESSAGE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedProperties:
+    """Keys that were set, keys that were removed, and keys to remove that were not there."""
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def list_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> Page[Namespace]:
+    """List the direct children of a namespace, or the top level, in order of their schema names.
+
+    Raises NoSuchNamespace for an unknown parent.
+    """
+    with services.database.reading() as cursor:
+        known = _known(cursor)
+    if parent:
+        _require(known, parent)
+    children = _children(known, parent or ())
+    after = sorted((child for child in children if schema_name(child) > page.after), key=schema_name)
+    return cut(after, page, schema_name)
+
+
+def create_namespace(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
+    """Create a namespace, its parents need not exist; return its properties.
+
+    Raises AlreadyExists, and InvalidRequest for a bad name or one that differs from a sibling's only by case: to DuckDB
+    these are one schema.
+    """
+    check_namespace(namespace)
+    return retrying(lambda: _create(services, namespace, dict(properties)))
+
+
+def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
+    """Return a namespace's properties; NoSuchNamespace."""
+    with services.database.reading() as cursor:
+        schema_id = _require(_known(cursor), namespace)
+        return {} if schema_id is None else schema_properties(cursor, schema_id)
+
+
+def drop_namespace(services: Services, namespace: Namespace) -> None:
+    """Drop an empty namespace; NoSuchNamespace, or NamespaceNotEmpty naming what is inside."""
+    retrying(lambda: _drop(services, namespace))
+
+
+def update_namespace(
+    services: Services, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
+) -> UpdatedProperties:
+    """Set and remove properties in one step; a virtual namespace that gets some becomes a schema.
+
+    Raises NoSuchNamespace, and Unprocessable if a key is both removed and updated.
+    """
+    both = sorted(set(removals) & set(updates))
+    if both:
+        raise Unprocessable(f"properties both removed and updated: {', '.join(both)}; name each key once")
+    return retrying(lambda: _update(services, namespace, removals, updates))
+
+
+def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
+    with services.database.transaction() as cursor:
+        snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
+        _check_free(_known(cursor), namespace)
+        schema_id = create_schema(cursor, snapshot, schema_name(namespace))
+        if properties:
+            set_schema_properties(cursor, schema_id, properties)
+    return properties
+
+
+def _drop(services: Services, namespace: Namespace) -> None:
+    with services.database.transaction() as cursor:
+        snapshot = begin_snapshot(cursor, schema_change=True)
+        known = _known(cursor)
+        schema_id = _require(known, namespace)
+        inside = [f"namespace {_spell(child)}" for child in sorted(_children(known, namespace))]
+        if schema_id is not None:
+            inside += schema_contents(cursor, schema_id)
+        if inside or schema_id is None:
+            raise NamespaceNotEmpty(f"namespace {_spell(namespace)} holds {_some(inside)}; drop what it holds first")
+        drop_schema(cursor, snapshot, schema_id)
+
+
+def _update(
+    services: Services, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
+) -> UpdatedProperties:
+    with services.database.transaction() as cursor:
+        lock(cursor)
+        schema_id = _require(_known(cursor), namespace)
+        before = {} if schema_id is None else schema_properties(cursor, schema_id)
+        after = {key: value for key, value in before.items() if key not in removals} | dict(updates)
+        if after != before:
+            _store_properties(cursor, namespace, schema_id, after)
+    wanted = dict.fromkeys(removals)
+    return UpdatedProperties(
+        updated=tuple(updates),
+        removed=tuple(key for key in wanted if key in before),
+        missing=tuple(key for key in wanted if key not in before),
+    )
+
+
+def _store_properties(
+    cursor: Transaction, namespace: Namespace, schema_id: int | None, properties: dict[str, str]
+) -> None:
+    if schema_id is None:
+        snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
+        schema_id = create_schema(cursor, snapshot, schema_name(namespace))
+    set_schema_properties(cursor, schema_id, properties)
+
+
+def _known(cursor: Transaction) -> dict[Namespace, int]:
+    """Schema ids by namespace; virtual ones are not in it."""
+    return {namespace_of(name): schema_id for name, schema_id in live_schemas(cursor).items()}
+
+
+def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
+    """Return the schema's id, None if the namespace is virtual; NoSuchNamespace if it is neither."""
+    if namespace not in known and not _children(known, namespace):
+        raise NoSuchNamespace(f"namespace {_spell(namespace)} does not exist")
+    return known.get(namespace)
+
+
+def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
+    """Direct children, virtual ones too."""
+    depth = len(parent)
+    return {other[: depth + 1] for other in known if len(other) > depth and other[:depth] == parent}
+
+
+def _check_free(known: Mapping[Namespace, int], namespace: Namespace) -> None:
+    if namespace in known:
+        raise AlreadyExists(f"namespace {_spell(namespace)} exists already")
+    for depth in range(len(namespace)):
+        for sibling in sorted(_children(known, namespace[:depth])):
+            if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
+                raise InvalidRequest(
+                    f"namespace {_spell(namespace)} differs only by case from {_spell(sibling)}, which exists; "
+                    "to DuckDB both are one name"
+                )
+
+
+def _spell(namespace: Namespace) -> str:
+    return repr(".".join(namespace))
+
+
+def _some(things: Sequence[str]) -> str:
+    more = len(things) - _NAMED_IN_MESSAGE
+    return ", ".join(things[:_NAMED_IN_MESSAGE]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,154 @@
+"""Tables of the REST catalog: list, create, load, commit, drop, rename. Transaction boundaries are in here and below."""
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+import orjson
+
+from duckicelake.bridge.supported import FORMAT_VERSION, check_format_version
+from duckicelake.catalog import commits
+from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.loading import current_table, freshness
+from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.services import Services
+from duckicelake.errors import AlreadyExists, NoSuchNamespace, NoSuchTable
+from duckicelake.iceberg.apply import new_table_metadata
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.requirements import AssertCreate
+from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RenameTableRequest, TableIdentifier
+from duckicelake.lake import tables as lake_tables
+from duckicelake.lake.snapshots import retrying
+
+ALL, REFS = "all", "refs"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A JSON answer about a table, with its entity tag; None for one that nobody can load yet."""
+
+    body: bytes
+    etag: str | None
+
+
+def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> Page[str]:
+    """The names of a namespace's tables, in code point order; NoSuchNamespace."""
+    with services.database.reading() as cursor:
+        names = lake_tables.table_names(cursor, schema_name(namespace), page.after, page.fetch)
+        if names is None:
+            raise NoSuchNamespace(f"Namespace does not exist: {'.'.join(namespace)}")
+    return cut(names, page, lambda name: name)
+
+
+def create_table(services: Services, namespace: Namespace, request: CreateTableRequest) -> LoadedTable:
+    """Create a table, or with stage-create only say what its metadata will be.
+
+    Raises AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported.
+    """
+    _check_absent(services, namespace, request.name)
+    metadata = _first_metadata(services, namespace, request)
+    if request.stage_create:
+        return LoadedTable(orjson.dumps({"metadata": metadata.to_json(), "config": {}}), None)
+    return _loaded(commits.create_from(services, namespace, request.name, metadata), ALL)
+
+
+def load_table(services: Services, namespace: Namespace, name: str, snapshots: str = ALL) -> LoadedTable:
+    """The table with all its snapshots, or only those that refs name; NoSuchTable."""
+    return _loaded(current_table(services, namespace, name).materialized, snapshots)
+
+
+def commit_table(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> LoadedTable:
+    """Apply the updates if the requirements hold; the answer is written to the store before it is given.
+
+    Raises NoSuchTable, CommitFailed, InvalidRequest, Unsupported, CommitStateUnknown.
+    """
+    if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
+        committed = _commit_creation(services, namespace, name, request)
+    else:
+        committed = commits.commit(services, namespace, name, request)
+    location = orjson.dumps(committed.location)
+    body = b'{"metadata-location":' + location + b',"metadata":' + committed.body + b"}"
+    return LoadedTable(body, _etag(committed, ALL))
+
+
+def table_exists(services: Services, namespace: Namespace, name: str) -> None:
+    """NoSuchTable unless the table exists."""
+    freshness(services, namespace, name)
+
+
+def drop_table(services: Services, namespace: Namespace, name: str, purge: bool) -> None:
+    """Drop the table; without purge its files stay for good, with purge they go with DuckDB's next cleanup."""
+
+    def drop() -> None:
+        with services.database.transaction() as cursor:
+            if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=purge):
+                raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+
+    retrying(drop)
+
+
+def rename_table(services: Services, request: RenameTableRequest) -> None:
+    """Rename a table or move it to another namespace; its files stay where they are.
+
+    Raises NoSuchTable, NoSuchNamespace, AlreadyExists.
+    """
+    source, destination = request.source, request.destination
+
+    def rename() -> None:
+        with services.database.transaction() as cursor:
+            if not lake_tables.rename_table(cursor, _full_name(source), _full_name(destination)):
+                raise NoSuchTable(f"Table does not exist: {'.'.join((*source.namespace, source.name))}")
+
+    retrying(rename)
+
+
+def _commit_creation(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> Materialized:
+    try:
+        _check_absent(services, namespace, name)
+    except AlreadyExists:
+        return commits.commit(services, namespace, name, request)
+    return commits.create(services, namespace, name, request)
+
+
+def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
+    with services.database.reading() as cursor:
+        lake_tables.check_name_is_free(cursor, schema_name(namespace), name)
+
+
+def _first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
+    table_uuid = uuid4()
+    location = request.location or services.policy.table_location(namespace, request.name, table_uuid)
+    metadata = new_table_metadata(
+        table_uuid=str(table_uuid),
+        location=location.rstrip("/"),
+        schema=request.schema_,
+        spec=request.partition_spec,
+        sort_order=request.write_order,
+        properties=request.properties,
+        format_version=FORMAT_VERSION,
+        now_ms=services.clock(),
+    )
+    check_format_version(metadata)
+    services.policy.check_table_location(metadata.location)
+    return metadata
+
+
+def _loaded(table: Materialized, snapshots: str) -> LoadedTable:
+    body = table.body if snapshots == ALL else orjson.dumps(_only_refs(table.metadata).to_json())
+    location = orjson.dumps(table.location)
+    loaded = b'{"metadata-location":' + location + b',"metadata":' + body + b',"config":{}}'
+    return LoadedTable(loaded, _etag(table, snapshots))
+
+
+def _only_refs(metadata: TableMetadata) -> TableMetadata:
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    return metadata.replaced(snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in named))
+
+
+def _etag(table: Materialized, snapshots: str) -> str:
+    """Unique for each representation and equal on all workers: it follows from the version alone."""
+    return f"{table.row.table_uuid}-{table.row.version}-{snapshots}"
+
+
+def _full_name(identifier: TableIdentifier) -> tuple[str, str]:
+    return schema_name(identifier.namespace), identifier.name

@@ -1,0 +1,154 @@
+"""The `duckicelake` command: parse, call, print."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+
+from duckicelake.cli import snippets
+from duckicelake.cli.examination import examine
+from duckicelake.cli.listening import uri
+from duckicelake.cli.opening import open_services, policy_of, prepare_lake, running_postgres
+from duckicelake.cli.running import noted_uri
+from duckicelake.cli.serving import serve as serve_until_stopped
+from duckicelake.errors import CatalogError
+from duckicelake.lake.address import attach_source, embedded_url
+from duckicelake.lake.format import FORMAT_VERSION
+from duckicelake.settings import Settings, read_settings
+
+app = typer.Typer(
+    name="duckicelake",
+    help="An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
+
+
+@app.command(
+    epilog="Examples:\n\n`duckicelake serve`\n\n`duckicelake serve --lake /data/lake --port 0`\n\n"
+    "`DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake DUCKICELAKE_WAREHOUSE=file:///data/warehouse "
+    "duckicelake serve --host 0.0.0.0 --workers 4`"
+)
+def serve(
+    lake: LakeOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one and prints it (default: 8181).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that answer requests (default: 1).")] = None,
+    snapshot_ids: Annotated[
+        str | None, typer.Option(help="Who numbers Iceberg snapshots: client or ducklake (default: client).")
+    ] = None,
+) -> None:
+    """Serve the catalog until Ctrl-C or SIGTERM, with an embedded Postgres unless one is configured."""
+    flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}
+    with _one_line_errors():
+        settings = read_settings(flags)
+        serve_until_stopped(settings, partial(_announce, embedded=settings.database_url is None))
+
+
+@app.command(epilog="Example:\n\n`duckicelake init --lake /data/lake`")
+def init(lake: LakeOption = None) -> None:
+    """Create the lake, or check that an existing one can be served, and stop again."""
+    with (
+        _one_line_errors(),
+        running_postgres(read_settings({"lake": lake})) as settings,
+        open_services(settings) as services,
+    ):
+        data_path = prepare_lake(services)
+        typer.echo(f"DuckLake {FORMAT_VERSION} catalog is ready; DuckDB's files go to {data_path}")
+
+
+@app.command(epilog="Examples:\n\n`duckicelake info`\n\n`duckicelake info --json | jq -r '.\"ducklake-attach\"'`")
+def info(
+    lake: LakeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Tell where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
+    with _one_line_errors():
+        facts = _facts(read_settings({"lake": lake}))
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:16} {value}")
+
+
+@app.command(epilog="Example:\n\n`duckicelake doctor --lake /data/lake`")
+def doctor(lake: LakeOption = None) -> None:
+    """Examine database, lake and object store; exit with 1 if something must be done, and say what."""
+    with _one_line_errors():
+        findings = examine(read_settings({"lake": lake}))
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+        if finding.advice:
+            typer.echo(f"      {finding.advice}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"duckicelake {_version()} (DuckLake {FORMAT_VERSION})")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """What people can mend is said in one line on stderr, with exit code 2; only bugs show a traceback."""
+    try:
+        yield
+    except CatalogError as error:
+        typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _facts(settings: Settings) -> dict[str, str]:
+    url = settings.database_url or embedded_url(settings.lake)
+    return {
+        "uri": noted_uri(settings.lake) or uri(settings.host, settings.port),
+        "ducklake-attach": attach_source(url),
+        "data-path": policy_of(settings).data_path,
+        "format": FORMAT_VERSION,
+    }
+
+
+def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]duckicelake[/bold] {_version()} serves [bold]{address}[/bold]")
+    console.print(f"warehouse {policy_of(settings).warehouse}\n")
+    # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
+    if embedded and settings.database_url is not None:
+        _print_snippets(console, address, attach_source(settings.database_url))
+    console.file.flush()
+
+
+def _print_snippets(console: Console, address: str, source: str) -> None:
+    for title, code, language in (
+        ("Spark", snippets.spark(address), "bash"),
+        ("PyIceberg", snippets.pyiceberg(address), "python"),
+        ("DuckDB", snippets.duckdb(source), "sql"),
+    ):
+        console.print(f"[bold]{title}[/bold]")
+        console.print(Syntax(code, language, background_color="default") if console.is_terminal else code + "\n")
+
+
+def _version() -> str:
+    try:
+        return installed_version("duckicelake")
+    except PackageNotFoundError:
+        return "(checkout)"
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,51 @@
+"""One of several worker processes. It gets its settings from the environment, like any server with a database."""
+
+import atexit
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+
+from uvicorn.config import STARTUP_FAILURE
+
+from duckicelake.cli.opening import open_services
+from duckicelake.errors import CatalogError
+from duckicelake.server.app import create_app
+from duckicelake.server.logging import forward_standard_logging, make_logger
+from duckicelake.settings import read_settings
+
+FACTORY = "duckicelake.cli.worker:create"
+
+
+def create() -> object:
+    """The app of this process. A failure to start ends it with the code that tells uvicorn not to try again."""
+    _end_with_parent()
+    try:
+        return _create()
+    except CatalogError as error:
+        sys.stderr.write(f"duckicelake: {error}\n")
+        raise SystemExit(STARTUP_FAILURE) from error
+
+
+def _create() -> object:
+    settings = read_settings()
+    log = make_logger(sys.stderr, settings.log_format)
+    forward_standard_logging(log)
+    resources = ExitStack()
+    atexit.register(resources.close)
+    services = resources.enter_context(open_services(settings))
+    return create_app(services, max_body_bytes=settings.max_body_bytes, log=log)
+
+
+def _end_with_parent() -> None:
+    """A supervisor that was killed can't stop its workers, so they watch it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_for, args=(parent,), name="parent-watch", daemon=True).start()
+
+
+def _wait_for(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,98 @@
+"""Every error that duckicelake raises on purpose. This module knows no HTTP; `server/errors.py` maps classes to statuses.
+
+CatalogError
+├── InvalidRequest            the request is malformed or breaks a rule of the specification
+│   └── Unprocessable         well formed, but contradicts itself (a key both removed and updated)
+├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
+├── NotFound
+│   ├── NoSuchWarehouse
+│   ├── NoSuchNamespace
+│   ├── NoSuchTable
+│   └── FileMissing           an object that the request names does not exist
+├── Conflict
+│   ├── AlreadyExists
+│   ├── NamespaceNotEmpty
+│   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
+├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
+├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
+└── StartupError              the server can't start; the message says what to do
+    ├── InvalidSettings
+    ├── LakeInUse             another server holds this embedded lake
+    └── UnsupportedCatalog    not DuckLake 1.0, encrypted, or written by a newer duckicelake
+"""
+
+
+class CatalogError(Exception):
+    """Root of the tree; the message is written for the person who made the request."""
+
+
+class InvalidRequest(CatalogError):
+    """The request is malformed or breaks a rule of the specification."""
+
+
+class Unprocessable(InvalidRequest):
+    """The request is well formed but contradicts itself."""
+
+
+class Unsupported(CatalogError):
+    """Legal Iceberg that this server refuses; every case stands in MISSING.md."""
+
+
+class NotFound(CatalogError):
+    """Something that the request names does not exist."""
+
+
+class NoSuchWarehouse(NotFound):
+    """The warehouse in the request is not the one this server serves."""
+
+
+class NoSuchNamespace(NotFound):
+    """The namespace does not exist."""
+
+
+class NoSuchTable(NotFound):
+    """The table does not exist."""
+
+
+class FileMissing(NotFound):
+    """An object that the request names does not exist."""
+
+
+class Conflict(CatalogError):
+    """The request can't be applied to the catalog as it is now."""
+
+
+class AlreadyExists(Conflict):
+    """The name is taken."""
+
+
+class NamespaceNotEmpty(Conflict):
+    """The namespace still holds tables, views or namespaces."""
+
+
+class CommitFailed(Conflict):
+    """A requirement no longer holds: nothing was written, retry on fresh metadata."""
+
+
+class CommitStateUnknown(CatalogError):
+    """COMMIT was sent and its outcome, or what follows it, is not known."""
+
+
+class Unavailable(CatalogError):
+    """Postgres or the object store does not answer; nothing was written, try again."""
+
+
+class StartupError(CatalogError):
+    """The server can't start; the message says what to do."""
+
+
+class InvalidSettings(StartupError):
+    """Settings are unknown, malformed or contradict each other."""
+
+
+class LakeInUse(StartupError):
+    """Another server holds this embedded lake."""
+
+
+class UnsupportedCatalog(StartupError):
+    """The catalog is not DuckLake 1.0, is encrypted, or was written by a newer duckicelake."""

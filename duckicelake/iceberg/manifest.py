@@ -1,0 +1,40 @@
+"""Manifests and manifest lists (table spec, "Manifests" and "Manifest Lists"): the front door of this chapter."""
+
+from duckicelake.iceberg.manifest_entry import (
+    UNASSIGNED,
+    DataFile,
+    EntryStatus,
+    FieldSummary,
+    FileContent,
+    Manifest,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    PartitionValue,
+    inherit,
+    inherit_all,
+)
+from duckicelake.iceberg.manifest_read import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest_summary import summarise_partitions
+from duckicelake.iceberg.manifest_write import assign_row_ids, write_manifest, write_manifest_list
+
+__all__ = [
+    "UNASSIGNED",
+    "DataFile",
+    "EntryStatus",
+    "FieldSummary",
+    "FileContent",
+    "Manifest",
+    "ManifestContent",
+    "ManifestEntry",
+    "ManifestFile",
+    "PartitionValue",
+    "assign_row_ids",
+    "inherit",
+    "inherit_all",
+    "read_manifest",
+    "read_manifest_list",
+    "summarise_partitions",
+    "write_manifest",
+    "write_manifest_list",
+]

@@ -1,0 +1,208 @@
+"""Manifests and manifest lists of any writer from bytes, resolved by field id as the spec asks."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.avro import Container, read_container
+from duckicelake.iceberg.avro_decoding import Reader, decode_records, reader
+from duckicelake.iceberg.manifest_entry import (
+    DataFile,
+    EntryStatus,
+    FieldSummary,
+    FileContent,
+    Manifest,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from duckicelake.iceberg.manifest_schema import manifest_list_schema, manifest_schema
+from duckicelake.iceberg.types import StructType
+
+Row: TypeAlias = Mapping[int | str, Any]
+_ENTRY: Final = reader(manifest_schema(3, StructType(fields=())))
+_LINE: Final = reader(manifest_list_schema(3))
+_ENTRY_NEEDS: Final = {0: "status", 2: "data_file"}
+_FILE_NEEDS: Final = {
+    100: "file_path",
+    101: "file_format",
+    102: "partition",
+    103: "record_count",
+    104: "file_size_in_bytes",
+}
+_LINE_NEEDS: Final = {500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 503: "added_snapshot_id"}
+_SUMMARY_NEEDS: Final = {509: "contains_null"}
+_PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit`. Raises InvalidRequest."""
+    try:
+        return _read_manifest(data)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"the manifest can't be read: {error}") from error
+
+
+def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
+    """A manifest list of format version 1, 2 or 3. Raises InvalidRequest."""
+    try:
+        return _read_manifest_list(data)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"the manifest list can't be read: {error}") from error
+
+
+def _read_manifest(data: bytes) -> Manifest:
+    container = read_container(data)
+    rows = reader(container.schema)
+    _check_fields(rows, _ENTRY, _ENTRY_NEEDS)
+    _check_fields(rows.fields[2], _ENTRY.fields[2], _FILE_NEEDS)
+    partition = _partition_fields(rows.fields[2].fields[102])
+    content = container.metadata.get("content", "data")
+    if content not in {"data", "deletes"}:
+        raise InvalidRequest(f"its content is {content[:40]!r}, not data or deletes")
+    return Manifest(
+        format_version=_format_version(container),
+        content=ManifestContent.DATA if content == "data" else ManifestContent.DELETES,
+        schema_id=_schema_id(container),
+        spec_id=_number(container, "partition-spec-id", 0),
+        partition_fields=partition,
+        entries=tuple(_entry(row) for row in _rows(container, rows)),
+    )
+
+
+def _read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
+    container = read_container(data)
+    rows = reader(container.schema)
+    _check_fields(rows, _LINE, _LINE_NEEDS)
+    if 507 in rows.fields:
+        _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
+    return tuple(_line(row) for row in _rows(container, rows))
+
+
+def _rows(container: Container, rows: Reader) -> Iterator[Row]:
+    for count, block in container.blocks:
+        yield from decode_records(rows, count, block)
+
+
+def _check_fields(found: Reader, known: Reader, needed: Mapping[int, str]) -> None:
+    """Check that needed fields are there and that all known ones have their type; others are read and dropped."""
+    for field_id, name in needed.items():
+        if field_id not in found.fields:
+            raise InvalidRequest(f"its records have no field {field_id} ({name})")
+    for key, expected in known.fields.items():
+        actual = found.fields.get(key, expected)
+        if actual.shape != expected.shape:
+            raise InvalidRequest(f"its field {key} is a {actual.shape}, not a {expected.shape}")
+
+
+def _partition_fields(partition: Reader) -> tuple[int, ...]:
+    for key, value in partition.fields.items():
+        if not isinstance(key, int) or value.shape not in _PRIMITIVE_SHAPES:
+            raise InvalidRequest(f"its partition field {key!r} has no field-id or isn't a primitive")
+    return tuple(key for key in partition.fields if isinstance(key, int))
+
+
+def _format_version(container: Container) -> int:
+    version = _number(container, "format-version", 1)
+    if version not in {1, 2, 3}:
+        raise InvalidRequest(f"its format version is {version}; this server reads 1, 2 and 3")
+    return version
+
+
+def _schema_id(container: Container) -> int:
+    if "schema-id" in container.metadata or "schema" not in container.metadata:
+        return _number(container, "schema-id", 0)
+    try:
+        schema = orjson.loads(container.metadata["schema"])
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest("its header's schema isn't JSON") from error
+    schema_id = schema.get("schema-id", 0) if isinstance(schema, dict) else 0
+    return schema_id if isinstance(schema_id, int) else 0
+
+
+def _number(container: Container, key: str, default: int) -> int:
+    text = container.metadata.get(key, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise InvalidRequest(f"its header's {key} is {text[:40]!r}, not a number")
+    return int(text)
+
+
+def _needed(row: Row, needed: Mapping[int, str]) -> tuple[Any, ...]:
+    values = tuple(row[field_id] for field_id in needed)
+    if None in values:
+        raise InvalidRequest(f"{list(needed.values())[values.index(None)]} of a record is null")
+    return values
+
+
+def _member(kind: Any, value: int | None) -> Any:
+    try:
+        return kind(value or 0)
+    except ValueError as error:
+        raise InvalidRequest(f"{value} isn't a {kind.__name__}") from error
+
+
+def _entry(row: Row) -> ManifestEntry:
+    status, file = _needed(row, _ENTRY_NEEDS)
+    return ManifestEntry(_member(EntryStatus, status), row.get(1), row.get(3), row.get(4), _data_file(file))
+
+
+def _data_file(row: Row) -> DataFile:
+    path, file_format, partition, record_count, size = _needed(row, _FILE_NEEDS)
+    if not path or record_count < 0 or size < 0:
+        raise InvalidRequest(f"a file {path!r} has {record_count} records in {size} bytes")
+    get = row.get
+    return DataFile(
+        content=_member(FileContent, get(134)),
+        file_path=path,
+        file_format=file_format.upper(),
+        partition=tuple(partition.values()),
+        record_count=record_count,
+        file_size_in_bytes=size,
+        column_sizes=get(108),
+        value_counts=get(109),
+        null_value_counts=get(110),
+        nan_value_counts=get(137),
+        lower_bounds=get(125),
+        upper_bounds=get(128),
+        key_metadata=get(131),
+        split_offsets=get(132),
+        equality_ids=get(135),
+        sort_order_id=get(140),
+        first_row_id=get(142),
+        referenced_data_file=get(143),
+        content_offset=get(144),
+        content_size_in_bytes=get(145),
+    )
+
+
+def _line(row: Row) -> ManifestFile:
+    path, length, spec_id, snapshot_id = _needed(row, _LINE_NEEDS)
+    if not path or length < 0:
+        raise InvalidRequest(f"a manifest {path!r} has {length} bytes")
+    get = row.get
+    summaries = get(507)
+    return ManifestFile(
+        manifest_path=path,
+        manifest_length=length,
+        partition_spec_id=spec_id,
+        content=_member(ManifestContent, get(517)),
+        sequence_number=get(515) or 0,
+        min_sequence_number=get(516) or 0,
+        added_snapshot_id=snapshot_id,
+        added_files_count=get(504),
+        existing_files_count=get(505),
+        deleted_files_count=get(506),
+        added_rows_count=get(512),
+        existing_rows_count=get(513),
+        deleted_rows_count=get(514),
+        partitions=None if summaries is None else tuple(_summary(each) for each in summaries),
+        key_metadata=get(519),
+        first_row_id=get(520),
+    )
+
+
+def _summary(row: Row) -> FieldSummary:
+    (contains_null,) = _needed(row, _SUMMARY_NEEDS)
+    return FieldSummary(contains_null, row.get(518), row.get(510), row.get(511))

@@ -1,0 +1,131 @@
+"""Manifests and manifest lists to bytes. The same values give the same bytes in every process."""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.avro import write_container
+from duckicelake.iceberg.avro_encoding import Encode, encoder
+from duckicelake.iceberg.manifest_entry import (
+    UNASSIGNED,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from duckicelake.iceberg.manifest_schema import PARTITION_RECORD, manifest_list_schema, manifest_schema
+from duckicelake.iceberg.partition import PartitionSpec, partition_type
+from duckicelake.iceberg.schema import Schema
+
+_MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error, InvalidRequest)
+
+
+def write_manifest(
+    *,
+    format_version: int,
+    content: ManifestContent,
+    schema: Schema,
+    spec: PartitionSpec,
+    entries: Iterable[ManifestEntry],
+) -> bytes:
+    """A manifest file. None sequence numbers are written as such and only for added files, which inherit them.
+
+    Raises InvalidRequest for an entry that doesn't belong in such a manifest or doesn't fit its schema.
+    """
+    avro = manifest_schema(format_version, partition_type(spec, schema))
+    metadata = {
+        "schema": orjson.dumps(schema.to_json()).decode(),
+        "schema-id": str(schema.schema_id),
+        "partition-spec": orjson.dumps(spec.to_json()["fields"]).decode(),
+        "partition-spec-id": str(spec.spec_id),
+        "format-version": str(format_version),
+    }
+    if format_version > 1:
+        metadata["content"] = "data" if content is ManifestContent.DATA else "deletes"
+    encode = encoder(avro, {PARTITION_RECORD})
+    records = (_encode_entry(encode, format_version, content, entry) for entry in entries)
+    return write_container(avro, metadata, records)
+
+
+def write_manifest_list(
+    *,
+    format_version: int,
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+    sequence_number: int,
+    manifests: Iterable[ManifestFile],
+    first_row_id: int | None = None,
+) -> bytes:
+    """A snapshot's manifest list. Manifests of this snapshot with UNASSIGNED numbers get its sequence number.
+
+    In version 3, data manifests without a first_row_id get theirs, counted from first_row_id, see `assign_row_ids`.
+    Raises InvalidRequest for a manifest that the version can't hold.
+    """
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+    }
+    if format_version > 1:
+        metadata["sequence-number"] = str(sequence_number)
+    lines = [_numbered(each, snapshot_id, sequence_number) for each in manifests]
+    if format_version > 2:
+        metadata["first-row-id"] = "null" if first_row_id is None else str(first_row_id)
+        lines = lines if first_row_id is None else list(assign_row_ids(lines, first_row_id)[0])
+    metadata["format-version"] = str(format_version)
+    avro = manifest_list_schema(format_version)
+    encode = encoder(avro)
+    return write_container(avro, metadata, [_encode_line(encode, format_version, line) for line in lines])
+
+
+def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:
+    """Give data manifests without one a first_row_id, in order; also the table's next row id (spec, "Row Lineage")."""
+    assigned: list[ManifestFile] = []
+    for manifest in manifests:
+        if manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
+            assigned.append(replace(manifest, first_row_id=first_row_id))
+            first_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        else:
+            assigned.append(manifest)
+    return tuple(assigned), first_row_id
+
+
+def _encode_entry(encode: Encode, format_version: int, content: ManifestContent, entry: ManifestEntry) -> bytes:
+    file = entry.data_file
+    if (content is ManifestContent.DATA) != (file.content is FileContent.DATA):
+        raise InvalidRequest(f"{file.file_path} is a file of {file.content.name} in a manifest of {content.name}")
+    if format_version == 1 and content is ManifestContent.DELETES:
+        raise InvalidRequest(f"{file.file_path}: format version 1 has no delete files")
+    unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
+    if format_version > 1 and unnumbered and entry.status is not EntryStatus.ADDED:
+        raise InvalidRequest(f"{file.file_path} is {entry.status.name} and must have both its sequence numbers")
+    try:
+        return encode(entry)
+    except _MISFIT as error:
+        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+
+
+def _encode_line(encode: Encode, format_version: int, line: ManifestFile) -> bytes:
+    if format_version == 1 and line.content is not ManifestContent.DATA:
+        raise InvalidRequest(f"{line.manifest_path}: format version 1 has no delete manifests")
+    try:
+        return encode(line)
+    except _MISFIT as error:
+        raise InvalidRequest(f"{line.manifest_path} doesn't fit the manifest list's schema: {error}") from error
+
+
+def _numbered(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
+    if UNASSIGNED not in (manifest.sequence_number, manifest.min_sequence_number):
+        return manifest
+    if manifest.added_snapshot_id != snapshot_id:
+        raise InvalidRequest(
+            f"{manifest.manifest_path} of snapshot {manifest.added_snapshot_id} has no sequence number"
+        )
+    low = manifest.min_sequence_number
+    return replace(
+        manifest, sequence_number=sequence_number, min_sequence_number=sequence_number if low == UNASSIGNED else low
+    )

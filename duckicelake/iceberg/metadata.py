@@ -1,0 +1,208 @@
+"""Table metadata, format versions 1 to 3 (table spec, "Table Metadata Fields")."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.encryption import EncryptedKey
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
+from duckicelake.iceberg.older_metadata import uniform
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.snapshot import MAIN, MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.iceberg.sort import SortOrder
+from duckicelake.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
+
+SUPPORTED_FORMAT_VERSION = 3
+ROW_LINEAGE_VERSION = 3
+SEQUENCE_NUMBER_VERSION = 2
+
+Item = TypeVar("Item")
+
+_INVALID = "invalid table metadata"
+
+
+def canonical_uuid(text: str) -> str:
+    """Give a UUID in its usual spelling; InvalidRequest if it is none."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as error:
+        raise InvalidRequest(f"{text!r} is not a UUID") from error
+
+
+TableUuid = Annotated[str, AfterValidator(canonical_uuid)]
+
+
+class TableMetadata(SpecModel):
+    """Everything that metadata.json says. `next_row_id` is None below version 3."""
+
+    format_version: Literal[1, 2, 3]
+    table_uuid: TableUuid
+    location: str
+    last_sequence_number: Long
+    last_updated_ms: Long
+    last_column_id: Int
+    schemas: tuple[Schema, ...]
+    current_schema_id: Int
+    partition_specs: tuple[PartitionSpec, ...]
+    default_spec_id: Int
+    last_partition_id: Int
+    sort_orders: tuple[SortOrder, ...]
+    default_sort_order_id: Int
+    properties: dict[str, str] = Field(default_factory=dict)
+    current_snapshot_id: Long | None = None
+    refs: dict[str, SnapshotRef] = Field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()
+    statistics: tuple[StatisticsFile, ...] = ()
+    partition_statistics: tuple[PartitionStatisticsFile, ...] = ()
+    snapshot_log: tuple[SnapshotLogEntry, ...] = ()
+    metadata_log: tuple[MetadataLogEntry, ...] = ()
+    next_row_id: Long | None = None
+    encryption_keys: tuple[EncryptedKey, ...] = ()
+
+    @cached_property
+    def snapshots_by_id(self) -> dict[int, Snapshot]:
+        """The snapshots by their id."""
+        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
+
+    def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
+        """Give the schema of that id, the current one by default; InvalidRequest if there is none."""
+        wanted = self.current_schema_id if schema_id is None else schema_id
+        return _only((each for each in self.schemas if each.schema_id == wanted), f"schema {wanted}")
+
+    def spec(self, spec_id: int | None = None) -> PartitionSpec:
+        """Give the partition spec of that id, the default one by default; InvalidRequest if there is none."""
+        wanted = self.default_spec_id if spec_id is None else spec_id
+        return _only((each for each in self.partition_specs if each.spec_id == wanted), f"partition spec {wanted}")
+
+    def sort_order(self, order_id: int | None = None) -> SortOrder:
+        """Give the sort order of that id, the default one by default; InvalidRequest if there is none."""
+        wanted = self.default_sort_order_id if order_id is None else order_id
+        return _only((each for each in self.sort_orders if each.order_id == wanted), f"sort order {wanted}")
+
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Give the snapshot of that id, None if it isn't listed."""
+        return self.snapshots_by_id.get(snapshot_id)
+
+    def current_snapshot(self) -> Snapshot | None:
+        """Give the snapshot that `main` points to, None in a table without one."""
+        return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
+
+    def to_json(self) -> dict[str, Json]:
+        """Give the JSON of this format version; what may be absent and is None is left out."""
+        return self._scalars() | self._versioned() | self._lists()
+
+    def _scalars(self) -> dict[str, Json]:
+        current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
+        return {
+            "format-version": self.format_version,
+            "table-uuid": self.table_uuid,
+            "location": self.location,
+            "last-updated-ms": self.last_updated_ms,
+            "last-column-id": self.last_column_id,
+            "current-schema-id": self.current_schema_id,
+            "default-spec-id": self.default_spec_id,
+            "last-partition-id": self.last_partition_id,
+            "default-sort-order-id": self.default_sort_order_id,
+            **current,
+            "properties": dict(self.properties),
+        }
+
+    def _versioned(self) -> dict[str, Json]:
+        if self.format_version == 1:
+            return {"schema": self.schema().to_json(), "partition-spec": self.spec().to_json()["fields"]}
+        values: dict[str, Json] = {"last-sequence-number": self.last_sequence_number}
+        if self.format_version >= ROW_LINEAGE_VERSION:
+            values["next-row-id"] = self.next_row_id or 0
+        if self.encryption_keys:
+            values["encryption-keys"] = _all_json(self.encryption_keys)
+        return values
+
+    def _lists(self) -> dict[str, Json]:
+        return {
+            "schemas": _all_json(self.schemas),
+            "partition-specs": _all_json(self.partition_specs),
+            "sort-orders": _all_json(self.sort_orders),
+            "refs": {name: ref.to_json() for name, ref in self.refs.items()},
+            "snapshots": [each.to_json(self.format_version) for each in self.snapshots],
+            "statistics": _all_json(self.statistics),
+            "partition-statistics": _all_json(self.partition_statistics),
+            "snapshot-log": [
+                {"snapshot-id": each.snapshot_id, "timestamp-ms": each.timestamp_ms} for each in self.snapshot_log
+            ],
+            "metadata-log": [
+                {"metadata-file": each.metadata_file, "timestamp-ms": each.timestamp_ms} for each in self.metadata_log
+            ],
+        }
+
+
+def _only(found: Iterable[Item], what: str) -> Item:
+    for item in found:
+        return item
+    raise InvalidRequest(f"the table has no {what}")
+
+
+def _all_json(models: Iterable[SpecModel]) -> list[Json]:
+    return [each.to_json() for each in models]
+
+
+def parse_table_metadata(data: Json) -> TableMetadata:
+    """Read the JSON of table metadata, version 1, 2 or 3, by any writer.
+
+    Raises:
+        InvalidRequest: a required key is missing or malformed, or ids contradict each other.
+
+    """
+    version = data.get("format-version") if isinstance(data, dict) else None
+    if version not in range(1, SUPPORTED_FORMAT_VERSION + 1):
+        raise InvalidRequest(f"{_INVALID}: format-version {version!r}, expected 1, 2 or 3")
+    metadata = parse(TableMetadata, uniform(data), "table metadata")
+    _check_ids(metadata)
+    _check_refs(metadata)
+    for snapshot in metadata.snapshots:
+        _check_snapshot(metadata, snapshot)
+    return metadata
+
+
+def _check_ids(metadata: TableMetadata) -> None:
+    _check_unique("schema-id", (each.schema_id for each in metadata.schemas))
+    _check_unique("spec-id", (each.spec_id for each in metadata.partition_specs))
+    _check_unique("order-id", (each.order_id for each in metadata.sort_orders))
+    _check_unique("snapshot-id", (each.snapshot_id for each in metadata.snapshots))
+    metadata.schema()
+    metadata.spec()
+    metadata.sort_order()
+    if (metadata.next_row_id is None) == (metadata.format_version >= ROW_LINEAGE_VERSION):
+        raise InvalidRequest(
+            f"{_INVALID}: next-row-id belongs to format version {ROW_LINEAGE_VERSION} and is required there"
+        )
+
+
+def _check_unique(what: str, ids: Iterable[int]) -> None:
+    for each, times in Counter(ids).items():
+        if times > 1:
+            raise InvalidRequest(f"{_INVALID}: {what} {each} is listed {times} times")
+
+
+def _check_refs(metadata: TableMetadata) -> None:
+    for name, ref in metadata.refs.items():
+        if metadata.snapshot(ref.snapshot_id) is None:
+            raise InvalidRequest(f"{_INVALID}: {name} points to unknown snapshot {ref.snapshot_id}")
+    main = metadata.refs.get(MAIN)
+    if (main.snapshot_id if main else None) != metadata.current_snapshot_id:
+        raise InvalidRequest(f"{_INVALID}: main isn't the current snapshot, {metadata.current_snapshot_id}")
+
+
+def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
+    number, last = snapshot.sequence_number, metadata.last_sequence_number
+    if number > last:
+        raise InvalidRequest(
+            f"{_INVALID}: sequence number {number} of {snapshot.snapshot_id} is beyond the last, {last}"
+        )
+    if snapshot.manifest_list is None and snapshot.manifests is None:
+        raise InvalidRequest(f"{_INVALID}: snapshot {snapshot.snapshot_id} has no manifest-list")

@@ -1,0 +1,76 @@
+"""The base of every Iceberg JSON object: frozen, kebab-case, unknown keys ignored, explicit nulls as if absent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from duckicelake.errors import InvalidRequest
+
+Int = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
+Long = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+Json = Any
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def kebab(name: str) -> str:
+    """Give the JSON key of an attribute: `schema_id` is `schema-id`, `schema_` is `schema`."""
+    return name.rstrip("_").replace("_", "-")
+
+
+class SpecModel(BaseModel):
+    """One JSON object of the Iceberg specification."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=kebab, populate_by_name=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and None in data.values():
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+    def to_json(self) -> dict[str, Json]:
+        """Give the object as JSON values, absent keys left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def replaced(self, **changes: Any) -> Self:
+        """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self).model_construct(**(values | changes))
+
+
+def parse(model: type[Model], data: Json, what: str) -> Model:
+    """Read `data` as `model`.
+
+    Raises:
+        InvalidRequest: `data` doesn't have the shape; the message names `what`, the key and the reason.
+
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InvalidRequest(f"invalid {what}: {explain(error)}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """Say in one line which keys are wrong and why."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" if problem["loc"] else problem["msg"]
+        for problem in error.errors(include_url=False, include_context=False, include_input=False)
+    )
+
+
+def tag_of(value: Any, key: str, what: str, legal: Sequence[str], of_views: Sequence[str]) -> str:
+    """Give what tells the members of a union apart: `value[key]`, one of `legal`.
+
+    Raises:
+        InvalidRequest: it is something else; the message names it and lists what is legal.
+
+    """
+    tag = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+    if tag in legal:
+        return str(tag)
+    problem = f"{what} {tag!r} is for views" if tag in of_views else f"unknown {what} {tag!r}"
+    raise InvalidRequest(f"{problem}; a table takes {', '.join(legal)}")

@@ -1,0 +1,80 @@
+"""Names of namespaces and tables: checks, the form in URLs, and the DuckLake schema that a namespace is.
+
+A namespace is the DuckLake schema whose name joins the levels with `.`; inside a level, `.` is written `%2E`, and a `%`
+that would begin such an escape is written `%25`. So every schema that DuckDB made, `100%` too, is a namespace.
+"""
+
+import re
+from typing import Annotated, Final
+from urllib.parse import unquote_plus
+
+from pydantic import AfterValidator
+
+from duckicelake.errors import InvalidRequest
+
+Namespace = tuple[str, ...]
+
+_SEPARATOR: Final = re.compile("%1F|\x1f", re.IGNORECASE)
+_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
+_ESCAPE: Final = re.compile(r"%(25|2E)")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def schema_name(namespace: Namespace) -> str:
+    """Give the name of the DuckLake schema that holds the namespace's tables."""
+    return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
+
+
+def namespace_of(schema_name: str) -> Namespace:
+    """Give the namespace that a DuckLake schema is: the inverse of `schema_name`."""
+    return tuple(_ESCAPE.sub(_unescaped, level) for level in schema_name.split("."))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "." if match[1] == "2E" else "%"
+
+
+def decode_namespace(raw: str) -> Namespace:
+    """Read a percent-encoded path segment or query value; `%1F` separates levels and `+` is a space, as Java sends it.
+
+    Raises:
+        InvalidRequest: a level is empty, isn't UTF-8 or holds control characters.
+
+    """
+    return check_namespace(tuple(decode_name(level) for level in _SEPARATOR.split(raw)))
+
+
+def decode_name(raw: str) -> str:
+    """Read one percent-encoded name; `+` is a space, as Java sends it. InvalidRequest where it isn't UTF-8."""
+    try:
+        return unquote_plus(raw, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{raw!r} isn't percent-encoded UTF-8") from error
+
+
+def check_namespace(namespace: Namespace) -> Namespace:
+    """Give the namespace back if it has levels and each is a name; InvalidRequest otherwise."""
+    if not namespace:
+        raise InvalidRequest("the namespace has no levels")
+    for level in namespace:
+        check_name(level, "namespace level")
+    return namespace
+
+
+def check_name(name: str, what: str) -> str:
+    """Give the name back if Postgres and DuckDB can hold it; InvalidRequest naming `what` otherwise."""
+    if not name:
+        raise InvalidRequest(f"a {what} is empty")
+    if _CONTROL.search(name):
+        raise InvalidRequest(f"{what} {name!r} holds control characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise InvalidRequest(f"{what} {name!r} isn't valid Unicode")
+    return name
+
+
+def _table_name(name: str) -> str:
+    return check_name(name, "table name")
+
+
+NamespaceField = Annotated[Namespace, AfterValidator(check_namespace)]
+TableNameField = Annotated[str, AfterValidator(_table_name)]

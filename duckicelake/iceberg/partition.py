@@ -1,0 +1,226 @@
+"""Partition transforms and specs (table spec, "Partitioning")."""
+
+import re
+from functools import lru_cache
+from typing import Any, Self
+
+from pydantic import GetJsonSchemaHandler, ModelWrapValidatorHandler, model_serializer, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Int, SpecModel
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
+
+FIRST_PARTITION_FIELD_ID = 1000
+
+_TIMESTAMPS = frozenset(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"))
+_PLAIN = frozenset(("identity", "year", "month", "day", "hour", "void"))
+_SIZED = frozenset(("bucket", "truncate"))
+_SOURCES = {
+    "bucket": _TIMESTAMPS | {"int", "long", "decimal", "date", "time", "string", "uuid", "fixed", "binary"},
+    "truncate": frozenset(("int", "long", "decimal", "string", "binary")),
+    "year": _TIMESTAMPS | {"date"},
+    "month": _TIMESTAMPS | {"date"},
+    "day": _TIMESTAMPS | {"date"},
+    "hour": _TIMESTAMPS,
+}
+_NOT_IDENTITY = frozenset(("geometry", "geography", "variant"))
+_RESULTS = {"bucket": "int", "year": "int", "month": "int", "day": "date", "hour": "int"}
+_WITH_WIDTH = re.compile(r"(\w+)\[(\d{1,10})\]")
+
+
+class Transform(SpecModel):
+    """A partition or sort transform. JSON: its text, such as `bucket[16]`. Unknown texts are kept for reading."""
+
+    name: str
+    width: Int | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_text(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Any:
+        return _parse(value) if isinstance(value, str) else build(value)
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return str(self)
+
+    @staticmethod
+    def parse(text: str) -> "Transform":
+        """Read the spec's text of a transform; InvalidRequest for a width of zero or beyond 32 bits."""
+        return _parse(text)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "examples": ["identity", "bucket[16]", "truncate[4]", "day"]}
+
+    def __str__(self) -> str:
+        """Give the spec's text."""
+        return self.name if self.width is None else f"{self.name}[{self.width}]"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this server knows what the transform does."""
+        return self.name in (_PLAIN if self.width is None else _SIZED)
+
+    def accepts(self, source: PrimitiveType) -> bool:
+        """Tell whether values of the type can be transformed: by void always, by an unknown transform never."""
+        if not self.is_known:
+            return False
+        if self.name == "identity":
+            return source.name not in _NOT_IDENTITY
+        return self.name == "void" or source.name in _SOURCES[self.name]
+
+    def result_type(self, source: PrimitiveType) -> PrimitiveType:
+        """Give the type of the transformed values; string for an unknown transform, as in the Java library."""
+        if not self.is_known:
+            return PrimitiveType.parse("string")
+        return PrimitiveType.parse(_RESULTS[self.name]) if self.name in _RESULTS else source
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Transform:
+    match = _WITH_WIDTH.fullmatch(text.strip().lower())
+    if match and match[1] in _SIZED:
+        width = int(match[2])
+        if not 0 < width < 2**31:
+            raise InvalidRequest(f"transform {text!r}: the number is 1 to {2**31 - 1}")
+        return Transform(name=match[1], width=width)
+    lowered = text.strip().lower()
+    return Transform(name=lowered if lowered in _PLAIN else text)
+
+
+def single_source(data: Any) -> Any:
+    """Turn the `source-ids` of format version 3 into `source-id`; InvalidRequest where there are several."""
+    sources = data.get("source-ids") if isinstance(data, dict) else None
+    if sources is None or data.get("source-id") is not None:
+        return data
+    if not isinstance(sources, list) or len(sources) != 1:
+        raise InvalidRequest(f"source-ids {sources!r}: transforms take one source field")
+    return data | {"source-id": sources[0]}
+
+
+class UnboundPartitionField(SpecModel):
+    """A partition field as a client proposes it: `field_id` is None where the server is to choose."""
+
+    source_id: Int
+    field_id: Int | None = None
+    name: str
+    transform: Transform
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single_source(cls, data: Any) -> Any:
+        return single_source(data)
+
+    def same_as(self, other: "UnboundPartitionField") -> bool:
+        """Tell whether source, transform and name are the same; the field id may differ."""
+        return (self.source_id, self.transform, self.name) == (other.source_id, other.transform, other.name)
+
+
+class PartitionField(UnboundPartitionField):
+    field_id: Int
+
+
+class UnboundPartitionSpec(SpecModel):
+    """A partition spec as a client proposes it: ids are hints."""
+
+    spec_id: Int | None = None
+    fields: tuple[UnboundPartitionField, ...] = ()
+
+    def same_as(self, other: "UnboundPartitionSpec | PartitionSpec") -> bool:
+        """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
+        pairs = zip(self.fields, other.fields, strict=False)
+        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+
+
+class PartitionSpec(SpecModel):
+    spec_id: Int
+    fields: tuple[PartitionField, ...] = ()
+
+    def same_as(self, other: "PartitionSpec | UnboundPartitionSpec") -> bool:
+        """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
+        pairs = zip(self.fields, other.fields, strict=False)
+        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+
+    def highest_field_id(self) -> int:
+        """Give the highest partition field id, 999 if there is none."""
+        return max((field.field_id for field in self.fields), default=FIRST_PARTITION_FIELD_ID - 1)
+
+
+UNPARTITIONED = PartitionSpec(spec_id=0)
+
+
+def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
+    """Give the struct of a spec's partition values: ids are the partition field ids, all optional.
+
+    Where the source column isn't in the schema, its type is `unknown`; so is the result, unless the transform fixes it.
+    """
+    leaves = schema.leaves()
+    unknown = PrimitiveType.parse("unknown")
+    return StructType.model_construct(
+        fields=tuple(
+            NestedField.model_construct(
+                id=field.field_id,
+                name=field.name,
+                required=False,
+                type=field.transform.result_type(leaves.get(field.source_id, unknown)),
+            )
+            for field in spec.fields
+        )
+    )
+
+
+def check_spec(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> None:
+    """Check that tables with this schema may be partitioned so.
+
+    Raises:
+        InvalidRequest: a source is missing, nested in a list or map, or of a type the transform doesn't take; a name is
+            empty, used twice or that of another column.
+
+    """
+    columns = {name: field_id for field_id, name in schema.full_names().items()}
+    names: set[str] = set()
+    for field in spec.fields:
+        if not field.name or field.name.lower() in names:
+            raise InvalidRequest(f"partition field name {field.name!r} is empty or used twice")
+        if columns.get(field.name, field.source_id) != field.source_id:
+            raise InvalidRequest(f"partition field {field.name!r} has the name of a column that is not its source")
+        names.add(field.name.lower())
+        check_known(field.transform)
+    check_sources(spec, schema)
+
+
+def check_known(transform: Transform) -> None:
+    """Check that this server knows the transform, so that others may write by it; InvalidRequest otherwise."""
+    if not transform.is_known:
+        raise InvalidRequest(f"unknown transform {str(transform)!r}: it can be read but not added to a table")
+
+
+def check_sources(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> None:
+    """Check that the schema has what the spec's fields are made from; unknown transforms are let be. InvalidRequest."""
+    for field in spec.fields:
+        check_source(schema, field.source_id, field.transform, f"partition field {field.name!r}")
+
+
+def check_source(schema: Schema, source_id: int, transform: Transform, what: str) -> None:
+    """Check that `transform` takes the field `source_id` (void and unknown ones take any); InvalidRequest otherwise."""
+    if transform.name == "void" or not transform.is_known:
+        return
+    source = schema.fields_by_id().get(source_id)
+    if source is None:
+        raise InvalidRequest(f"{what}: source field {source_id} doesn't exist in the schema")
+    if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
+        kind = source.type if isinstance(source.type, PrimitiveType) else source.type.type
+        raise InvalidRequest(f"{what}: transform {transform} doesn't take {source.name!r} of type {kind}")
+    _check_only_in_structs(schema, source_id, what)
+
+
+def _check_only_in_structs(schema: Schema, source_id: int, what: str) -> None:
+    fields, parents = schema.fields_by_id(), schema.parents()
+    parent = parents[source_id]
+    while parent is not None:
+        if not isinstance(fields[parent].type, StructType):
+            raise InvalidRequest(f"{what}: its source is inside {fields[parent].name!r}, a list or map")
+        parent = parents[parent]

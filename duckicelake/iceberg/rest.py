@@ -1,0 +1,51 @@
+"""The bodies of requests to the catalog (REST specification)."""
+
+from pydantic import Field
+
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.iceberg.names import NamespaceField, TableNameField
+from duckicelake.iceberg.partition import UnboundPartitionSpec
+from duckicelake.iceberg.requirements import TableRequirement
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.sort import SortOrder
+from duckicelake.iceberg.updates import TableUpdate
+
+
+class TableIdentifier(SpecModel):
+    namespace: NamespaceField
+    name: TableNameField
+
+
+class CreateNamespaceRequest(SpecModel):
+    namespace: NamespaceField
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class UpdateNamespacePropertiesRequest(SpecModel):
+    removals: tuple[str, ...] = ()
+    updates: dict[str, str] = Field(default_factory=dict)
+
+
+class CreateTableRequest(SpecModel):
+    """A table to create; the ids inside are only how schema, spec and order refer to one another."""
+
+    name: TableNameField
+    location: str | None = None
+    schema_: Schema
+    partition_spec: UnboundPartitionSpec | None = None
+    write_order: SortOrder | None = None
+    stage_create: bool = False
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class CommitTableRequest(SpecModel):
+    """Updates to make if the requirements hold; `identifier` counts in a transaction over several tables."""
+
+    identifier: TableIdentifier | None = None
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+class RenameTableRequest(SpecModel):
+    source: TableIdentifier
+    destination: TableIdentifier

@@ -1,0 +1,206 @@
+"""Table schemas: an id, fields, identifier fields (table spec, "Schemas")."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import count
+from typing import Literal
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Int, Json, SpecModel
+from duckicelake.iceberg.types import (
+    FIRST_VERSION,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    walk,
+)
+from duckicelake.iceberg.values import from_json
+
+HIGHEST_FIELD_ID = 2147483447  # ids above are reserved for metadata columns
+DEFAULTS_FIRST_VERSION = 3
+NULL_DEFAULT_ONLY = frozenset(("unknown", "variant", "geometry", "geography"))
+
+
+class Schema(SpecModel):
+    type: Literal["struct"] = "struct"
+    schema_id: Int = 0
+    identifier_field_ids: tuple[Int, ...] = ()
+    fields: tuple[NestedField, ...]
+
+    @property
+    def struct(self) -> StructType:
+        """The fields as one struct type."""
+        return StructType.model_construct(fields=self.fields)
+
+    @cached_property
+    def _walked(self) -> tuple[tuple[NestedField, int | None], ...]:
+        return tuple(walk(self.struct))
+
+    def fields_by_id(self) -> dict[int, NestedField]:
+        """Give every field at any depth by its id, in document order; see `types.children` for lists and maps."""
+        return {field.id: field for field, _ in self._walked}
+
+    def parents(self) -> dict[int, int | None]:
+        """Give for every field id the id of the field it is in, None for columns."""
+        return {field.id: parent for field, parent in self._walked}
+
+    def leaves(self) -> dict[int, PrimitiveType]:
+        """Give the type of every primitive field at any depth, by field id."""
+        return {field.id: field.type for field, _ in self._walked if isinstance(field.type, PrimitiveType)}
+
+    def full_names(self) -> dict[int, str]:
+        """Give the dotted name of every field by id, such as `locations.element.latitude`."""
+        names: dict[int, str] = {}
+        for field, parent in self._walked:
+            names[field.id] = field.name if parent is None else f"{names[parent]}.{field.name}"
+        return names
+
+    def highest_field_id(self) -> int:
+        """Give the highest field id at any depth, 0 for an empty schema."""
+        return max((field.id for field, _ in self._walked), default=0)
+
+    def same_as(self, other: "Schema") -> bool:
+        """Tell whether both have the same fields, docs and defaults included, and the same identifier fields."""
+        return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+
+    def to_json(self) -> dict[str, Json]:
+        """Give the JSON of the spec; identifier-field-ids only where there are any."""
+        identifiers = {"identifier-field-ids": list(self.identifier_field_ids)} if self.identifier_field_ids else {}
+        return {"type": "struct", "schema-id": self.schema_id, **identifiers, "fields": self.struct.to_json()["fields"]}
+
+
+def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, int]]:
+    """Number all fields from `start`: a struct's fields first, then what is inside them. Also gives new ids by old.
+
+    Raises:
+        InvalidRequest: two fields have one id, or an identifier field doesn't exist.
+
+    """
+    check_ids(schema)
+    ids = count(start)
+    new: dict[int, int] = {}
+    fields = _renumbered_fields(schema.fields, ids, new)
+    unknown = [each for each in schema.identifier_field_ids if each not in new]
+    if unknown:
+        raise InvalidRequest(f"identifier field {unknown[0]} doesn't exist in the schema")
+    identifiers = tuple(new[each] for each in schema.identifier_field_ids)
+    return schema.replaced(fields=fields, identifier_field_ids=identifiers), new
+
+
+def _renumbered_fields(
+    fields: tuple[NestedField, ...], ids: Iterator[int], new: dict[int, int]
+) -> tuple[NestedField, ...]:
+    for field in fields:
+        new[field.id] = next(ids)
+    return tuple(field.replaced(id=new[field.id], type=_renumbered(field.type, ids, new)) for field in fields)
+
+
+def _renumbered(kind: IcebergType, ids: Iterator[int], new: dict[int, int]) -> IcebergType:
+    if isinstance(kind, StructType):
+        return kind.replaced(fields=_renumbered_fields(kind.fields, ids, new))
+    if isinstance(kind, ListType):
+        new[kind.element_id] = next(ids)
+        return kind.replaced(element_id=new[kind.element_id], element=_renumbered(kind.element, ids, new))
+    if isinstance(kind, MapType):
+        new[kind.key_id], new[kind.value_id] = next(ids), next(ids)
+        key, value = _renumbered(kind.key, ids, new), _renumbered(kind.value, ids, new)
+        return kind.replaced(key_id=new[kind.key_id], key=key, value_id=new[kind.value_id], value=value)
+    return kind
+
+
+def check_schema(schema: Schema, format_version: int) -> None:
+    """Check that a table of this format version may get the schema.
+
+    Raises:
+        InvalidRequest: ids or names collide (names that differ only by case too), a type or a default isn't in the
+            format version, or an identifier field isn't a required, exact primitive.
+
+    """
+    check_ids(schema)
+    _check_names(schema.fields, "")
+    for field, _ in walk(schema.struct):
+        _check_names(field.type.fields if isinstance(field.type, StructType) else (), f" in {field.name!r}")
+        _check_version(field, format_version)
+        _check_default(field)
+    _check_dotted_names(schema)
+    for field_id in schema.identifier_field_ids:
+        _check_identifier(schema, field_id)
+
+
+def check_ids(schema: Schema) -> None:
+    """Check that no two fields share an id and that none is in the reserved range; InvalidRequest otherwise."""
+    for field_id, times in Counter(field.id for field, _ in walk(schema.struct)).items():
+        if times > 1:
+            raise InvalidRequest(f"{times} fields of the schema have the id {field_id}; ids are unique")
+        if not 0 <= field_id <= HIGHEST_FIELD_ID:
+            raise InvalidRequest(f"field id {field_id} is out of range; ids are 0 to {HIGHEST_FIELD_ID}")
+
+
+def _check_names(fields: tuple[NestedField, ...], where: str) -> None:
+    seen: dict[str, str] = {}
+    for field in fields:
+        if not field.name:
+            raise InvalidRequest(f"field {field.id}{where} has no name")
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise InvalidRequest(
+                f"fields {other!r} and {field.name!r}{where} differ only by case, which DuckDB can't tell apart"
+            )
+    if len(seen) < len(fields):
+        duplicate = next(name for name, times in Counter(field.name for field in fields).items() if times > 1)
+        raise InvalidRequest(f"the schema has {duplicate!r}{where} twice; names are unique")
+
+
+def _check_dotted_names(schema: Schema) -> None:
+    for name, times in Counter(schema.full_names().values()).items():
+        if times > 1:
+            raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
+
+
+def _check_version(field: NestedField, format_version: int) -> None:
+    problem = f"Invalid schema for v{format_version}: Invalid"
+    first = FIRST_VERSION.get(field.type.name, 1) if isinstance(field.type, PrimitiveType) else 1
+    if format_version < first:
+        raise InvalidRequest(f"{problem} type for {field.name}: {field.type} is not supported until v{first}")
+    has_default = field.initial_default is not None or field.write_default is not None
+    if has_default and format_version < DEFAULTS_FIRST_VERSION:
+        raise InvalidRequest(f"{problem} default for {field.name}: not supported until v{DEFAULTS_FIRST_VERSION}")
+
+
+def _check_default(field: NestedField) -> None:
+    kind, defaults = field.type, [each for each in (field.initial_default, field.write_default) if each is not None]
+    if isinstance(kind, PrimitiveType) and kind.name in NULL_DEFAULT_ONLY and defaults:
+        raise InvalidRequest(f"field {field.name!r}: the default of {kind} must be null")
+    if isinstance(kind, StructType) and any(default != {} for default in defaults):
+        raise InvalidRequest(f"field {field.name!r}: the default of a struct is null or {{}}")
+    if isinstance(kind, PrimitiveType) and kind.name == "unknown" and field.required:
+        raise InvalidRequest(f"field {field.name!r}: a field of type unknown must be optional")
+    for default in defaults:
+        from_json(kind, default)
+
+
+def _check_identifier(schema: Schema, field_id: int) -> None:
+    fields, parents = schema.fields_by_id(), schema.parents()
+    problem = "doesn't exist" if field_id not in fields else _identifier_problem(fields[field_id])
+    parent = parents.get(field_id)
+    while problem is None and parent is not None:
+        around = fields[parent]
+        if not (isinstance(around.type, StructType) and around.required):
+            problem = f"is inside {around.name!r}, which is not a required struct"
+        parent = parents[parent]
+    if problem is not None:
+        raise InvalidRequest(f"identifier field {field_id} {problem}")
+
+
+def _identifier_problem(field: NestedField) -> str | None:
+    if not isinstance(field.type, PrimitiveType) or field.type.name == "variant":
+        return f"({field.name}) is not a primitive"
+    if not field.required:
+        return f"({field.name}) is not required"
+    if field.type.name in {"float", "double"}:
+        return f"({field.name}) is a {field.type}, which can't identify rows"
+    return None

@@ -1,0 +1,73 @@
+"""Snapshots, the references to them and the two logs (table spec, "Snapshots", "Table Metadata")."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel
+from duckicelake.iceberg.sort import lowered
+
+MAIN = "main"
+
+RefType = Annotated[Literal["branch", "tag"], BeforeValidator(lowered)]
+
+
+class Snapshot(SpecModel):
+    """One state of a table.
+
+    In version 1 the sequence number is 0 and `manifests` may stand instead of `manifest_list`.
+    """
+
+    snapshot_id: Long
+    parent_snapshot_id: Long | None = None
+    sequence_number: Long = 0
+    timestamp_ms: Long
+    manifest_list: str | None = None
+    manifests: tuple[str, ...] | None = None
+    summary: dict[str, str] = Field(default_factory=dict)
+    schema_id: Int | None = None
+    first_row_id: Long | None = None
+    added_rows: Long | None = None
+    key_id: str | None = None
+
+    @property
+    def operation(self) -> str | None:
+        """What made the snapshot: append, replace, overwrite or delete; None in old version 1 snapshots."""
+        return self.summary.get("operation")
+
+    def to_json(self, format_version: int = 2) -> dict[str, Json]:
+        """Give the spec's JSON; written by hand because a table can list thousands."""
+        values: dict[str, Json] = {
+            "snapshot-id": self.snapshot_id,
+            "parent-snapshot-id": self.parent_snapshot_id,
+            "sequence-number": self.sequence_number if format_version > 1 else None,
+            "timestamp-ms": self.timestamp_ms,
+            "manifest-list": self.manifest_list,
+            "manifests": None if self.manifests is None else list(self.manifests),
+            "summary": self.summary or None,
+            "schema-id": self.schema_id,
+            "first-row-id": self.first_row_id,
+            "added-rows": self.added_rows,
+            "key-id": self.key_id,
+        }
+        return {key: value for key, value in values.items() if value is not None}
+
+
+class SnapshotRef(SpecModel):
+    """A branch or tag. A tag keeps only its own age; the other two limits are a branch's."""
+
+    snapshot_id: Long
+    type: RefType
+    max_ref_age_ms: Long | None = None
+    max_snapshot_age_ms: Long | None = None
+    min_snapshots_to_keep: Int | None = None
+
+
+class SnapshotLogEntry(SpecModel):
+    snapshot_id: Long
+    timestamp_ms: Long
+
+
+class MetadataLogEntry(SpecModel):
+    metadata_file: str
+    timestamp_ms: Long

@@ -1,0 +1,199 @@
+"""Iceberg types, format versions 1 to 3, and their JSON (table spec, "Schemas and Data Types" and Appendix C)."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Discriminator,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Int, Json, SpecModel
+
+_V1_TYPES = ("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid")
+_V3_TYPES = ("timestamp_ns", "timestamptz_ns", "variant", "unknown", "geometry", "geography")
+PLAIN_TYPES = frozenset((*_V1_TYPES, "binary", *_V3_TYPES))
+FIRST_VERSION = dict.fromkeys(_V3_TYPES, 3)  # every other type is in version 1
+GEOGRAPHY_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
+DEFAULT_CRS = "OGC:CRS84"
+MAX_PRECISION = 38
+
+_FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.IGNORECASE)
+_GEOMETRY = re.compile(r"geometry\s*\(\s*(['\"]?)([^'\",]*?)\1\s*\)", re.IGNORECASE)
+_GEOGRAPHY = re.compile(r"geography\s*\(\s*(['\"]?)([^'\",]*?)\1\s*(?:,\s*(['\"]?)(\w+)\3\s*)?\)", re.IGNORECASE)
+
+
+class PrimitiveType(SpecModel):
+    """A type without fields. JSON: its text, such as `decimal(9, 2)`. Variant counts as one here.
+
+    `length` is of fixed, `precision` and `scale` of decimal, `crs` of geometry and geography (None is OGC:CRS84),
+    `algorithm` of geography (None is spherical).
+    """
+
+    name: str
+    length: Int | None = None
+    precision: Int | None = None
+    scale: Int | None = None
+    crs: str | None = None
+    algorithm: str | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_text(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Any:
+        return _parse(value) if isinstance(value, str) else build(value)
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return str(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "examples": ["long", "decimal(9, 2)", "fixed[16]"]}
+
+    @staticmethod
+    def parse(text: str) -> "PrimitiveType":
+        """Read the spec's text of a type.
+
+        Raises:
+            InvalidRequest: no such type, or parameters out of range.
+
+        """
+        return _parse(text)
+
+    def __str__(self) -> str:
+        """Give the spec's text, spelled as the Java library does."""
+        if self.name == "fixed":
+            return f"fixed[{self.length}]"
+        parameters = (self.precision, self.scale) if self.name == "decimal" else self._geo_parameters()
+        return f"{self.name}({', '.join(str(each) for each in parameters)})" if parameters else self.name
+
+    def _geo_parameters(self) -> tuple[str, ...]:
+        if self.algorithm is not None:
+            return (self.crs or DEFAULT_CRS, self.algorithm)
+        return () if self.crs is None else (self.crs,)
+
+
+class NestedField(SpecModel):
+    """A field of a struct; list elements, map keys and map values are seen as fields too. Defaults are JSON values."""
+
+    id: Int
+    name: str
+    required: bool
+    type: "IcebergType"
+    doc: str | None = None
+    initial_default: Json = None
+    write_default: Json = None
+
+
+class StructType(SpecModel):
+    type: Literal["struct"] = "struct"
+    fields: tuple[NestedField, ...]
+
+
+class ListType(SpecModel):
+    type: Literal["list"] = "list"
+    element_id: Int
+    element: "IcebergType"
+    element_required: bool
+
+
+class MapType(SpecModel):
+    type: Literal["map"] = "map"
+    key_id: Int
+    key: "IcebergType"
+    value_id: Int
+    value: "IcebergType"
+    value_required: bool
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str | PrimitiveType):
+        return "primitive"
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    if kind not in {"struct", "list", "map"}:
+        raise InvalidRequest(f"unknown type {kind!r}: a nested type is an object whose type is struct, list or map")
+    return str(kind)
+
+
+IcebergType = Annotated[
+    Annotated[PrimitiveType, Tag("primitive")]
+    | Annotated[StructType, Tag("struct")]
+    | Annotated[ListType, Tag("list")]
+    | Annotated[MapType, Tag("map")],
+    Discriminator(_kind),
+]
+
+for _model in (NestedField, StructType, ListType, MapType):
+    _model.model_rebuild()
+
+
+def children(kind: IcebergType) -> tuple[NestedField, ...]:
+    """Give the fields directly inside a type: a struct's, or `element`, or `key` and `value`."""
+    if isinstance(kind, StructType):
+        return kind.fields
+    if isinstance(kind, ListType):
+        return (_part(kind.element_id, "element", kind.element, required=kind.element_required),)
+    if isinstance(kind, MapType):
+        key = _part(kind.key_id, "key", kind.key, required=True)
+        return key, _part(kind.value_id, "value", kind.value, required=kind.value_required)
+    return ()
+
+
+def walk(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[NestedField, int | None]]:
+    """Give every field inside a type at any depth, each before its children, with the id of the field it is in."""
+    for field in children(kind):
+        yield field, parent
+        yield from walk(field.type, field.id)
+
+
+def _part(field_id: int, name: str, kind: IcebergType, *, required: bool) -> NestedField:
+    return NestedField.model_construct(id=field_id, name=name, required=required, type=kind)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> PrimitiveType:
+    lowered = text.strip().lower()
+    if lowered in PLAIN_TYPES:
+        return PrimitiveType(name=lowered)
+    parsed = _parse_sized(text.strip()) or _parse_geo(text.strip())
+    if parsed is None:
+        raise InvalidRequest(
+            f"unknown type {text!r}: expected one of {', '.join(sorted(PLAIN_TYPES))}, decimal(P, S), fixed[L]"
+        )
+    return parsed
+
+
+def _parse_sized(text: str) -> PrimitiveType | None:
+    if match := _FIXED.fullmatch(text):
+        return PrimitiveType(name="fixed", length=int(match[1]))
+    if match := _DECIMAL.fullmatch(text):
+        precision, scale = int(match[1]), int(match[2])
+        if not (1 <= precision <= MAX_PRECISION and scale <= precision):
+            raise InvalidRequest(f"{text}: the precision is 1 to {MAX_PRECISION} and the scale at most the precision")
+        return PrimitiveType(name="decimal", precision=precision, scale=scale)
+    return None
+
+
+def _parse_geo(text: str) -> PrimitiveType | None:
+    if match := _GEOMETRY.fullmatch(text):
+        return PrimitiveType(name="geometry", crs=_crs(match[2]))
+    if match := _GEOGRAPHY.fullmatch(text):
+        algorithm = match[4].lower() if match[4] else None
+        if algorithm not in (None, *GEOGRAPHY_ALGORITHMS):
+            raise InvalidRequest(f"{text}: the algorithm is one of {', '.join(GEOGRAPHY_ALGORITHMS)}")
+        return PrimitiveType(name="geography", crs=_crs(match[2]), algorithm=algorithm)
+    return None
+
+
+def _crs(text: str) -> str | None:
+    return None if text == "" or text.upper() == DEFAULT_CRS else text

@@ -1,0 +1,277 @@
+"""Single values and their two encodings, binary (bounds) and JSON (defaults): spec Appendix D.
+
+In memory: boolean bool · int, long, date (days), time and timestamps (micros, or nanos for the _ns types) int · float,
+double float · string str · uuid UUID · fixed, binary, geometry, geography, variant bytes · decimal Decimal ·
+struct a mapping by field id · list a tuple · map a tuple of pairs.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.calendar import (
+    DAY_SECONDS,
+    format_date,
+    format_time,
+    format_timestamp,
+    parse_date,
+    parse_time,
+    parse_timestamp,
+)
+from duckicelake.iceberg.decimals import MAX_BYTES, minimal_bytes, scaled, unscaled
+from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+
+Value: TypeAlias = bool | int | float | str | UUID | bytes | Decimal
+"""A primitive value in memory."""
+Json: TypeAlias = Any
+
+_INTEGERS: Final = {"int": 4, "date": 4, "long": 8, "time": 8}
+_INTEGERS.update(dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), 8))
+_FLOATS: Final = {"float": "<f", "double": "<d"}
+_BYTES: Final = frozenset({"fixed", "binary", "geometry", "geography", "variant"})
+_TICK_DIGITS: Final = {"time": 6, "timestamp": 6, "timestamptz": 6, "timestamp_ns": 9, "timestamptz_ns": 9}
+_DATE_PROMOTES_TO: Final = frozenset({"timestamp", "timestamp_ns"})
+_MAX_FLOAT: Final = 3.4028235677973366e38
+"""Half a step above the largest float: what is below rounds to it."""
+_MEMORY: Final[dict[str, type]] = {
+    "boolean": bool,
+    "string": str,
+    "uuid": UUID,
+    "decimal": Decimal,
+    **dict.fromkeys(_INTEGERS, int),
+    **dict.fromkeys(_FLOATS, float),
+    **dict.fromkeys(_BYTES, bytes),
+}
+
+
+def to_bytes(kind: PrimitiveType, value: Value) -> bytes:
+    """The value as a bound is stored. Raises InvalidRequest if it isn't a value of the type."""
+    _check_memory(kind, value)
+    match value:
+        case bool():
+            return b"\x01" if value else b"\x00"
+        case int():
+            return value.to_bytes(_INTEGERS[kind.name], "little", signed=True)
+        case float():
+            return struct.pack(_FLOATS[kind.name], value)
+        case str():
+            return value.encode()
+        case UUID():
+            return value.bytes
+        case Decimal():
+            return minimal_bytes(_unscaled(kind, value))
+        case _:
+            return value
+
+
+def from_bytes(kind: PrimitiveType, data: bytes) -> Value:
+    """The value of a stored bound, whose length tells the type it was written with before a promotion.
+
+    Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequest for a wrong length.
+    """
+    read = _FROM_BYTES.get(kind.name)
+    try:
+        if read is not None:
+            return read(kind, bytes(data))
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise InvalidRequest(f"{data[:40].hex()} ({len(data)} bytes) isn't a stored value of type {kind}") from error
+    raise InvalidRequest(f"type {kind} has no stored single values")
+
+
+def to_json(kind: IcebergType, value: Any) -> Json:
+    """The value as JSON; None is null. Raises InvalidRequest if it isn't a value of the type or JSON can't say it."""
+    if value is None:
+        return None
+    match kind:
+        case StructType():
+            return {str(field.id): to_json(field.type, value.get(field.id)) for field in kind.fields}
+        case ListType():
+            return [to_json(kind.element, element) for element in value]
+        case MapType():
+            return {
+                "keys": [to_json(kind.key, key) for key, _ in value],
+                "values": [to_json(kind.value, element) for _, element in value],
+            }
+    _check_memory(kind, value)
+    return _primitive_to_json(kind, value)
+
+
+def from_json(kind: IcebergType, value: Json) -> Any:
+    """The value that a JSON default stands for; null is None. Raises InvalidRequest naming the type that was due."""
+    if value is None:
+        return None
+    match kind:
+        case StructType():
+            fields = _expect(dict, kind, value)
+            return {field.id: from_json(field.type, fields.get(str(field.id))) for field in kind.fields}
+        case ListType():
+            return tuple(from_json(kind.element, element) for element in _expect(list, kind, value))
+        case MapType():
+            return _map_from_json(kind, _expect(dict, kind, value))
+    read = _FROM_JSON.get(kind.name)
+    if read is None:
+        raise InvalidRequest(f"type {kind} has no JSON single values other than null")
+    result = read(kind, value)
+    _check_memory(kind, result)
+    return result
+
+
+def _check_memory(kind: PrimitiveType, value: object) -> None:
+    if type(value) is not _MEMORY.get(kind.name):
+        raise InvalidRequest(f"{value!r} isn't a value of type {kind}")
+    width = _INTEGERS.get(kind.name)
+    if width and isinstance(value, int) and not -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1:
+        raise InvalidRequest(f"{value} doesn't fit type {kind}")
+    if kind.name == "float" and isinstance(value, float) and _MAX_FLOAT <= abs(value) < math.inf:
+        raise InvalidRequest(f"{value} doesn't fit type {kind}")
+
+
+def _unscaled(kind: PrimitiveType, value: Decimal) -> int:
+    return unscaled(value, kind.precision or 0, kind.scale or 0)
+
+
+def _quantised(kind: PrimitiveType, value: Decimal) -> Decimal:
+    """The same number with exactly the type's decimals."""
+    return scaled(_unscaled(kind, value), kind.scale or 0)
+
+
+def _integer_from_bytes(kind: PrimitiveType, data: bytes) -> int:
+    value: int = struct.unpack("<i" if len(data) == 4 else "<q", data)[0]
+    if len(data) == _INTEGERS[kind.name] or kind.name == "long":
+        return value
+    if kind.name in _DATE_PROMOTES_TO:
+        ticks: int = 10 ** _TICK_DIGITS[kind.name]
+        return value * DAY_SECONDS * ticks
+    raise ValueError(len(data))
+
+
+def _float_from_bytes(kind: PrimitiveType, data: bytes) -> float:
+    value: float = struct.unpack(_FLOATS[kind.name] if len(data) != 4 else "<f", data)[0]
+    return value
+
+
+def _boolean_from_bytes(_: PrimitiveType, data: bytes) -> bool:
+    return struct.unpack("<B", data) != (0,)
+
+
+def _decimal_from_bytes(kind: PrimitiveType, data: bytes) -> Decimal:
+    if not 1 <= len(data) <= MAX_BYTES:
+        raise ValueError(len(data))
+    return scaled(int.from_bytes(data, "big", signed=True), kind.scale or 0)
+
+
+_FROM_BYTES: Final[dict[str, Callable[[PrimitiveType, bytes], Value]]] = {
+    "boolean": _boolean_from_bytes,
+    "string": lambda _, data: data.decode(),
+    "uuid": lambda _, data: UUID(bytes=data),
+    "decimal": _decimal_from_bytes,
+    **dict.fromkeys(_INTEGERS, _integer_from_bytes),
+    **dict.fromkeys(_FLOATS, _float_from_bytes),
+    **dict.fromkeys(_BYTES, lambda _, data: data),
+}
+
+
+def _primitive_to_json(kind: PrimitiveType, value: Any) -> Json:
+    match kind.name:
+        case "date":
+            return format_date(value)
+        case "time":
+            return format_time(value, 6)
+        case "timestamp" | "timestamp_ns":
+            return format_timestamp(value, _TICK_DIGITS[kind.name])
+        case "timestamptz" | "timestamptz_ns":
+            return format_timestamp(value, _TICK_DIGITS[kind.name]) + "+00:00"
+        case "decimal":
+            return f"{_quantised(kind, value):f}"
+        case "uuid":
+            return str(value)
+        case "fixed" | "binary":
+            return value.hex()
+        case "float" | "double" if not math.isfinite(value):
+            raise InvalidRequest(f"{value} has no JSON form")
+        case "variant" | "geometry" | "geography":
+            raise InvalidRequest(f"type {kind} has no JSON single values other than null")
+    return value
+
+
+def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, Any], ...]:
+    keys, elements = (_expect(list, kind, value.get(part)) for part in ("keys", "values"))
+    if len(keys) != len(elements):
+        raise InvalidRequest(f"a map of {len(keys)} keys has {len(elements)} values")
+    return tuple(
+        (from_json(kind.key, key), from_json(kind.value, element)) for key, element in zip(keys, elements, strict=True)
+    )
+
+
+def _expect(wanted: type, kind: IcebergType, value: Json) -> Any:
+    if type(value) is not wanted:
+        what = str(kind) if isinstance(kind, PrimitiveType) else f"a {type(kind).__name__.removesuffix('Type').lower()}"
+        raise InvalidRequest(f"{value!r} isn't the JSON form of {what}")
+    return value
+
+
+def _text(kind: PrimitiveType, value: Json) -> str:
+    text: str = _expect(str, kind, value)
+    return text
+
+
+def _float_from_json(kind: PrimitiveType, value: Json) -> float:
+    if type(value) is int and abs(value) <= 1 << 1023:
+        return float(value)
+    number: float = _expect(float, kind, value)
+    return number
+
+
+def _timestamp_from_json(kind: PrimitiveType, value: Json) -> int:
+    text, digits = _text(kind, value), _TICK_DIGITS[kind.name]
+    if kind.name.startswith("timestamptz"):
+        if not text.endswith(("+00:00", "Z")):
+            raise InvalidRequest(f"{text!r} isn't a {kind}: write it in UTC, ending in +00:00")
+        text = text.removesuffix("Z").removesuffix("+00:00")
+    return parse_timestamp(text, digits)
+
+
+def _decimal_from_json(kind: PrimitiveType, value: Json) -> Decimal:
+    try:
+        number = Decimal(_text(kind, value))
+    except InvalidOperation as error:
+        raise InvalidRequest(f"{value!r} isn't a value of type {kind}") from error
+    return _quantised(kind, number)
+
+
+def _uuid_from_json(kind: PrimitiveType, value: Json) -> UUID:
+    text = _text(kind, value)
+    if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text):
+        raise InvalidRequest(f"{text!r} isn't a uuid")
+    return UUID(text)
+
+
+def _hex_from_json(kind: PrimitiveType, value: Json) -> bytes:
+    text = _text(kind, value)
+    if not re.fullmatch(r"([0-9a-fA-F]{2})*", text):
+        raise InvalidRequest(f"{text!r} isn't a value of type {kind} in hexadecimal digits")
+    if kind.name == "fixed" and len(text) != 2 * (kind.length or 0):
+        raise InvalidRequest(f"{text!r} has {len(text) // 2} bytes and isn't a value of type {kind}")
+    return bytes.fromhex(text)
+
+
+_FROM_JSON: Final[dict[str, Callable[[PrimitiveType, Json], Value]]] = {
+    "boolean": lambda kind, value: _expect(bool, kind, value),
+    "int": lambda kind, value: _expect(int, kind, value),
+    "long": lambda kind, value: _expect(int, kind, value),
+    "float": _float_from_json,
+    "double": _float_from_json,
+    "date": lambda kind, value: parse_date(_text(kind, value)),
+    "time": lambda kind, value: parse_time(_text(kind, value), 6),
+    **dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _timestamp_from_json),
+    "string": _text,
+    "uuid": _uuid_from_json,
+    "decimal": _decimal_from_json,
+    "fixed": _hex_from_json,
+    "binary": _hex_from_json,
+}

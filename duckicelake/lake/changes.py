@@ -1,0 +1,217 @@
+"""PURE. A commit as a value: everything that `writer` puts into the catalog, with no ids that only the lock can give.
+
+Ids known before the lock (our file and manifest ids, Iceberg's snapshot ids and sequence numbers) are in here;
+DuckLake's snapshot, file and catalog ids are allocated by the writer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from duckicelake.lake.model import Column, ColumnStats, InlinedKey, PartitionKey, SortKey
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A `duckicelake_file` row: a file added to the table, with every fact of its manifest entry."""
+
+    file_id: int
+    content: int
+    path: str
+    file_format: str
+    spec_id: int
+    partition: list[Any]
+    record_count: int
+    file_size_in_bytes: int
+    metrics: dict[str, Any]
+    added_snapshot_id: int
+    sequence_number: int
+    file_sequence_number: int
+    first_row_id: int | None = None
+    ducklake_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewDataFile:
+    """A `ducklake_data_file` row for a new file on main, with its statistics and partition values."""
+
+    file_id: int
+    path: str
+    record_count: int
+    file_size_bytes: int
+    row_id_start: int
+    stats: tuple[ColumnStats, ...]
+    partition_values: tuple[str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeleteFile:
+    """A `ducklake_delete_file` row: all positions deleted so far from one data file, superseding the row before it.
+
+    `data_file_id` is the data file's id in `duckicelake_file`; `path` is relative to the table's DuckLake folder.
+    """
+
+    data_file_id: int
+    path: str
+    delete_count: int
+    file_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeletion:
+    """A `duckicelake_deletion` row; `positions` is a portable 64-bit roaring bitmap, None for DuckDB's delete files."""
+
+    delete_file_id: int
+    data_file_id: int
+    positions: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVirtualFile:
+    """A `duckicelake_virtual_file` row: the inlined rows that the file holds, by position."""
+
+    file_id: int
+    keys: tuple[InlinedKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewManifest:
+    """A `duckicelake_manifest` row; `added`, `existing` and `deleted` are file ids by the status of their entries."""
+
+    manifest_id: int
+    content: int
+    spec_id: int
+    schema_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    added: tuple[int, ...] = ()
+    existing: tuple[int, ...] = ()
+    deleted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """A `duckicelake_snapshot` row; `proposed_id` is what the client called it, where that differs."""
+
+    snapshot_id: int
+    proposed_id: int | None
+    parent_snapshot_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    schema_id: int | None
+    summary: Mapping[str, str]
+    manifest_ids: tuple[int, ...]
+    first_row_id: int | None = None
+    added_rows: int | None = None
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """The side-table rows that a new Iceberg snapshot brings."""
+
+    files: tuple[NewFile, ...] = ()
+    deletions: tuple[NewDeletion, ...] = ()
+    virtual_files: tuple[NewVirtualFile, ...] = ()
+    manifests: tuple[NewManifest, ...] = ()
+    held_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionChange:
+    """A change of what the DuckLake table is: columns to end and to begin, keys to replace (None: leave as they are)."""
+
+    ended_columns: tuple[int, ...] = ()
+    new_columns: tuple[Column, ...] = ()
+    hidden_columns: tuple[Column, ...] = ()
+    comments: Mapping[int, str | None] = field(default_factory=dict)
+    table_comment: tuple[str | None] | None = None
+    partition_keys: tuple[PartitionKey, ...] | None = None
+    sort_keys: tuple[SortKey, ...] | None = None
+    columns_after: tuple[Column, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything changes that DuckLake can see."""
+        columns = self.ended_columns or self.new_columns or self.hidden_columns or self.comments
+        keys = self.partition_keys is not None or self.sort_keys is not None
+        return bool(columns) or keys or self.table_comment is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """A `ducklake_table_stats` row with its column rows; a column with None has no row."""
+
+    record_count: int
+    next_row_id: int
+    file_size_bytes: int
+    columns: Mapping[int, ColumnStats | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A new `ducklake_table` row; its columns and keys come as the same step's definition."""
+
+    schema_name: str
+    table_name: str
+    table_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class LakeStep:
+    """One DuckLake snapshot of one table: what it changes natively, and the Iceberg snapshot that it makes, if any.
+
+    `ducklake_id` is the DuckLake snapshot id that the step was computed for: a native one's, or in mode `ducklake` the
+    one that must be assigned; None: any.
+    """
+
+    ducklake_id: int | None = None
+    creation: Creation | None = None
+    kinds: tuple[str, ...] = ()
+    definition: DefinitionChange = field(default_factory=DefinitionChange)
+    ended_data_files: tuple[int, ...] = ()
+    ended_rows: tuple[InlinedKey, ...] = ()
+    data_files: tuple[NewDataFile, ...] = ()
+    delete_files: tuple[NewDeleteFile, ...] = ()
+    stats: TableStats | None = None
+    snapshot: NewSnapshot | None = None
+    side: SideFiles = field(default_factory=SideFiles)
+
+    @property
+    def file_ids(self) -> int:
+        """How many ids it takes from `next_file_id`; at least one where statistics change, as clients cache by it."""
+        return max(len(self.data_files) + len(self.delete_files), 1 if self.stats else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """The `duckicelake_table` row after the commit, and the rows that leave or join its history.
+
+    The snapshot log loses its oldest `log_dropped` entries, then `log_added` (snapshot id, epoch ms) follow.
+    """
+
+    location: str
+    format_version: int
+    last_sequence_number: int
+    next_row_id: int
+    last_updated_ms: int
+    current_snapshot_id: int | None
+    metadata: dict[str, Any]
+    removed_snapshots: tuple[int, ...] = ()
+    log_dropped: int = 0
+    log_added: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """One commit to one table, valid only against the base version and `caught_up_to` that it was computed from.
+
+    `table_id` is None for a table that the first step creates; `moves_main` says whether the last step realises main.
+    """
+
+    table_id: int | None
+    base_version: int
+    caught_up_to: int
+    steps: tuple[LakeStep, ...]
+    target: TableTarget
+    moves_main: bool = True

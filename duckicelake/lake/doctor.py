@@ -1,0 +1,87 @@
+"""Is this lake fit to serve? Read-only checks, each with advice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.format import check_supported, read_options
+from duckicelake.lake.migrate import applied_migrations, known_migrations
+from duckicelake.lake.queries import queries
+
+OLDEST_POSTGRES = 15
+TRIGGERS = {
+    "duckicelake_keep_named_file": "ducklake_files_scheduled_for_deletion",
+    "duckicelake_raise_epoch": "ducklake_snapshot",
+}
+_SQL = queries("doctor")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check; `advice` says what to do and is empty where nothing is to be done."""
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str
+
+
+def diagnose(database: Database) -> list[Finding]:
+    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down."""
+    with database.reading() as cursor:
+        findings = [_postgres_version(cursor), _catalog(cursor)]
+        if read_options(cursor) is not None:
+            checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
+            findings += [check(cursor) for check in checks]
+    return findings
+
+
+def _postgres_version(cursor: Transaction) -> Finding:
+    (text,) = cursor.execute(_SQL.server_version).fetchall()[0]
+    ok = int(text.split(".")[0]) >= OLDEST_POSTGRES
+    return _finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
+
+
+def _catalog(cursor: Transaction) -> Finding:
+    options = read_options(cursor)
+    if options is None:
+        return Finding("DuckLake catalog", ok=False, detail="none", advice="start the server once; it makes one")
+    detail = f"format {options.get('version')}, encrypted {options.get('encrypted')}, files in {options['data_path']}"
+    try:
+        check_supported(options)
+    except UnsupportedCatalog as error:
+        return Finding("DuckLake catalog", ok=False, detail=detail, advice=str(error))
+    return Finding("DuckLake catalog", ok=True, detail=detail, advice="")
+
+
+def _migrations(cursor: Transaction) -> Finding:
+    applied = applied_migrations(cursor)
+    known = {migration.number for migration in known_migrations()}
+    detail = f"{len(applied)} applied, {len(known)} known"
+    if applied - known:
+        return Finding("migrations", ok=False, detail=detail, advice="run the newer duckicelake that made them")
+    return _finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
+
+
+def _triggers(cursor: Transaction) -> Finding:
+    present = set(cursor.execute(_SQL.triggers).fetchall())
+    missing = sorted(set(TRIGGERS.items()) - present)
+    detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
+    advice = "don't expire snapshots from DuckDB until they are back: restore them from migration 0002_triggers.sql"
+    return _finding("triggers", not missing, detail, advice)
+
+
+def _snapshots(cursor: Transaction) -> Finding:
+    newest, gap, unrecorded = cursor.execute(_SQL.newest_snapshots).fetchall()[0]
+    detail = f"newest is {newest}"
+    if gap is not None:
+        detail += f", {gap} is missing before it"
+    if unrecorded:
+        detail += f", {unrecorded} without a record of changes"
+    advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
+    return _finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+
+
+def _finding(name: str, ok: bool, detail: str, advice: str) -> Finding:
+    return Finding(name, ok, detail, "" if ok else advice)

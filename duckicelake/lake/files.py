@@ -1,0 +1,150 @@
+"""Writes of DuckLake's data: files that join or leave main, inlined rows that end, and their statistics."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from psycopg import Cursor, sql
+
+from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, TableStats
+from duckicelake.lake.database import Row
+from duckicelake.lake.model import InlinedKey
+from duckicelake.lake.queries import queries
+
+_SQL = queries("write")
+
+
+class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
+    """The table changed after the commit was computed; nothing may be written from it."""
+
+
+def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
+    """End what leaves main at the snapshot; StaleBase if any of it had already left."""
+    if step.ended_data_files:
+        parameters = {"table_id": table_id, "at": at, "ids": list(step.ended_data_files)}
+        _expect(cursor.execute(_SQL.end_data_files, parameters).rowcount, len(step.ended_data_files))
+        cursor.execute(_SQL.end_deletes_of, parameters)
+    _end_rows(cursor, step.ended_rows, at)
+
+
+def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
+    by_table: defaultdict[str, list[InlinedKey]] = defaultdict(list)
+    for key in keys:
+        by_table[key.inlined_table].append(key)
+    for name, group in by_table.items():
+        query = sql.SQL(
+            "UPDATE {} AS i SET end_snapshot = %(at)s FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
+            "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL"
+        ).format(sql.Identifier(name))
+        parameters = {"at": at, "begins": [k.begin_snapshot for k in group], "rows": [k.row_id for k in group]}
+        _expect(cursor.execute(query, parameters).rowcount, len(group))
+
+
+def _expect(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise StaleBase(f"{wanted - found} of {wanted} removed files or rows had left the table before")
+
+
+def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
+    """Replace the table-wide statistics; columns with None lose their row."""
+    parameters = {
+        "table_id": table_id,
+        "record_count": stats.record_count,
+        "next_row_id": stats.next_row_id,
+        "file_size_bytes": stats.file_size_bytes,
+    }
+    cursor.execute(_SQL.delete_table_stats, parameters)
+    cursor.execute(_SQL.insert_table_stats, parameters)
+    cursor.execute(_SQL.delete_column_stats, {"table_id": table_id, "column_ids": list(stats.columns)})
+    rows = [
+        {
+            "table_id": table_id,
+            "column_id": row.column_id,
+            "contains_null": row.contains_null,
+            "contains_nan": row.contains_nan,
+            "min_value": row.min_value,
+            "max_value": row.max_value,
+        }
+        for row in stats.columns.values()
+        if row is not None
+    ]
+    if rows:
+        cursor.executemany(_SQL.insert_column_stats, rows)
+
+
+def write_data_files(
+    cursor: Cursor[Row], table_id: int, files: Sequence[NewDataFile], first_id: int, at: int
+) -> dict[int, int]:
+    """Register data files of main; the `ducklake_data_file` id of each by its id in `duckicelake_file`."""
+    if not files:
+        return {}
+    partitioning = cursor.execute(_SQL.current_partitioning, {"table_id": table_id}).fetchone()
+    partition_id = partitioning[0] if partitioning else None
+    ids = {file.file_id: first_id + index for index, file in enumerate(files)}
+    rows = [_data_file(table_id, file, ids[file.file_id], partition_id, at) for file in files]
+    cursor.executemany(_SQL.insert_data_file, rows)
+    stats = [_stats(table_id, ids[file.file_id], file) for file in files]
+    if any(stats):
+        cursor.executemany(_SQL.insert_file_stats, [row for rows_ in stats for row in rows_])
+    values = [row for file in files for row in _partition_values(table_id, ids[file.file_id], file)]
+    if values:
+        cursor.executemany(_SQL.insert_partition_value, values)
+    return ids
+
+
+def _data_file(
+    table_id: int, file: NewDataFile, data_file_id: int, partition_id: int | None, at: int
+) -> dict[str, object]:
+    return {
+        "data_file_id": data_file_id,
+        "table_id": table_id,
+        "at": at,
+        "path": file.path,
+        "record_count": file.record_count,
+        "file_size_bytes": file.file_size_bytes,
+        "row_id_start": file.row_id_start,
+        "partition_id": partition_id if file.partition_values else None,
+    }
+
+
+def _stats(table_id: int, data_file_id: int, file: NewDataFile) -> list[dict[str, object]]:
+    return [
+        {
+            "data_file_id": data_file_id,
+            "table_id": table_id,
+            "column_id": row.column_id,
+            "column_size_bytes": row.column_size_bytes,
+            "value_count": row.value_count,
+            "null_count": row.null_count,
+            "min_value": row.min_value,
+            "max_value": row.max_value,
+            "contains_nan": row.contains_nan,
+        }
+        for row in file.stats
+    ]
+
+
+def _partition_values(table_id: int, data_file_id: int, file: NewDataFile) -> list[dict[str, object]]:
+    return [
+        {"data_file_id": data_file_id, "table_id": table_id, "key_index": index, "value": value}
+        for index, value in enumerate(file.partition_values or ())
+    ]
+
+
+def write_delete_files(
+    cursor: Cursor[Row], table_id: int, files: Sequence[NewDeleteFile], first_id: int, at: int
+) -> None:
+    """Register delete files of main, each in the place of the one its data file had."""
+    rows = [
+        {
+            "delete_file_id": first_id + index,
+            "table_id": table_id,
+            "at": at,
+            "data_file_id": file.data_file_id,
+            "path": file.path,
+            "delete_count": file.delete_count,
+            "file_size_bytes": file.file_size_bytes,
+        }
+        for index, file in enumerate(files)
+    ]
+    if rows:
+        cursor.executemany(_SQL.insert_delete_file, rows)

@@ -1,0 +1,55 @@
+"""Make or adopt a DuckLake 1.0 catalog, and bring our side of it up to date."""
+
+from psycopg import Cursor
+
+from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake.database import Database, Row
+from duckicelake.lake.migrate import migrate
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import lock, retrying
+
+FORMAT_VERSION = "1.0"
+
+
+def prepare(database: Database, data_path: str) -> str:
+    """Create the catalog if there is none, adopt it if there is, migrate; return its DATA_PATH, which ends in "/".
+
+    `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
+    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve.
+    """
+    return retrying(lambda: _prepare(database, data_path))
+
+
+def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
+    """Catalog-wide options (version, encrypted, data_path, …); None where there is no DuckLake catalog."""
+    row = cursor.execute(queries("format").exists).fetchone()
+    if row is None or not row[0]:
+        return None
+    return dict(cursor.execute(queries("format").options).fetchall())
+
+
+def check_supported(options: dict[str, str]) -> None:
+    """Raise UnsupportedCatalog unless the catalog is an unencrypted DuckLake 1.0."""
+    version = options.get("version")
+    if version != FORMAT_VERSION:
+        raise UnsupportedCatalog(
+            f"the catalog has DuckLake format {version!r}, this server reads {FORMAT_VERSION!r}; "
+            "attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION if it is older"
+        )
+    if options.get("encrypted") == "true":
+        raise UnsupportedCatalog("the lake is encrypted: Iceberg readers can't read its files; use one that is not")
+
+
+def _prepare(database: Database, data_path: str) -> str:
+    with database.transaction() as cursor:
+        lock(cursor)
+        options = read_options(cursor) or _create(cursor, data_path)
+        check_supported(options)
+        migrate(cursor)
+    return options["data_path"]
+
+
+def _create(cursor: Cursor[Row], data_path: str) -> dict[str, str]:
+    cursor.execute(queries("format").create_tables)
+    cursor.execute(queries("format").insert_initial_rows, {"data_path": data_path.rstrip("/") + "/"})
+    return dict(cursor.execute(queries("format").options).fetchall())

@@ -1,0 +1,157 @@
+"""PURE. DuckLake's rows as values, named as DuckLake names them; what `reader` returns and `bridge` computes with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A `ducklake_column` row with its comment; nested columns name their parent."""
+
+    column_id: int
+    parent_column: int | None
+    column_name: str
+    column_type: str
+    nulls_allowed: bool
+    initial_default: str | None = None
+    default_value: str | None = None
+    default_value_type: str = "literal"
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """A `ducklake_partition_column` row: `transform` is DuckLake's text, such as `bucket(8)`."""
+
+    column_id: int
+    transform: str
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A `ducklake_sort_expression` row."""
+
+    expression: str
+    direction: str
+    null_order: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """What a DuckLake table is at one snapshot, without its rows."""
+
+    table_id: int
+    table_uuid: str
+    schema_name: str
+    table_name: str
+    columns: tuple[Column, ...]
+    partition_id: int | None
+    partition_keys: tuple[PartitionKey, ...]
+    sort_keys: tuple[SortKey, ...]
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """A `ducklake_file_column_stats` or `ducklake_table_column_stats` row; None means not known."""
+
+    column_id: int
+    contains_null: bool | None = None
+    contains_nan: bool | None = None
+    min_value: str | None = None
+    max_value: str | None = None
+    column_size_bytes: int | None = None
+    value_count: int | None = None
+    null_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFile:
+    """A `ducklake_data_file` or `ducklake_delete_file` row, its path as DuckDB spells it.
+
+    `file_id` is the data_file_id or delete_file_id; `target_id` names the data file of a delete file and is None for
+    data files. `record_count` counts rows, or deleted positions.
+    """
+
+    file_id: int
+    target_id: int | None
+    begin_snapshot: int
+    end_snapshot: int | None
+    path: str
+    file_format: str
+    record_count: int
+    file_size_bytes: int
+    row_id_start: int | None = None
+    partition_id: int | None = None
+    partial_max: int | None = None
+    mapping_id: int | None = None
+
+    def visible(self, snapshot_id: int) -> bool:
+        """Whether DuckLake's visibility rule shows this row at the snapshot."""
+        return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or snapshot_id < self.end_snapshot)
+
+    def exact(self, snapshot_id: int) -> bool:
+        """Whether the whole file belongs to the snapshot, with no row of a later one."""
+        return self.partial_max is None or self.partial_max <= snapshot_id
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InlinedKey:
+    """Names one version of one inlined row: updates keep the row id, so it alone is no key."""
+
+    inlined_table: str
+    begin_snapshot: int
+    row_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedRow:
+    """A row of a `ducklake_inlined_data_*` table without its values."""
+
+    key: InlinedKey
+    end_snapshot: int | None
+
+    def visible(self, snapshot_id: int) -> bool:
+        """Whether DuckLake's visibility rule shows this row at the snapshot."""
+        begin, end = self.key.begin_snapshot, self.end_snapshot
+        return begin <= snapshot_id and (end is None or snapshot_id < end)
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedDelete:
+    """A row of `ducklake_inlined_delete_*`: a position in a data file that is gone since `begin_snapshot`."""
+
+    data_file_id: int
+    position: int
+    begin_snapshot: int
+
+
+@dataclass(frozen=True, slots=True)
+class LakeChange:
+    """One DuckLake snapshot with what it did to one table, in `changes_made`'s own words."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    kinds: frozenset[str]
+
+
+def parse_changes(changes_made: str | None) -> list[tuple[str, str]]:
+    """Split `changes_made` into (kind, value); values keep their quotes (`"main"."t"`)."""
+    tokens = [] if not changes_made else _split_outside_quotes(changes_made)
+    return [(kind, value) for kind, _, value in (token.partition(":") for token in tokens)]
+
+
+def _split_outside_quotes(text: str) -> list[str]:
+    parts, start, quoted = [], 0, False
+    for index, character in enumerate(text):
+        if character == '"':
+            quoted = not quoted
+        elif character == "," and not quoted:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]
+
+
+def children_of(columns: Sequence[Column], parent: int | None) -> list[Column]:
+    """The direct children of a column (None: the top level), in DuckLake's order."""
+    return [column for column in columns if column.parent_column == parent]

@@ -1,0 +1,162 @@
+"""Reads of our side tables, as values of `state`; each function is one query inside the caller's transaction."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from psycopg import Cursor
+from psycopg.types.json import Json
+
+from duckicelake.lake.database import Row
+from duckicelake.lake.model import InlinedKey
+from duckicelake.lake.queries import queries
+from duckicelake.lake.state import (
+    DeletionRow,
+    FileRow,
+    Freshness,
+    LiveFile,
+    ManifestRow,
+    SnapshotRow,
+    TableRow,
+    TableState,
+    VirtualFileRow,
+)
+
+DEFAULT_PREVIOUS_VERSIONS = 100
+_SQL = queries("state")
+
+
+def table_id(cursor: Cursor[Row], schema_name: str, table_name: str) -> int | None:
+    """The id of the live table of that name."""
+    row = cursor.execute(_SQL.table_id, {"schema_name": schema_name, "table_name": table_name}).fetchone()
+    return row[0] if row else None
+
+
+def table_row(cursor: Cursor[Row], table_id: int) -> TableRow | None:
+    """The side-table row; None for a table that no Iceberg client has seen yet."""
+    row = cursor.execute(_SQL.table_row, {"table_id": table_id}).fetchone()
+    return TableRow(*row) if row else None
+
+
+def table_state(cursor: Cursor[Row], row: TableRow) -> TableState:
+    """Everything that the table's metadata.json is made of."""
+    parameters = {"table_id": row.table_id}
+    snapshots = tuple(SnapshotRow(*columns) for columns in cursor.execute(_SQL.snapshots, parameters).fetchall())
+    log = tuple((snapshot, time) for snapshot, time in cursor.execute(_SQL.snapshot_log, parameters).fetchall())
+    location, metadata_log = _metadata_log(cursor, row)
+    return TableState(row, snapshots, log, metadata_log, location)
+
+
+def _metadata_log(cursor: Cursor[Row], row: TableRow) -> tuple[str | None, tuple[tuple[str, int], ...]]:
+    """The path of this version's metadata.json, if written, and those of the versions before it."""
+    wanted = previous_versions(row)
+    parameters = {"table_id": row.table_id, "version": row.version, "most": wanted + 1}
+    newest_first = cursor.execute(_SQL.metadata_log, parameters).fetchall()
+    location = newest_first[0][1] if newest_first and newest_first[0][0] == row.version else None
+    older = [(path, time) for version, path, time in newest_first if version < row.version][:wanted]
+    return location, tuple(reversed(older))
+
+
+def previous_versions(row: TableRow) -> int:
+    """How many entries the metadata log keeps, from the table property that says so."""
+    text = row.metadata.get("properties", {}).get("write.metadata.previous-versions-max", "")
+    return max(1, int(text)) if text.isdecimal() else DEFAULT_PREVIOUS_VERSIONS
+
+
+def manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, ManifestRow]:
+    """Manifests by id."""
+    rows = cursor.execute(_SQL.manifests, {"manifest_ids": list(manifest_ids)}).fetchall()
+    return {row[0]: ManifestRow(*row) for row in rows}
+
+
+def entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple[FileRow, ...]]:
+    """The entries of manifests by manifest id, in manifest order: added, deleted, existing."""
+    rows = cursor.execute(_SQL.entries, {"manifest_ids": list(manifest_ids)}).fetchall()
+    files = (FileRow(*row) for row in rows)
+    return {key: tuple(group) for key, group in groupby(files, key=lambda file: file.manifest_id)}
+
+
+def manifests_holding(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Iterable[int]) -> set[int]:
+    """Those of the manifests that list any of the files as live."""
+    parameters = {"manifest_ids": list(manifest_ids), "file_ids": list(file_ids)}
+    return {row[0] for row in cursor.execute(_SQL.manifests_holding, parameters).fetchall()}
+
+
+def live_files(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> tuple[LiveFile, ...]:
+    """The files that the manifests list as live, in short."""
+    rows = cursor.execute(_SQL.live_files, {"manifest_ids": list(manifest_ids)}).fetchall()
+    return tuple(LiveFile(*row) for row in rows)
+
+
+def files(cursor: Cursor[Row], file_ids: Iterable[int]) -> dict[int, FileRow]:
+    """Files by id, with no manifest (0)."""
+    rows = cursor.execute(_SQL.files, {"file_ids": list(file_ids)}).fetchall()
+    return {row[2]: FileRow(*row) for row in rows}
+
+
+def virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
+    """Those of the files that serve inlined rows, by file id."""
+    rows = cursor.execute(_SQL.virtual_files, {"table_id": table_id, "file_ids": list(file_ids)}).fetchall()
+    return {
+        file_id: VirtualFileRow(
+            file_id, tuple(InlinedKey(name, begin, row) for row, begin in zip(row_ids, begins, strict=True))
+        )
+        for file_id, name, row_ids, begins in rows
+    }
+
+
+def deletions(cursor: Cursor[Row], table_id: int, delete_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
+    """The positions that the delete files remove."""
+    rows = cursor.execute(_SQL.deletions, {"table_id": table_id, "file_ids": list(delete_file_ids)}).fetchall()
+    return tuple(DeletionRow(*row) for row in rows)
+
+
+def exported_deletes(cursor: Cursor[Row], table_id: int) -> set[int]:
+    """DuckLake delete files that we wrote for an Iceberg client's deletes."""
+    return {row[0] for row in cursor.execute(_SQL.exported_deletes, {"table_id": table_id}).fetchall()}
+
+
+def new_file_ids(cursor: Cursor[Row], count: int) -> list[int]:
+    """Ids for files that a commit will add; ids of a commit that fails stay unused."""
+    return [row[0] for row in cursor.execute(_SQL.file_ids, {"count": count}).fetchall()]
+
+
+def new_manifest_ids(cursor: Cursor[Row], count: int) -> list[int]:
+    """Ids for manifests that a commit will add; ids of a commit that fails stay unused."""
+    return [row[0] for row in cursor.execute(_SQL.manifest_ids, {"count": count}).fetchall()]
+
+
+def data_files_by_path(
+    cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], paths: Iterable[str]
+) -> dict[str, int]:
+    """Those of the paths that are live data files of the manifests, with their file ids."""
+    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "paths": list(paths)}
+    return dict(cursor.execute(_SQL.data_files_by_path, parameters).fetchall())
+
+
+def deletions_of(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
+    """Everything that is deleted from the data files, by any delete file they ever had."""
+    rows = cursor.execute(_SQL.deletions_of, {"table_id": table_id, "file_ids": list(data_file_ids)}).fetchall()
+    return tuple(DeletionRow(*row) for row in rows)
+
+
+def record_artifact(cursor: Cursor[Row], parameters: Mapping[str, object]) -> None:
+    """Note that a manifest or manifest list was written."""
+    cursor.execute(_SQL.insert_artifact, {**parameters, "facts": Json(parameters["facts"])})
+
+
+def record_metadata(cursor: Cursor[Row], parameters: Mapping[str, object]) -> None:
+    """Note that a metadata.json was written; ignored if the table has moved on to another version."""
+    cursor.execute(_SQL.insert_metadata_artifact, parameters)
+
+
+def freshness(cursor: Cursor[Row], schema_name: str, table_name: str) -> Freshness | None:
+    """What tells whether a cached table is still the newest; None if there is no such table."""
+    row = cursor.execute(_SQL.freshness, {"schema_name": schema_name, "table_name": table_name}).fetchone()
+    return Freshness(*row) if row else None
+
+
+def epoch(cursor: Cursor[Row]) -> int:
+    """A number that grows whenever DuckDB expires snapshots."""
+    row = cursor.execute(_SQL.epoch).fetchone()
+    assert row is not None
+    return int(row[0])

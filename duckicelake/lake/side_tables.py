@@ -1,0 +1,158 @@
+"""Writes of our side tables; rows are immutable except in `duckicelake_table`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+
+from psycopg import Cursor
+from psycopg.types.json import Json
+
+from duckicelake.lake.changes import NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles, TableTarget
+from duckicelake.lake.database import Row
+from duckicelake.lake.queries import queries
+
+_SQL = queries("write")
+
+
+def write_side_files(
+    cursor: Cursor[Row], table_id: int, side: SideFiles, ducklake_ids: Mapping[int, int], format_version: int
+) -> None:
+    """Insert the files, deletions and manifests that a new snapshot brings."""
+    if side.files:
+        rows = [_file(table_id, file, ducklake_ids.get(file.file_id, file.ducklake_id)) for file in side.files]
+        cursor.executemany(_SQL.insert_file, rows)
+    if side.deletions:
+        cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
+    if side.virtual_files:
+        cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
+    if side.manifests:
+        cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m, format_version) for m in side.manifests])
+    if side.held_paths:
+        rows = [{"path": path, "table_id": table_id, "reason": "history"} for path in side.held_paths]
+        cursor.executemany(_SQL.hold_path, rows)
+
+
+def _file(table_id: int, file: NewFile, ducklake_id: int | None) -> dict[str, object]:
+    return {
+        "file_id": file.file_id,
+        "table_id": table_id,
+        "content": file.content,
+        "path": file.path,
+        "file_format": file.file_format,
+        "spec_id": file.spec_id,
+        "partition": Json(file.partition),
+        "record_count": file.record_count,
+        "file_size_in_bytes": file.file_size_in_bytes,
+        "added_snapshot_id": file.added_snapshot_id,
+        "sequence_number": file.sequence_number,
+        "file_sequence_number": file.file_sequence_number,
+        "first_row_id": file.first_row_id,
+        "metrics": file.metrics,
+        "ducklake_id": ducklake_id,
+    }
+
+
+def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
+    ((name, _),) = groupby(file.keys, key=lambda key: key.inlined_table)
+    return {
+        "file_id": file.file_id,
+        "table_id": table_id,
+        "inlined_table": name,
+        "row_ids": [key.row_id for key in file.keys],
+        "begin_snapshots": [key.begin_snapshot for key in file.keys],
+    }
+
+
+def _manifest(table_id: int, manifest: NewManifest, format_version: int) -> dict[str, object]:
+    return {
+        "manifest_id": manifest.manifest_id,
+        "table_id": table_id,
+        "content": manifest.content,
+        "format_version": format_version,
+        "spec_id": manifest.spec_id,
+        "schema_id": manifest.schema_id,
+        "sequence_number": manifest.sequence_number,
+        "min_sequence_number": manifest.min_sequence_number,
+        "added_snapshot_id": manifest.added_snapshot_id,
+        "added": list(manifest.added),
+        "existing": list(manifest.existing),
+        "deleted": list(manifest.deleted),
+    }
+
+
+def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, ducklake_id: int) -> None:
+    """Insert the Iceberg snapshot that this DuckLake snapshot makes."""
+    parameters = {
+        "table_id": table_id,
+        "snapshot_id": snapshot.snapshot_id,
+        "proposed_id": snapshot.proposed_id,
+        "ducklake_id": ducklake_id,
+        "parent_snapshot_id": snapshot.parent_snapshot_id,
+        "sequence_number": snapshot.sequence_number,
+        "timestamp_ms": snapshot.timestamp_ms,
+        "schema_id": snapshot.schema_id,
+        "first_row_id": snapshot.first_row_id,
+        "added_rows": snapshot.added_rows,
+        "key_id": snapshot.key_id,
+        "summary": dict(snapshot.summary),
+        "manifest_ids": list(snapshot.manifest_ids),
+    }
+    cursor.execute(_SQL.insert_snapshot, parameters)
+
+
+def insert_table(
+    cursor: Cursor[Row], table_id: int, table_uuid: str, target: TableTarget, ducklake_id: int, caught_up_to: int
+) -> None:
+    """Insert a table's row at version 0; a no-op if another worker was first."""
+    parameters = {**_target(table_id, target, ducklake_id, caught_up_to), "table_uuid": table_uuid}
+    cursor.execute(_SQL.insert_table, parameters)
+
+
+def update_table(cursor: Cursor[Row], table_id: int, target: TableTarget, ducklake_id: int, caught_up_to: int) -> None:
+    """Move the table to its next version."""
+    cursor.execute(_SQL.update_table, _target(table_id, target, ducklake_id, caught_up_to))
+
+
+def _target(table_id: int, target: TableTarget, ducklake_id: int, caught_up_to: int) -> dict[str, object]:
+    return {
+        "table_id": table_id,
+        "location": target.location,
+        "caught_up_to": caught_up_to,
+        "ducklake_id": ducklake_id,
+        "format_version": target.format_version,
+        "last_sequence_number": target.last_sequence_number,
+        "next_row_id": target.next_row_id,
+        "last_updated_ms": target.last_updated_ms,
+        "current_snapshot_id": target.current_snapshot_id,
+        "metadata": target.metadata,
+    }
+
+
+def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> None:
+    """Drop the snapshots that leave history and bring the snapshot log up to date."""
+    if target.removed_snapshots:
+        parameters = {"table_id": table_id, "snapshot_ids": list(target.removed_snapshots)}
+        cursor.execute(_SQL.delete_snapshots, parameters)
+        cursor.execute(_SQL.delete_lists, parameters)
+    if target.log_dropped:
+        cursor.execute(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
+    _append_log(cursor, table_id, target.log_added)
+
+
+def _append_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int, int]]) -> None:
+    for snapshot_id, timestamp_ms in entries:
+        parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "timestamp_ms": timestamp_ms}
+        cursor.execute(_SQL.append_log, parameters)
+
+
+def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """Files in the table's own location that no other table has."""
+    return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
+
+
+def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_id: int) -> None:
+    """Forget the table and schedule the files for deletion, each under an id of its own."""
+    cursor.execute(_SQL.forget, {"table_id": table_id})
+    rows = [{"file_id": first_file_id + index, "path": path} for index, path in enumerate(paths)]
+    if rows:
+        cursor.executemany(_SQL.schedule, rows)

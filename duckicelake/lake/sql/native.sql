@@ -1,0 +1,131 @@
+-- newest: the newest DuckLake snapshot
+SELECT max(snapshot_id) FROM ducklake_snapshot;
+
+-- changes: what DuckLake snapshots in (after, upto] changed
+SELECT c.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made
+FROM ducklake_snapshot_changes c JOIN ducklake_snapshot s USING (snapshot_id)
+WHERE c.snapshot_id > %(after)s AND c.snapshot_id <= %(upto)s
+ORDER BY c.snapshot_id;
+
+-- table_begins: snapshots at which a table got a name, at its creation or by a rename
+SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s;
+
+-- table_names: name and identity of a table at a snapshot
+SELECT t.table_uuid::text, s.schema_name, t.table_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.table_id = %(table_id)s
+  AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
+-- columns: columns of a table at a snapshot with their comments, parents before children
+SELECT c.column_id, c.parent_column, c.column_name, c.column_type, coalesce(c.nulls_allowed, true),
+       c.initial_default, c.default_value, coalesce(c.default_value_type, ''), g.value
+FROM ducklake_column c
+LEFT JOIN ducklake_column_tag g
+  ON g.table_id = c.table_id AND g.column_id = c.column_id AND g.key = 'comment'
+ AND g.begin_snapshot <= %(at)s AND (g.end_snapshot IS NULL OR g.end_snapshot > %(at)s)
+WHERE c.table_id = %(table_id)s
+  AND c.begin_snapshot <= %(at)s AND (c.end_snapshot IS NULL OR c.end_snapshot > %(at)s)
+ORDER BY c.parent_column NULLS FIRST, c.column_order;
+
+-- partition_keys: partition keys of a table at a snapshot; one row of nulls where partitioning was reset
+SELECT i.partition_id, p.column_id, p.transform
+FROM ducklake_partition_info i LEFT JOIN ducklake_partition_column p USING (partition_id, table_id)
+WHERE i.table_id = %(table_id)s
+  AND i.begin_snapshot <= %(at)s AND (i.end_snapshot IS NULL OR i.end_snapshot > %(at)s)
+ORDER BY p.partition_key_index;
+
+-- sort_keys: sort keys of a table at a snapshot
+SELECT e.expression, e.sort_direction, e.null_order
+FROM ducklake_sort_info i JOIN ducklake_sort_expression e USING (sort_id, table_id)
+WHERE i.table_id = %(table_id)s
+  AND i.begin_snapshot <= %(at)s AND (i.end_snapshot IS NULL OR i.end_snapshot > %(at)s)
+ORDER BY e.sort_key_index;
+
+-- table_comment: comment of a table at a snapshot
+SELECT value FROM ducklake_tag
+WHERE object_id = %(table_id)s AND key = 'comment'
+  AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
+
+-- data_files: data files that appear or disappear for a reader who knows `live` as of `after`
+SELECT d.data_file_id, NULL, d.begin_snapshot, d.end_snapshot,
+       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+       d.file_format, d.record_count, d.file_size_bytes, d.row_id_start, d.partition_id, d.partial_max, d.mapping_id
+FROM ducklake_data_file d, (SELECT %(prefix)s::text AS prefix) p
+WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
+  AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
+  AND (d.end_snapshot <= %(upto)s OR NOT d.data_file_id = ANY(%(live)s::bigint[]))
+ORDER BY d.data_file_id;
+
+-- missing_data_files: data files of `live` that DuckLake no longer has at all
+SELECT l.id FROM unnest(%(live)s::bigint[]) AS l (id)
+WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = l.id AND d.begin_snapshot <= %(upto)s);
+
+-- delete_files: every delete file of a table that is visible somewhere in (after, upto]
+SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
+       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+       d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
+FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
+WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
+  AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
+ORDER BY d.delete_file_id;
+
+-- live_delete_files: the delete file of each data file that has one now
+SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
+       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+       d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
+FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
+WHERE d.table_id = %(table_id)s AND d.end_snapshot IS NULL AND d.data_file_id = ANY(%(data_file_ids)s)
+ORDER BY d.delete_file_id;
+
+-- path_prefix: where relative paths of a table's files begin
+SELECT CASE WHEN t.path_is_relative
+            THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
+            ELSE t.path END
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
+WHERE t.table_id = %(table_id)s AND m.key = 'data_path' AND m.scope IS NULL
+ORDER BY t.begin_snapshot DESC
+LIMIT 1;
+
+-- file_stats: column statistics of data files
+SELECT data_file_id, column_id, null_count > 0, contains_nan, min_value, max_value, column_size_bytes, value_count,
+       null_count
+FROM ducklake_file_column_stats
+WHERE data_file_id = ANY(%(data_file_ids)s);
+
+-- partition_values: partition values of data files with the keys that they belong to
+SELECT v.data_file_id, p.column_id, p.transform, v.partition_value
+FROM ducklake_file_partition_value v
+JOIN ducklake_data_file d USING (data_file_id)
+JOIN ducklake_partition_column p ON p.partition_id = d.partition_id AND p.partition_key_index = v.partition_key_index
+WHERE v.data_file_id = ANY(%(data_file_ids)s);
+
+-- table_stats: table-wide statistics
+SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = %(table_id)s;
+
+-- table_column_stats: table-wide column statistics
+SELECT column_id, contains_null, contains_nan, min_value, max_value
+FROM ducklake_table_column_stats
+WHERE table_id = %(table_id)s;
+
+-- inlined_tables: tables of inlined rows, each with the snapshot whose columns it has
+SELECT i.table_name, coalesce(v.begin_snapshot, 0)
+FROM ducklake_inlined_data_tables i
+LEFT JOIN ducklake_schema_versions v ON v.table_id = i.table_id AND v.schema_version = i.schema_version
+WHERE i.table_id = %(table_id)s
+ORDER BY i.schema_version;
+
+-- inlined_delete_table: whether a table has inlined deletes
+SELECT to_regclass(%(name)s) IS NOT NULL;
+
+-- column_types: the Postgres types of a table's columns
+SELECT a.attname, t.typname
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = quote_ident(%(name)s)::regclass AND a.attnum > 0 AND NOT a.attisdropped;
+
+-- created_at: the snapshot that created a table
+SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %(table_id)s;
+
+-- time_of: when a snapshot was made, in epoch milliseconds; the next one's time if it has expired
+SELECT (extract(epoch FROM snapshot_time) * 1000)::bigint
+FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;

@@ -1,0 +1,133 @@
+-- table_id: the live table of a name
+SELECT t.table_id
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
+  AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL;
+
+-- table_row: a table as the side tables hold it
+SELECT table_id, table_uuid::text, location, version, caught_up_to, ducklake_id, format_version,
+       last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata
+FROM duckicelake_table
+WHERE table_id = %(table_id)s;
+
+-- snapshots: the listed snapshots of a table with their manifest lists, oldest first
+SELECT s.snapshot_id, s.proposed_id, s.ducklake_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms,
+       s.schema_id, s.first_row_id, s.added_rows, s.key_id, s.summary, s.manifest_ids, a.path
+FROM duckicelake_snapshot s
+LEFT JOIN duckicelake_artifact a
+  ON a.table_id = s.table_id AND a.kind = 'manifest-list' AND a.object_id = s.snapshot_id
+WHERE s.table_id = %(table_id)s
+ORDER BY s.ducklake_id, s.snapshot_id;
+
+-- snapshot_log: which snapshots main named, oldest first
+SELECT snapshot_id, timestamp_ms
+FROM duckicelake_snapshot_log
+WHERE table_id = %(table_id)s
+ORDER BY ordinal;
+
+-- metadata_log: the metadata files up to a version, newest first
+SELECT object_id, path, timestamp_ms
+FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'metadata' AND object_id <= %(version)s
+ORDER BY object_id DESC
+LIMIT %(most)s;
+
+-- manifests: manifests without their file ids, with what was written for them
+SELECT m.manifest_id, m.content, m.format_version, m.spec_id, m.schema_id, m.sequence_number, m.min_sequence_number,
+       m.added_snapshot_id, cardinality(m.added) + cardinality(m.existing), a.path, a.length, a.facts
+FROM duckicelake_manifest m
+LEFT JOIN duckicelake_artifact a
+  ON a.table_id = m.table_id AND a.kind = 'manifest' AND a.object_id = m.manifest_id
+WHERE m.manifest_id = ANY(%(manifest_ids)s);
+
+-- entries: the files of manifests with the status of their entries, in manifest order
+SELECT e.manifest_id, e.status, f.file_id, f.content, f.path, f.file_format, f.spec_id, f.partition, f.record_count,
+       f.file_size_in_bytes, f.added_snapshot_id, f.sequence_number, f.file_sequence_number, f.first_row_id,
+       f.metrics, f.ducklake_id
+FROM (
+    SELECT manifest_id, 1 AS status, file_id, ordinal
+    FROM duckicelake_manifest, unnest(added) WITH ORDINALITY AS u (file_id, ordinal)
+    WHERE manifest_id = ANY(%(manifest_ids)s)
+    UNION ALL
+    SELECT manifest_id, 0, file_id, ordinal
+    FROM duckicelake_manifest, unnest(existing) WITH ORDINALITY AS u (file_id, ordinal)
+    WHERE manifest_id = ANY(%(manifest_ids)s)
+    UNION ALL
+    SELECT manifest_id, 2, file_id, ordinal
+    FROM duckicelake_manifest, unnest(deleted) WITH ORDINALITY AS u (file_id, ordinal)
+    WHERE manifest_id = ANY(%(manifest_ids)s)
+) e
+JOIN duckicelake_file f USING (file_id)
+ORDER BY e.manifest_id, e.status = 0, e.status, e.ordinal;
+
+-- manifests_holding: which of the manifests list any of the files as live
+SELECT manifest_id
+FROM duckicelake_manifest
+WHERE manifest_id = ANY(%(manifest_ids)s) AND (added && %(file_ids)s::bigint[] OR existing && %(file_ids)s::bigint[]);
+
+-- virtual_files: the inlined rows that files hold, by position
+SELECT file_id, inlined_table, row_ids, begin_snapshots
+FROM duckicelake_virtual_file
+WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
+
+-- deletions: the positions that delete files remove
+SELECT delete_file_id, data_file_id, positions
+FROM duckicelake_deletion
+WHERE table_id = %(table_id)s AND delete_file_id = ANY(%(file_ids)s);
+
+-- exported_deletes: DuckLake delete files that carry an Iceberg client's deletes
+SELECT delete_file_id FROM duckicelake_exported_delete WHERE table_id = %(table_id)s;
+
+-- file_ids: ids for new files, before any lock
+SELECT nextval('duckicelake_file_id') FROM generate_series(1, %(count)s);
+
+-- manifest_ids: ids for new manifests, before any lock
+SELECT nextval('duckicelake_manifest_id') FROM generate_series(1, %(count)s);
+
+-- live_files: the files that manifests list as live, in short
+SELECT m.manifest_id, f.file_id, f.content, f.sequence_number, f.ducklake_id
+FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
+JOIN duckicelake_file f USING (file_id)
+WHERE m.manifest_id = ANY(%(manifest_ids)s);
+
+-- files: files by id, without a manifest
+SELECT 0, 0, file_id, content, path, file_format, spec_id, partition, record_count, file_size_in_bytes,
+       added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics, ducklake_id
+FROM duckicelake_file
+WHERE file_id = ANY(%(file_ids)s);
+
+-- insert_artifact: a file was written; racing workers write the same one
+INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
+VALUES (%(table_id)s, %(kind)s, %(object_id)s, %(path)s, %(length)s, %(sha256)s, %(timestamp_ms)s, %(facts)s)
+ON CONFLICT DO NOTHING;
+
+-- insert_metadata_artifact: the metadata.json of a version, recorded only while that version is the newest
+INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
+SELECT %(table_id)s, %(kind)s, %(object_id)s, %(path)s, %(length)s, %(sha256)s, %(timestamp_ms)s, NULL
+FROM duckicelake_table t WHERE t.table_id = %(table_id)s AND t.version = %(object_id)s
+FOR SHARE
+ON CONFLICT DO NOTHING;
+
+-- data_files_by_path: live data files by path
+SELECT f.path, f.file_id
+FROM duckicelake_file f
+WHERE f.table_id = %(table_id)s AND f.path = ANY(%(paths)s) AND f.content = 0
+  AND EXISTS (
+    SELECT FROM duckicelake_manifest m
+    WHERE m.manifest_id = ANY(%(manifest_ids)s) AND (f.file_id = ANY(m.added) OR f.file_id = ANY(m.existing)));
+
+-- deletions_of: the positions that are deleted from data files
+SELECT delete_file_id, data_file_id, positions
+FROM duckicelake_deletion
+WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s);
+
+-- freshness: whether what is known of a table is still so
+SELECT t.table_id, d.version, d.caught_up_to, (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch
+FROM duckicelake_epoch e, ducklake_table t
+JOIN ducklake_schema s USING (schema_id)
+LEFT JOIN duckicelake_table d USING (table_id)
+WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
+  AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL;
+
+-- epoch: grows whenever DuckDB expires snapshots
+SELECT epoch FROM duckicelake_epoch;

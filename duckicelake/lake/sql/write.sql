@@ -1,0 +1,274 @@
+-- lock_table: the version and progress of a table, held until the end of the transaction
+SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
+
+-- insert_table: a new side-table row
+INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, ducklake_id, format_version,
+    last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata)
+VALUES (%(table_id)s, %(table_uuid)s, %(location)s, 0, %(caught_up_to)s, %(ducklake_id)s, %(format_version)s,
+    %(last_sequence_number)s, %(next_row_id)s, %(last_updated_ms)s, %(current_snapshot_id)s, %(metadata)s)
+ON CONFLICT DO NOTHING;
+
+-- update_table: the side-table row of the next version
+UPDATE duckicelake_table
+SET location = %(location)s, version = version + 1, caught_up_to = %(caught_up_to)s, ducklake_id = %(ducklake_id)s,
+    format_version = %(format_version)s, last_sequence_number = %(last_sequence_number)s,
+    next_row_id = %(next_row_id)s, last_updated_ms = %(last_updated_ms)s,
+    current_snapshot_id = %(current_snapshot_id)s, metadata = %(metadata)s
+WHERE table_id = %(table_id)s;
+
+-- advance: no native change of this table up to here
+UPDATE duckicelake_table SET caught_up_to = %(upto)s WHERE table_id = %(table_id)s AND caught_up_to = %(after)s;
+
+-- table_ducklake_id: the DuckLake snapshot that realised main
+SELECT ducklake_id FROM duckicelake_table WHERE table_id = %(table_id)s;
+
+-- insert_file: a file with every fact of its manifest entry
+INSERT INTO duckicelake_file (file_id, table_id, content, path, file_format, spec_id, partition, record_count,
+    file_size_in_bytes, added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics, ducklake_id)
+VALUES (%(file_id)s, %(table_id)s, %(content)s, %(path)s, %(file_format)s, %(spec_id)s, %(partition)s,
+    %(record_count)s, %(file_size_in_bytes)s, %(added_snapshot_id)s, %(sequence_number)s, %(file_sequence_number)s,
+    %(first_row_id)s, %(metrics)s, %(ducklake_id)s);
+
+-- insert_deletion: positions that a delete file removes from a data file
+INSERT INTO duckicelake_deletion (delete_file_id, data_file_id, table_id, positions)
+VALUES (%(delete_file_id)s, %(data_file_id)s, %(table_id)s, %(positions)s);
+
+-- insert_virtual_file: the inlined rows that a file serves
+INSERT INTO duckicelake_virtual_file (file_id, table_id, inlined_table, row_ids, begin_snapshots)
+VALUES (%(file_id)s, %(table_id)s, %(inlined_table)s, %(row_ids)s, %(begin_snapshots)s);
+
+-- insert_manifest: a manifest's entries
+INSERT INTO duckicelake_manifest (manifest_id, table_id, content, format_version, spec_id, schema_id, sequence_number,
+    min_sequence_number, added_snapshot_id, added, existing, deleted)
+VALUES (%(manifest_id)s, %(table_id)s, %(content)s, %(format_version)s, %(spec_id)s, %(schema_id)s,
+    %(sequence_number)s, %(min_sequence_number)s, %(added_snapshot_id)s, %(added)s, %(existing)s, %(deleted)s);
+
+-- insert_snapshot: an Iceberg snapshot
+INSERT INTO duckicelake_snapshot (table_id, snapshot_id, proposed_id, ducklake_id, parent_snapshot_id,
+    sequence_number, timestamp_ms, schema_id, first_row_id, added_rows, key_id, summary, manifest_ids)
+VALUES (%(table_id)s, %(snapshot_id)s, %(proposed_id)s, %(ducklake_id)s, %(parent_snapshot_id)s,
+    %(sequence_number)s, %(timestamp_ms)s, %(schema_id)s, %(first_row_id)s, %(added_rows)s, %(key_id)s, %(summary)s,
+    %(manifest_ids)s);
+
+-- hold_path: DuckDB must not delete this file
+INSERT INTO duckicelake_file_ref (path, table_id, reason)
+VALUES (duckicelake_canonical_path(%(path)s), %(table_id)s, %(reason)s)
+ON CONFLICT DO NOTHING;
+
+-- delete_snapshots: snapshots that leave history
+DELETE FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND snapshot_id = ANY(%(snapshot_ids)s);
+
+-- delete_lists: their manifest lists
+DELETE FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = ANY(%(snapshot_ids)s);
+
+-- drop_log: the oldest entries of the snapshot log
+DELETE FROM duckicelake_snapshot_log
+WHERE table_id = %(table_id)s AND ordinal IN (
+    SELECT ordinal FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s ORDER BY ordinal LIMIT %(count)s);
+
+-- append_log: main moved
+INSERT INTO duckicelake_snapshot_log (table_id, ordinal, snapshot_id, timestamp_ms)
+SELECT %(table_id)s, coalesce(max(ordinal), 0) + 1, %(snapshot_id)s, %(timestamp_ms)s
+FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s;
+
+-- schema_id: the live DuckLake schema of a name
+SELECT schema_id FROM ducklake_schema WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
+
+-- names_taken: live tables and views of a schema whose name differs at most by case
+SELECT table_name FROM ducklake_table
+WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(table_name) = lower(%(name)s)
+UNION ALL
+SELECT view_name FROM ducklake_view
+WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(view_name) = lower(%(name)s);
+
+-- create_table: a new DuckLake table
+INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path,
+    path_is_relative)
+VALUES (%(table_id)s, %(table_uuid)s, %(at)s, NULL, %(schema_id)s, %(table_name)s, %(path)s, true);
+
+-- rename_table: the table's next version, under its new name
+WITH old AS (
+    UPDATE ducklake_table SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+    RETURNING table_uuid, path, path_is_relative, schema_id
+)
+INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path,
+    path_is_relative)
+SELECT %(table_id)s, table_uuid, %(at)s, NULL, %(schema_id)s, %(table_name)s,
+       CASE WHEN schema_id = %(schema_id)s THEN path ELSE %(absolute_path)s END,
+       CASE WHEN schema_id = %(schema_id)s THEN path_is_relative ELSE false END
+FROM old;
+
+-- drop_table: everything of the table that is live ends here
+WITH ended_table AS (
+    UPDATE ducklake_table SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_partition AS (
+    UPDATE ducklake_partition_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_column AS (
+    UPDATE ducklake_column SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_column_tag AS (
+    UPDATE ducklake_column_tag SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_data_file AS (
+    UPDATE ducklake_data_file SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_delete_file AS (
+    UPDATE ducklake_delete_file SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL
+), ended_tag AS (
+    UPDATE ducklake_tag SET end_snapshot = %(at)s WHERE object_id = %(table_id)s AND end_snapshot IS NULL
+)
+UPDATE ducklake_sort_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
+
+-- namespace_exists: whether a schema of the name, or one below it, is live
+SELECT EXISTS (
+    SELECT FROM ducklake_schema
+    WHERE end_snapshot IS NULL AND (schema_name = %(schema_name)s OR starts_with(schema_name, %(prefix)s)));
+
+-- table_names: live tables of a schema after a key
+SELECT t.table_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL
+  AND t.table_name COLLATE "C" > %(after)s
+ORDER BY t.table_name COLLATE "C"
+LIMIT %(most)s;
+
+-- purgeable: files in the table's own location that no other table has
+SELECT p.path
+FROM (
+    SELECT path FROM duckicelake_file WHERE table_id = %(table_id)s
+    UNION SELECT path FROM duckicelake_artifact WHERE table_id = %(table_id)s
+) p
+JOIN duckicelake_table t ON t.table_id = %(table_id)s
+WHERE starts_with(duckicelake_canonical_path(p.path), duckicelake_canonical_path(t.location) || '/')
+  AND NOT EXISTS (SELECT FROM duckicelake_file o WHERE o.path = p.path AND o.table_id <> %(table_id)s);
+
+-- schedule: DuckDB's next cleanup deletes the file, unless DuckLake still names it: then its own expiry schedules it
+INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
+VALUES (%(file_id)s, %(path)s, false, clock_timestamp());
+
+-- forget: everything that the side tables know of a table
+WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
+     snapshots AS (DELETE FROM duckicelake_snapshot WHERE table_id = %(table_id)s),
+     log AS (DELETE FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s),
+     manifests AS (DELETE FROM duckicelake_manifest WHERE table_id = %(table_id)s),
+     files AS (DELETE FROM duckicelake_file WHERE table_id = %(table_id)s),
+     deletions AS (DELETE FROM duckicelake_deletion WHERE table_id = %(table_id)s),
+     exported AS (DELETE FROM duckicelake_exported_delete WHERE table_id = %(table_id)s),
+     virtual AS (DELETE FROM duckicelake_virtual_file WHERE table_id = %(table_id)s),
+     refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s)
+DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
+
+-- end_columns: columns that a change of schema replaces or drops
+UPDATE ducklake_column SET end_snapshot = %(at)s
+WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND column_id = ANY(%(column_ids)s);
+
+-- insert_column: a column, visible until `end`
+INSERT INTO ducklake_column (column_id, begin_snapshot, end_snapshot, table_id, column_order, column_name, column_type,
+    initial_default, default_value, nulls_allowed, parent_column, default_value_type, default_value_dialect)
+VALUES (%(column_id)s, %(at)s, %(end)s, %(table_id)s, %(column_order)s, %(column_name)s, %(column_type)s,
+    %(initial_default)s, %(default_value)s, %(nulls_allowed)s, %(parent_column)s, %(default_value_type)s, 'duckdb');
+
+-- end_column_comment: the comment that a new one replaces
+UPDATE ducklake_column_tag SET end_snapshot = %(at)s
+WHERE table_id = %(table_id)s AND column_id = %(column_id)s AND key = 'comment' AND end_snapshot IS NULL;
+
+-- insert_column_comment: a column's comment
+INSERT INTO ducklake_column_tag (table_id, column_id, begin_snapshot, end_snapshot, key, value)
+VALUES (%(table_id)s, %(column_id)s, %(at)s, NULL, 'comment', %(value)s);
+
+-- end_table_comment: the comment that a new one replaces
+UPDATE ducklake_tag SET end_snapshot = %(at)s
+WHERE object_id = %(table_id)s AND key = 'comment' AND end_snapshot IS NULL;
+
+-- insert_table_comment: a table's comment
+INSERT INTO ducklake_tag (object_id, begin_snapshot, end_snapshot, key, value)
+VALUES (%(table_id)s, %(at)s, NULL, 'comment', %(value)s);
+
+-- insert_schema_version: since when the table has its schema version
+INSERT INTO ducklake_schema_versions (begin_snapshot, schema_version, table_id)
+VALUES (%(at)s, %(schema_version)s, %(table_id)s);
+
+-- end_partitioning: the keys that new ones replace
+UPDATE ducklake_partition_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
+
+-- insert_partitioning: a table's partition keys; no key rows: unpartitioned from here on
+INSERT INTO ducklake_partition_info (partition_id, table_id, begin_snapshot, end_snapshot)
+VALUES (%(partition_id)s, %(table_id)s, %(at)s, NULL);
+
+-- insert_partition_key: one partition key
+INSERT INTO ducklake_partition_column (partition_id, table_id, partition_key_index, column_id, transform)
+VALUES (%(partition_id)s, %(table_id)s, %(key_index)s, %(column_id)s, %(transform)s);
+
+-- current_partitioning: the id of the live partition keys
+SELECT partition_id FROM ducklake_partition_info WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
+
+-- end_sorting: the keys that new ones replace
+UPDATE ducklake_sort_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
+
+-- insert_sorting: a table's sort keys
+INSERT INTO ducklake_sort_info (sort_id, table_id, begin_snapshot, end_snapshot)
+VALUES (%(sort_id)s, %(table_id)s, %(at)s, NULL);
+
+-- insert_sort_key: one sort key
+INSERT INTO ducklake_sort_expression (sort_id, table_id, sort_key_index, expression, dialect, sort_direction, null_order)
+VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(direction)s, %(null_order)s);
+
+-- register_inlined_table: where DuckDB inlines rows of the new schema version
+INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)
+VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);
+
+-- has_inlined_tables: whether DuckDB has ever prepared to inline rows of this table
+SELECT EXISTS (SELECT FROM ducklake_inlined_data_tables WHERE table_id = %(table_id)s);
+
+-- end_data_files: data files that leave main
+UPDATE ducklake_data_file SET end_snapshot = %(at)s
+WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND data_file_id = ANY(%(ids)s);
+
+-- end_deletes_of: delete files of data files that leave main
+UPDATE ducklake_delete_file SET end_snapshot = %(at)s
+WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND data_file_id = ANY(%(ids)s);
+
+-- insert_data_file: a data file of main
+INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
+    path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
+    encryption_key, mapping_id, partial_max)
+VALUES (%(data_file_id)s, %(table_id)s, %(at)s, NULL, NULL, %(path)s, false, 'parquet', %(record_count)s,
+    %(file_size_bytes)s, NULL, %(row_id_start)s, %(partition_id)s, NULL, NULL, NULL);
+
+-- insert_file_stats: a column's statistics in a data file
+INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
+    min_value, max_value, contains_nan, extra_stats)
+VALUES (%(data_file_id)s, %(table_id)s, %(column_id)s, %(column_size_bytes)s, %(value_count)s, %(null_count)s,
+    %(min_value)s, %(max_value)s, %(contains_nan)s, NULL);
+
+-- insert_partition_value: a data file's value of one partition key
+INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
+VALUES (%(data_file_id)s, %(table_id)s, %(key_index)s, %(value)s);
+
+-- insert_delete_file: all deletes of a data file; carries the deletes of an Iceberg client
+WITH target AS (
+    SELECT ducklake_id FROM duckicelake_file WHERE file_id = %(data_file_id)s
+), superseded AS (
+    UPDATE ducklake_delete_file d SET end_snapshot = %(at)s
+    FROM target WHERE d.data_file_id = target.ducklake_id AND d.end_snapshot IS NULL
+), exported AS (
+    INSERT INTO duckicelake_exported_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
+)
+INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id, path,
+    path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max)
+SELECT %(delete_file_id)s, %(table_id)s, %(at)s, NULL, ducklake_id, %(path)s, true, 'parquet', %(delete_count)s,
+    %(file_size_bytes)s, NULL, NULL, NULL
+FROM target;
+
+-- delete_table_stats: replaced by the next statement
+DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s;
+
+-- insert_table_stats: table-wide statistics
+INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
+VALUES (%(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s);
+
+-- delete_column_stats: replaced by the next statement
+DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(column_ids)s);
+
+-- insert_column_stats: table-wide statistics of a column
+INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
+    extra_stats)
+VALUES (%(table_id)s, %(column_id)s, %(contains_null)s, %(contains_nan)s, %(min_value)s, %(max_value)s, NULL);

@@ -1,0 +1,183 @@
+"""PURE. Our side tables' rows as values; what `reader` returns, `bridge.project` turns into TableMetadata."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duckicelake.lake.model import (
+    ColumnStats,
+    InlinedDelete,
+    InlinedKey,
+    InlinedRow,
+    LakeChange,
+    LakeFile,
+    PartitionKey,
+    TableDefinition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A `duckicelake_table` row."""
+
+    table_id: int
+    table_uuid: str
+    location: str
+    version: int
+    caught_up_to: int
+    ducklake_id: int
+    format_version: int
+    last_sequence_number: int
+    next_row_id: int
+    last_updated_ms: int
+    current_snapshot_id: int | None
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What tells whether a table is still as it was read; `version` is None before any Iceberg client saw it."""
+
+    table_id: int
+    version: int | None
+    caught_up_to: int | None
+    newest_snapshot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """A `duckicelake_snapshot` row with the path of its manifest list, None until that is written."""
+
+    snapshot_id: int
+    proposed_id: int | None
+    ducklake_id: int
+    parent_snapshot_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    schema_id: int | None
+    first_row_id: int | None
+    added_rows: int | None
+    key_id: str | None
+    summary: Mapping[str, str]
+    manifest_ids: Sequence[int]
+    manifest_list: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as the side tables hold it; `metadata_log` and `snapshot_log` are (path or id, epoch ms), oldest first."""
+
+    row: TableRow
+    snapshots: tuple[SnapshotRow, ...]
+    snapshot_log: tuple[tuple[int, int], ...]
+    metadata_log: tuple[tuple[str, int], ...]
+    metadata_location: str | None
+
+    def current(self) -> SnapshotRow | None:
+        """The snapshot that main names."""
+        return next((row for row in self.snapshots if row.snapshot_id == self.row.current_snapshot_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """A `duckicelake_manifest` row without its file ids, with what was written for it."""
+
+    manifest_id: int
+    content: int
+    format_version: int
+    spec_id: int
+    schema_id: int
+    sequence_number: int
+    min_sequence_number: int
+    added_snapshot_id: int
+    live_files: int
+    path: str | None
+    length: int | None
+    facts: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A `duckicelake_file` row as one manifest lists it: `status` is the manifest entry's (0, 1, 2)."""
+
+    manifest_id: int
+    status: int
+    file_id: int
+    content: int
+    path: str
+    file_format: str
+    spec_id: int
+    partition: list[Any]
+    record_count: int
+    file_size_in_bytes: int
+    added_snapshot_id: int
+    sequence_number: int
+    file_sequence_number: int
+    first_row_id: int | None
+    metrics: Mapping[str, Any]
+    ducklake_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFileRow:
+    """A `duckicelake_virtual_file` row: position i of the file holds the inlined row keys[i]."""
+
+    file_id: int
+    keys: tuple[InlinedKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRow:
+    """A `duckicelake_deletion` row: a portable 64-bit roaring bitmap, None where only DuckDB's delete file has it."""
+
+    delete_file_id: int
+    data_file_id: int
+    positions: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that the current snapshot lists, in short."""
+
+    manifest_id: int
+    file_id: int
+    content: int
+    sequence_number: int
+    ducklake_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFiles:
+    """What the current Iceberg snapshot holds, as far as catching up needs it.
+
+    `deleted` are the positions already deleted, by data file id; `exported` the DuckLake delete files that we wrote.
+    """
+
+    files: tuple[LiveFile, ...]
+    virtual: Mapping[int, VirtualFileRow]
+    deleted: Mapping[int, frozenset[int]]
+    delete_targets: Mapping[int, frozenset[int]]
+    exported: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWindow:
+    """What DuckLake did to one table in the snapshots (after, upto], and the rows needed to tell its files at each.
+
+    `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
+    definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live
+    files that DuckLake no longer has at all; `delete_files`, `rows` and `deletes` all that are visible in the window.
+    """
+
+    after: int
+    upto: int
+    changes: tuple[LakeChange, ...]
+    definitions: Mapping[int, TableDefinition]
+    data_files: tuple[LakeFile, ...]
+    vanished: frozenset[int]
+    delete_files: tuple[LakeFile, ...]
+    rows: tuple[InlinedRow, ...]
+    deletes: tuple[InlinedDelete, ...]
+    stats: Mapping[int, tuple[ColumnStats, ...]]
+    partition_values: Mapping[int, Mapping[PartitionKey, str | None]]

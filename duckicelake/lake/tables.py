@@ -1,0 +1,66 @@
+"""DuckLake's tables by name: list, drop, rename; each write is one DuckLake snapshot (`ducklake-facts.md` §2)."""
+
+from psycopg import Cursor
+
+from duckicelake.lake import native, reader, side_tables, writer
+from duckicelake.lake.database import Row
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
+
+_SQL = queries("write")
+
+check_name_is_free = writer.check_name_is_free
+
+
+def table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
+    """Names of live tables after a key, in code point order; None if there is no such namespace, virtual or real."""
+    parameters = {"schema_name": schema_name, "prefix": f"{schema_name}.", "after": after, "most": most}
+    exists = cursor.execute(_SQL.namespace_exists, parameters).fetchone()
+    if not exists or not exists[0]:
+        return None
+    return [row[0] for row in cursor.execute(_SQL.table_names, parameters).fetchall()]
+
+
+def drop_table(cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool) -> bool:
+    """Drop the table, if there is one of the name.
+
+    Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
+    metadata files are scheduled for deletion.
+    """
+    lock(cursor)
+    table_id = reader.table_id(cursor, schema_name, table_name)
+    if table_id is None:
+        return False
+    purged = side_tables.purgeable(cursor, table_id) if purge else []
+    snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
+    cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
+    if purge:
+        side_tables.purge(cursor, table_id, purged, snapshot.first_file_id)
+    record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])
+    return True
+
+
+def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:
+    """Rename the table, if there is one of the source's (schema name, table name).
+
+    Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
+    """
+    lock(cursor)
+    table_id = reader.table_id(cursor, *source)
+    if table_id is None:
+        return False
+    snapshot = begin_snapshot(cursor, schema_change=True)
+    schema_id = writer.check_name_is_free(cursor, *destination)
+    parameters = {
+        "table_id": table_id,
+        "at": snapshot.id,
+        "schema_id": schema_id,
+        "table_name": destination[1],
+        "absolute_path": native.path_prefix(cursor, table_id),
+        "schema_version": snapshot.schema_version,
+    }
+    cursor.execute(_SQL.rename_table, parameters)
+    cursor.execute(_SQL.insert_schema_version, parameters)
+    changes = [f"created_table:{quoted(*destination)}", f"altered_table:{table_id}"]
+    record_changes(cursor, snapshot.id, changes)
+    return True

@@ -1,0 +1,141 @@
+"""Writes one ChangeSet into the catalog, by DuckLake's commit protocol (`ducklake-facts.md` §0, design §6.13).
+
+The order of locks is fixed: our advisory lock, the snapshot row, the table's side row, then DuckLake's tables. Whatever
+the change was computed from is checked after the snapshot row is ours, when nobody else can commit any more.
+"""
+
+import orjson
+from psycopg import Cursor
+
+from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
+from duckicelake.lake import definition, files, native, side_tables
+from duckicelake.lake.changes import ChangeSet, Creation, LakeStep
+from duckicelake.lake.database import Row
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, lock, quoted, record_changes
+
+_SQL = queries("write")
+
+
+def write(cursor: Cursor[Row], change: ChangeSet) -> int:
+    """Write a client's commit and return the table id; StaleBase if the table changed since it was computed."""
+    lock(cursor)
+    snapshots = [_begin(cursor, step) for step in change.steps]
+    table_id = change.table_id
+    if table_id is None:
+        table_id = _create(cursor, change.steps[0], snapshots[0])
+    else:
+        _check_base(cursor, change, table_id, snapshots)
+    for step, snapshot in zip(change.steps, snapshots, strict=True):
+        _write_step(cursor, change, step, table_id, snapshot)
+    _finish(cursor, change, table_id, snapshots)
+    return table_id
+
+
+def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int) -> None:
+    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first."""
+    assert change.table_id is not None
+    row = cursor.execute(_SQL.lock_table, {"table_id": change.table_id}).fetchone()
+    if row != (change.base_version, change.caught_up_to):
+        raise StaleBase(f"table {change.table_id} was caught up by another worker")
+    ducklake_id = _realised(cursor, change.table_id)
+    for step in change.steps:
+        side_tables.write_side_files(cursor, change.table_id, step.side, {}, change.target.format_version)
+        if step.snapshot is not None:
+            assert step.ducklake_id is not None
+            ducklake_id = step.ducklake_id
+            side_tables.write_snapshot(cursor, change.table_id, step.snapshot, ducklake_id)
+    side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, upto)
+    side_tables.write_history(cursor, change.table_id, change.target)
+
+
+def advance(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> None:
+    """Note that no snapshot in (after, upto] touched the table."""
+    cursor.execute(_SQL.advance, {"table_id": table_id, "after": after, "upto": upto})
+
+
+def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
+    changes_schema = bool(step.definition) or step.creation is not None
+    catalog_ids = definition.catalog_ids(step.definition) + (step.creation is not None)
+    snapshot = begin_snapshot(cursor, schema_change=changes_schema, catalog_ids=catalog_ids, file_ids=step.file_ids)
+    if step.ducklake_id is not None and step.ducklake_id != snapshot.id:
+        raise StaleBase(f"computed for DuckLake snapshot {step.ducklake_id}, but {snapshot.id} was assigned")
+    return snapshot
+
+
+def _check_base(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: list[NewSnapshot]) -> None:
+    row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
+    if row != (change.base_version, change.caught_up_to):
+        raise StaleBase(f"table {table_id} is at version and progress {row}")
+    upto = snapshots[0].id - 1 if snapshots else native.newest_snapshot(cursor)
+    if native.changes(cursor, table_id, change.caught_up_to, upto):
+        raise StaleBase(f"DuckDB changed table {table_id}")
+
+
+def _create(cursor: Cursor[Row], step: LakeStep, snapshot: NewSnapshot) -> int:
+    assert step.creation is not None
+    schema_id = check_name_is_free(cursor, step.creation.schema_name, step.creation.table_name)
+    definition.create_table(cursor, step.creation, snapshot.first_catalog_id, schema_id, snapshot.id)
+    return snapshot.first_catalog_id
+
+
+def check_name_is_free(cursor: Cursor[Row], schema_name: str, table_name: str) -> int:
+    """The id of the live schema; NoSuchNamespace without one, AlreadyExists or InvalidRequest if the name is taken."""
+    row = cursor.execute(_SQL.schema_id, {"schema_name": schema_name}).fetchone()
+    if row is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {schema_name}")
+    taken = cursor.execute(_SQL.names_taken, {"schema_id": row[0], "name": table_name}).fetchall()
+    if (table_name,) in taken:
+        raise AlreadyExists(f"Table or view already exists: {schema_name}.{table_name}")
+    if taken:
+        raise InvalidRequest(
+            f"{schema_name}.{table_name} differs only by case from {schema_name}.{taken[0][0]}, "
+            "which DuckDB would take for the same table: choose another name"
+        )
+    return int(row[0])
+
+
+def _write_step(cursor: Cursor[Row], change: ChangeSet, step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
+    files.end_files(cursor, table_id, step, snapshot.id)
+    if step.definition or step.creation:
+        first_id = snapshot.first_catalog_id + (step.creation is not None)
+        definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
+    if step.stats is not None:
+        files.write_stats(cursor, table_id, step.stats)
+    first_file = snapshot.first_file_id
+    ids = files.write_data_files(cursor, table_id, step.data_files, first_file, snapshot.id)
+    side_tables.write_side_files(cursor, table_id, step.side, ids, change.target.format_version)
+    files.write_delete_files(cursor, table_id, step.delete_files, first_file + len(step.data_files), snapshot.id)
+    extra_info = None
+    if step.snapshot is not None:
+        side_tables.write_snapshot(cursor, table_id, step.snapshot, snapshot.id)
+        extra_info = orjson.dumps({"iceberg": {str(table_id): step.snapshot.snapshot_id}}).decode()
+    record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
+
+
+def _tokens(step: LakeStep, table_id: int) -> list[str]:
+    created = [_created(step.creation)] if step.creation else []
+    return created + [f"{kind}:{table_id}" for kind in step.kinds]
+
+
+def _created(creation: Creation) -> str:
+    return f"created_table:{quoted(creation.schema_name, creation.table_name)}"
+
+
+def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: list[NewSnapshot]) -> None:
+    newest = snapshots[-1].id if snapshots else native.newest_snapshot(cursor)
+    if change.table_id is None:
+        creation = change.steps[0].creation
+        assert creation is not None
+        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, newest, newest)
+    else:
+        realised = newest if snapshots and change.moves_main else _realised(cursor, table_id)
+        side_tables.update_table(cursor, table_id, change.target, realised, newest)
+    side_tables.write_history(cursor, table_id, change.target)
+
+
+def _realised(cursor: Cursor[Row], table_id: int) -> int:
+    row = cursor.execute(_SQL.table_ducklake_id, {"table_id": table_id}).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,138 @@
+"""How errors leave the server: one table from classes to statuses, and one envelope on every path.
+
+The envelope is IcebergErrorResponse of the REST specification: {"error": {"message", "type", "code"}}. Iceberg clients
+branch on `type`, so the names are those of Java's exceptions.
+"""
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
+
+from duckicelake import errors
+from duckicelake.server.validation import explain
+
+ERROR_KEY = "duckicelake.error"
+"""Where in the ASGI scope the request log finds the error behind a 5xx answer."""
+
+
+class ErrorModel(BaseModel):
+    """What went wrong: for people (`message`), for client libraries (`type`) and as the HTTP status (`code`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message: str
+    type: str
+    code: int
+
+
+class ErrorEnvelope(BaseModel):
+    """The body of every answer that is not a success."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    error: ErrorModel
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorEnvelope, "description": "The request can't be served as it is"},
+    "5XX": {"model": ErrorEnvelope, "description": "The server can't serve it now"},
+}
+"""For the OpenAPI description of every route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The HTTP face of an error class. A hidden one tells the client nothing but a request id."""
+
+    status: int
+    type: str
+    headers: dict[str, str] = field(default_factory=dict)
+    hidden: bool = False
+
+
+_INTERNAL = Answer(500, "InternalServerError", hidden=True)
+
+ANSWERS: dict[type[errors.CatalogError], Answer] = {
+    errors.CatalogError: _INTERNAL,
+    errors.InvalidRequest: Answer(400, "BadRequestException"),
+    errors.Unprocessable: Answer(422, "UnprocessableEntityException"),
+    errors.Unsupported: Answer(406, "UnsupportedOperationException"),
+    errors.NotFound: Answer(404, "NotFoundException"),
+    errors.NoSuchWarehouse: Answer(404, "NoSuchWarehouseException"),
+    errors.NoSuchNamespace: Answer(404, "NoSuchNamespaceException"),
+    errors.NoSuchTable: Answer(404, "NoSuchTableException"),
+    errors.FileMissing: Answer(404, "NotFoundException"),
+    errors.Conflict: Answer(409, "ConflictException"),
+    errors.AlreadyExists: Answer(409, "AlreadyExistsException"),
+    errors.NamespaceNotEmpty: Answer(409, "NamespaceNotEmptyException"),
+    errors.CommitFailed: Answer(409, "CommitFailedException"),
+    errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),
+    errors.Unavailable: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
+    errors.StartupError: _INTERNAL,
+    errors.InvalidSettings: _INTERNAL,
+    errors.LakeInUse: _INTERNAL,
+    errors.UnsupportedCatalog: _INTERNAL,
+}
+
+_HTTP_TYPES = {400: "BadRequestException", 404: "NotFoundException", 405: "MethodNotAllowedException"}
+
+
+def error_response(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> Response:
+    """The envelope as an answer; the edge strips the body where the request was HEAD."""
+    envelope = {"error": {"message": message, "type": kind, "code": status}}
+    return Response(orjson.dumps(envelope), status, headers, "application/json")
+
+
+def internal_error(request_id: str) -> Response:
+    """The answer to a bug: nothing of the inside, only what finds the log line."""
+    return error_response(_INTERNAL.status, _INTERNAL.type, f"Internal server error; request id {request_id}")
+
+
+def install(app: FastAPI) -> None:
+    """Make the app answer every error that it knows with the envelope; unknown ones rise to the edge (`access`)."""
+    app.add_exception_handler(errors.CatalogError, _catalog_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+async def _catalog_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.CatalogError)
+    answer = ANSWERS[type(error)]
+    if answer.hidden:
+        raise error
+    if answer.status >= 500:
+        request.scope[ERROR_KEY] = error
+    return error_response(answer.status, answer.type, str(error), answer.headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, RequestValidationError)
+    return error_response(400, "BadRequestException", explain(error.errors()))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    method, path = request.method, request.scope["path"]
+    if error.status_code == 404:
+        message = f"No such route: {method} {path}; the routes are listed by GET /v1/config and GET /openapi.json"
+    elif error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
+        message = f"{method} is not served for {path}; it takes {headers['Allow']}"
+    else:
+        message = error.detail
+    kind = _HTTP_TYPES.get(error.status_code, HTTPStatus(error.status_code).phrase.replace(" ", "") + "Exception")
+    return error_response(error.status_code, kind, message, headers)
+
+
+def _allowed_methods(request: Request) -> set[str]:
+    routes = [route for route in request.app.router.routes if isinstance(route, Route)]
+    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in matching for method in route.methods or ()}

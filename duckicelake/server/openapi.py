@@ -1,0 +1,43 @@
+"""The OpenAPI description of what this server serves, generated from the app."""
+
+import json
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from duckicelake.iceberg.rest import (
+    CommitTableRequest,
+    CreateNamespaceRequest,
+    CreateTableRequest,
+    RenameTableRequest,
+    UpdateNamespacePropertiesRequest,
+)
+from duckicelake.server.routes.tables import MetricsReport
+
+REQUESTS: tuple[type[BaseModel], ...] = (
+    CommitTableRequest,
+    CreateNamespaceRequest,
+    CreateTableRequest,
+    MetricsReport,
+    RenameTableRequest,
+    UpdateNamespacePropertiesRequest,
+)
+"""Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""
+
+
+def render(app: FastAPI) -> str:
+    """The document as `openapi/duckicelake.json` holds it."""
+    return json.dumps(describe(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document, the same on every machine."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in REQUESTS], ref_template="#/components/schemas/{model}"
+    )
+    document["components"]["schemas"].update(definitions["$defs"])
+    return document

@@ -1,0 +1,40 @@
+"""Names in URLs: what routes get from path and query as namespaces, tables and pages."""
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from duckicelake.catalog.paging import PageRequest
+from duckicelake.iceberg.names import Namespace, check_name, decode_name, decode_namespace
+
+LARGEST_PAGE = 10_000
+
+
+async def _namespace(namespace: str) -> Namespace:
+    return decode_namespace(namespace)
+
+
+async def _table(table: str) -> str:
+    return check_name(decode_name(table), "table name")
+
+
+async def _parent(
+    parent: Annotated[
+        str | None, Query(description="list the children of this namespace; levels joined by %1F")
+    ] = None,
+) -> Namespace | None:
+    # PyIceberg percent-encodes levels before the query is encoded, Java sends them plain: decode once more, but `+`.
+    return decode_namespace(parent.replace("+", "%2B")) if parent else None
+
+
+async def _page(
+    token: Annotated[str | None, Query(alias="pageToken", description="empty: the first page; absent: all")] = None,
+    size: Annotated[int | None, Query(alias="pageSize", ge=1, description="most items on a page")] = None,
+) -> PageRequest:
+    return PageRequest(token, None if size is None else min(size, LARGEST_PAGE))
+
+
+NamespacePath = Annotated[Namespace, Depends(_namespace)]
+TablePath = Annotated[str, Depends(_table)]
+PageQuery = Annotated[PageRequest, Depends(_page)]
+ParentQuery = Annotated[Namespace | None, Depends(_parent)]

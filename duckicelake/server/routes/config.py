@@ -1,0 +1,38 @@
+"""GET /v1/config: what a client must know before its first request."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict
+
+from duckicelake.errors import NoSuchWarehouse
+from duckicelake.server.context import AppContext
+from duckicelake.server.endpoints import ENDPOINTS, PREFIX
+from duckicelake.server.errors import RESPONSES
+
+router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
+
+
+class CatalogConfig(BaseModel):
+    """Properties that clients put below (`defaults`) and above (`overrides`) their own; routes they may call."""
+
+    model_config = ConfigDict(frozen=True)
+
+    defaults: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+    endpoints: tuple[str, ...] = ENDPOINTS
+
+
+@router.get("/config")
+async def get_config(
+    context: AppContext,
+    warehouse: Annotated[str | None, Query(description="name or location of the warehouse; may be left out")] = None,
+) -> CatalogConfig:
+    """Read the catalog's configuration."""
+    if warehouse and warehouse.rstrip("/") not in context.warehouses:
+        raise NoSuchWarehouse(f"No such warehouse: {warehouse}; this server has {_listed(context.warehouses)}")
+    return CatalogConfig()
+
+
+def _listed(names: frozenset[str]) -> str:
+    return " or ".join(sorted(names))

@@ -1,0 +1,116 @@
+"""Tables: list, create, load, test, commit, rename, drop, and the reports that engines send about them."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from duckicelake.catalog import tables
+from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RenameTableRequest
+from duckicelake.server.bodies import Body, takes
+from duckicelake.server.caching import conditional
+from duckicelake.server.context import AppContext, AppServices
+from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.paths import NamespacePath, PageQuery, TablePath
+from duckicelake.server.validation import parse_body
+
+router = APIRouter(prefix=PREFIX, tags=["tables"], responses=RESPONSES)
+
+TABLE = "/namespaces/{namespace}/tables/{table}"
+
+
+class TableName(BaseModel):
+    """A table's full name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class TableList(BaseModel):
+    """One page of the tables of a namespace."""
+
+    model_config = ConfigDict(frozen=True)
+
+    identifiers: tuple[TableName, ...]
+    next_page_token: str | None = Field(serialization_alias="next-page-token")
+
+
+class MetricsReport(BaseModel):
+    """As much of a report as is looked at; engines may send metrics that nobody has heard of."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    report_type: str = Field(validation_alias="report-type")
+
+
+@router.get("/namespaces/{namespace}/tables")
+def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
+    """List the tables of a namespace."""
+    found = tables.list_tables(services, namespace, page)
+    names = tuple(TableName(namespace=namespace, name=name) for name in found.items)
+    return TableList(identifiers=names, next_page_token=found.next_token)
+
+
+@router.post("/namespaces/{namespace}/tables", openapi_extra=takes(CreateTableRequest))
+def create_table(services: AppServices, namespace: NamespacePath, body: Body) -> Response:
+    """Create a table, or stage its creation for a later commit."""
+    loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body))
+    return conditional(loaded.body, loaded.etag)
+
+
+@router.get(TABLE)
+def load_table(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    snapshots: Annotated[Literal["all", "refs"], Query(description="refs: only what branches and tags name")] = "all",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Load a table's metadata; 304 if the client's copy is the current one."""
+    loaded = tables.load_table(services, namespace, table, snapshots)
+    return conditional(loaded.body, loaded.etag, if_none_match)
+
+
+@router.head(TABLE, status_code=204)
+def table_exists(services: AppServices, namespace: NamespacePath, table: TablePath) -> Response:
+    """Answer 204 if the table exists."""
+    tables.table_exists(services, namespace, table)
+    return Response(status_code=204)
+
+
+@router.post(TABLE, openapi_extra=takes(CommitTableRequest))
+def commit_table(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+    """Commit updates if the requirements hold."""
+    committed = tables.commit_table(services, namespace, table, parse_body(CommitTableRequest, body))
+    return conditional(committed.body, committed.etag)
+
+
+@router.delete(TABLE, status_code=204)
+def drop_table(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    purge: Annotated[bool, Query(alias="purgeRequested", description="delete its files as well")] = False,
+) -> Response:
+    """Drop a table."""
+    tables.drop_table(services, namespace, table, purge)
+    return Response(status_code=204)
+
+
+@router.post("/tables/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
+def rename_table(services: AppServices, body: Body) -> Response:
+    """Rename a table, or move it to another namespace."""
+    tables.rename_table(services, parse_body(RenameTableRequest, body))
+    return Response(status_code=204)
+
+
+@router.post(f"{TABLE}/metrics", status_code=204, openapi_extra=takes(MetricsReport))
+def report_metrics(context: AppContext, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+    """Take an engine's report of a scan or a commit, and count it."""
+    report = parse_body(MetricsReport, body)
+    tables.table_exists(context.services, namespace, table)
+    context.metrics.report_received(report.report_type)
+    return Response(status_code=204)

@@ -1,0 +1,202 @@
+"""The object store: whole immutable files under names that never mean two contents (design D4)."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
+from pathlib import Path
+from typing import Final, Protocol
+
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.storage.policy import canonical
+
+_LOCAL: Final = "file://"
+_MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
+_BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
+
+
+class ObjectStore(Protocol):
+    """Files by location, any spelling of it. Every method raises Unavailable if the store doesn't answer."""
+
+    def read(self, location: str) -> bytes:
+        """The whole file; FileMissing if there is none."""
+
+    def write(self, location: str, data: bytes) -> None:
+        """Make the file exist, all of it or nothing, surviving a crash after the return.
+
+        A file of the same length is left alone; AlreadyExists if one of another length is there.
+        """
+
+    def exists(self, location: str) -> bool:
+        """Whether the file is there."""
+
+    def size(self, location: str) -> int:
+        """The file's length in bytes; FileMissing if there is none."""
+
+    def delete(self, location: str) -> None:
+        """Make the file not exist; fine if it already doesn't."""
+
+    def local_path(self, location: str) -> Path | None:
+        """The file's path on this machine, or None if the store isn't a file system."""
+
+    def check(self) -> None:
+        """Raise Unavailable unless the store can be read and written now."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStore:
+    """A store that lives as long as the process and takes any scheme."""
+
+    _files: dict[str, bytes] = field(default_factory=dict)
+
+    def read(self, location: str) -> bytes:
+        try:
+            return self._files[canonical(location)]
+        except KeyError:
+            raise FileMissing(f"{location} doesn't exist") from None
+
+    def write(self, location: str, data: bytes) -> None:
+        present = self._files.setdefault(canonical(location), bytes(data))
+        _check_same_length(location, len(present), len(data))
+
+    def exists(self, location: str) -> bool:
+        return canonical(location) in self._files
+
+    def size(self, location: str) -> int:
+        return len(self.read(location))
+
+    def delete(self, location: str) -> None:
+        self._files.pop(canonical(location), None)
+
+    def local_path(self, location: str) -> Path | None:  # noqa: ARG002
+        return None
+
+    def check(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """Files of this machine: `/x`, `file:/x` and `file:///x`. root is the folder that `check` creates and tries."""
+
+    root: Path
+
+    def read(self, location: str) -> bytes:
+        with _translated(location):
+            return self.local_path(location).read_bytes()
+
+    def write(self, location: str, data: bytes) -> None:
+        path = self.local_path(location)
+        with _translated(location):
+            if not path.exists():
+                _make_folder(path.parent)
+                _create(path, data)
+            present = path.stat().st_size
+        _check_same_length(location, present, len(data))
+
+    def exists(self, location: str) -> bool:
+        try:
+            self.size(location)
+        except FileMissing:
+            return False
+        return True
+
+    def size(self, location: str) -> int:
+        with _translated(location):
+            path = self.local_path(location)
+            status = path.stat()
+        if path.is_dir():
+            raise FileMissing(f"{location} is a folder, not a file")
+        return status.st_size
+
+    def delete(self, location: str) -> None:
+        with _translated(location), contextlib.suppress(FileNotFoundError):
+            self.local_path(location).unlink()
+
+    def local_path(self, location: str) -> Path:
+        """The file's path on this machine; InvalidRequest for a location of another scheme."""
+        uri = canonical(location)
+        if not uri.startswith(_LOCAL):
+            raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
+        return Path(uri.removeprefix(_LOCAL))
+
+    def check(self) -> None:
+        with _translated(str(self.root)):
+            _make_folder(self.root)
+            with tempfile.TemporaryFile(dir=self.root) as probe:
+                probe.write(b"duckicelake")
+
+
+def open_store(warehouse: str) -> ObjectStore:
+    """The store that holds a warehouse. Raises InvalidSettings naming what is supported."""
+    try:
+        uri = canonical(warehouse)
+    except InvalidRequest as error:
+        raise InvalidSettings(f"warehouse {warehouse!r} isn't an absolute local path or a file:// URI") from error
+    if not uri.startswith(_LOCAL):
+        raise InvalidSettings(f"warehouse {warehouse!r}: only absolute local paths and file:// URIs are supported")
+    return LocalStore(Path(uri.removeprefix(_LOCAL)))
+
+
+def _check_same_length(location: str, present: int, wanted: int) -> None:
+    if present != wanted:
+        raise AlreadyExists(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
+
+
+@contextlib.contextmanager
+def _translated(location: str) -> Iterator[None]:
+    """Turn what the operating system says into the error tree."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _MISSING:
+            raise FileMissing(f"{location} doesn't exist") from error
+        if error.errno in _BAD_NAME:
+            raise InvalidRequest(f"{location} isn't a usable file name: {error.strerror}") from error
+        raise Unavailable(f"{location}: {error.strerror}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{location!r} isn't a usable file name: it isn't valid Unicode") from error
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Put a complete, synced file under a name that has none; a racing writer's file stays."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        _link(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _link(temporary: str, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno == EEXIST:
+            return
+        # Some file systems (FAT, a few network ones) have no hard links; names are unique per content, so this is safe.
+        Path(temporary).rename(path)
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, each durably."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""Parquet through DuckDB, as bytes: position deletes, and rows that come as DuckDB's own texts."""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from duckicelake.errors import InvalidRequest
+
+FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+_DELETES = f"{{file_path: {FILE_PATH_ID}, pos: {POSITION_ID}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetColumn:
+    """A top-level column: its DuckDB type, its field ids as DuckDB's COPY takes them, and whether it has an order."""
+
+    name: str
+    type: str
+    field_ids: str
+    is_binary: bool = False
+    has_bounds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetRows:
+    """An encoded file, and by column position (value count, null count, min, max) in DuckDB's texts, blobs as hex."""
+
+    data: bytes
+    record_count: int
+    stats: Mapping[int, tuple[int, int, str | None, str | None]]
+
+
+def write_position_deletes(positions: Sequence[tuple[str, int]]) -> bytes:
+    """A position delete file of (data file path, position), sorted as the specification demands."""
+    ordered = sorted(positions)
+    with _connect() as connection:
+        query = "SELECT unnest($paths::VARCHAR[]) AS file_path, unnest($positions::BIGINT[]) AS pos"
+        parameters = {"paths": [path for path, _ in ordered], "positions": [position for _, position in ordered]}
+        return _copy(connection, connection.sql(query, params=parameters), _DELETES)
+
+
+def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
+    """The sorted positions of a delete file by data file path; InvalidRequest if it isn't one."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
+        file.write(data)
+        file.flush()
+        try:
+            query = "SELECT DISTINCT file_path, pos FROM read_parquet($file) ORDER BY 1, 2"
+            rows = connection.execute(query, {"file": file.name}).fetchall()
+        except duckdb.Error as error:
+            raise InvalidRequest(f"{location} isn't a Parquet file of position deletes: {error}") from error
+    for path, position in rows:
+        found[path].append(position)
+    return dict(found)
+
+
+def write_rows(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | bytes | None]]) -> ParquetRows:
+    """A file of rows whose values are texts that DuckDB casts to the columns' types; bytes for binary columns."""
+    with _connect() as connection:
+        connection.sql(_select(columns), params=_parameters(columns, rows)).create("rows")
+        field_ids = "{" + ", ".join(f"{_quoted(column.name)}: {column.field_ids}" for column in columns) + "}"
+        data = _copy(connection, connection.table("rows"), field_ids)
+        return ParquetRows(data, len(rows), _stats(connection, columns))
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _select(columns: Sequence[ParquetColumn]) -> str:
+    texts = (f"unnest($c{index}::{_wire(column)}[])" for index, column in enumerate(columns))
+    parts = (
+        f"CAST({text} AS {column.type}) AS {_quoted(column.name)}" for text, column in zip(texts, columns, strict=True)
+    )
+    return f"SELECT {', '.join(parts)}"
+
+
+def _wire(column: ParquetColumn) -> str:
+    return "BLOB" if column.is_binary else "VARCHAR"
+
+
+def _parameters(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | bytes | None]]) -> dict[str, Any]:
+    return {f"c{index}": [_value(row[index], column) for row in rows] for index, column in enumerate(columns)}
+
+
+def _value(value: str | bytes | None, column: ParquetColumn) -> str | bytes | None:
+    return value.decode() if isinstance(value, bytes) and not column.is_binary else value
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation, field_ids: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        relation.create_view("to_copy")
+        connection.execute(f"COPY to_copy TO '{path}' (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {field_ids})")
+        return path.read_bytes()
+
+
+def _stats(
+    connection: duckdb.DuckDBPyConnection, columns: Sequence[ParquetColumn]
+) -> dict[int, tuple[int, int, str | None, str | None]]:
+    bounded = [(index, column) for index, column in enumerate(columns) if column.has_bounds]
+    parts = ", ".join(_aggregates(column) for _, column in bounded)
+    row = connection.execute(f"SELECT {parts} FROM rows").fetchone() if bounded else ()
+    assert row is not None
+    return {index: tuple(row[4 * place : 4 * place + 4]) for place, (index, _) in enumerate(bounded)}
+
+
+def _aggregates(column: ParquetColumn) -> str:
+    name = _quoted(column.name)
+    bounds = (
+        (f"hex(min({name})), hex(max({name}))") if column.is_binary else f"min({name})::VARCHAR, max({name})::VARCHAR"
+    )
+    return f"count({name}), count(*) - count({name}), {bounds}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

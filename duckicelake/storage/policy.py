@@ -1,0 +1,128 @@
+"""Which locations belong to whom: pure rules on strings, no I/O.
+
+Two zones share a warehouse (design §6.2): `<warehouse>/ducklake/` is DuckLake's DATA_PATH, where DuckDB deletes what it
+doesn't know, and `<warehouse>/data/` holds the Iceberg tables, where Spark does. Neither may contain the other's files.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+from uuid import UUID
+
+from duckicelake.errors import InvalidRequest
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3"}
+_SEGMENT_BYTES: Final = 160
+"""A folder name of a file system holds 255 bytes; the rest is for the table's suffix and for temporary names."""
+
+
+def canonical(location: str) -> str:
+    """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
+
+    `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; empty and `.` segments vanish, `..` is resolved
+    (never above the bucket or the root) and there is no trailing slash. Raises InvalidRequest for what isn't absolute.
+    """
+    if _CONTROL.search(location):
+        raise InvalidRequest(f"location {location!r} holds a control character")
+    scheme, authority, path = _split(location)
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in {"", "."}:
+            segments.append(segment)
+    return "/".join((f"{scheme}://{authority}", *segments)) if segments or authority else f"{scheme}:///"
+
+
+def _split(location: str) -> tuple[str, str, str]:
+    match = _SCHEME.match(location)
+    if match is None:
+        if not location.startswith("/"):
+            raise InvalidRequest(f"location {location!r} is neither a URI nor an absolute path")
+        return "file", "", location
+    scheme = match[1].lower()
+    scheme = _SAME_SCHEME.get(scheme, scheme)
+    rest = location[match.end() :]
+    if scheme == "file":
+        return scheme, "", _file_path(location, rest, has_authority=match[2] is not None)
+    authority, _, path = rest.partition("/")
+    if match[2] is None or not authority:
+        raise InvalidRequest(f"location {location!r} names no bucket: write {scheme}://<bucket>/<path>")
+    return scheme, authority, path
+
+
+def _file_path(location: str, rest: str, *, has_authority: bool) -> str:
+    if has_authority and rest.startswith("localhost/"):
+        return rest.removeprefix("localhost")
+    if not rest.startswith("/"):
+        raise InvalidRequest(f"location {location!r} isn't an absolute local path: write file:///<path>")
+    return rest
+
+
+def is_within(location: str, prefix: str) -> bool:
+    """Whether location is prefix or lies below it, by whole path segments (`/orders2` isn't within `/orders`)."""
+    inner, outer = canonical(location), canonical(prefix).rstrip("/")
+    return inner == outer or inner.startswith(outer + "/")
+
+
+@dataclass(frozen=True, slots=True)
+class LocationPolicy:
+    """Where tables of one warehouse may live, and what the server may read for them.
+
+    warehouse: absolute path or URI, without trailing slash. allowed: further prefixes that tables may be given.
+    """
+
+    warehouse: str
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def data_path(self) -> str:
+        """DuckLake's DATA_PATH: only DuckLake's own files are there."""
+        return f"{self.warehouse}/ducklake/"
+
+    @property
+    def data_zone(self) -> str:
+        """The folder below which Iceberg tables live unless a client asks for an allowed prefix."""
+        return f"{_uri(self.warehouse)}/data"
+
+    def table_location(self, namespace: tuple[str, ...], name: str, table_uuid: UUID | str) -> str:
+        """The location of a new table: readable, legal in every store, and never the same for two tables."""
+        levels = (_segment(level) for level in namespace)
+        return "/".join((self.data_zone, *levels, f"{_segment(name)}-{str(table_uuid)[:8]}"))
+
+    def check_table_location(self, location: str) -> None:
+        """Raise InvalidRequest unless a table may live here."""
+        if is_within(location, self.data_path) or is_within(self.data_path, location):
+            raise InvalidRequest(
+                f"location {location} overlaps {self.data_path}, where DuckLake keeps its files: "
+                f"choose one below {self._zones(self.data_zone)}"
+            )
+        if is_within(self.data_zone, location) or not self._is_in(location, self.data_zone):
+            raise InvalidRequest(f"location {location} isn't below {self._zones(self.data_zone)}")
+
+    def check_readable(self, location: str, table_location: str) -> None:
+        """Raise InvalidRequest unless the file belongs to the table or to an allowed prefix."""
+        if not self._is_in(location, table_location):
+            raise InvalidRequest(f"{location} is read by the server and so must lie in {self._zones(table_location)}")
+
+    def _is_in(self, location: str, zone: str) -> bool:
+        return any(is_within(location, prefix) for prefix in (zone, *self.allowed))
+
+    def _zones(self, zone: str) -> str:
+        return " or ".join((zone, *self.allowed))
+
+
+def _uri(warehouse: str) -> str:
+    """Iceberg locations are URIs, also where DuckDB spells the same folder as a plain path."""
+    return f"file://{warehouse}" if warehouse.startswith("/") else warehouse
+
+
+def _segment(name: str) -> str:
+    """A name as one path segment: percent-encoded, never `.` or `..`, cut to what a file system takes."""
+    encoded = quote(name, safe="", errors="replace")
+    if not encoded.strip("."):
+        encoded = encoded.replace(".", "%2E")
+    return re.sub(r"%[0-9A-F]?$", "", encoded[:_SEGMENT_BYTES])

@@ -1,0 +1,57 @@
+import base64
+
+import pytest
+
+from duckicelake.catalog.paging import DEFAULT_SIZE, Page, PageRequest, cut
+from duckicelake.errors import InvalidRequest
+
+
+def page_of(names, request):
+    after = sorted(name for name in names if name > request.after)
+    return cut(after[: request.fetch], request, str)
+
+
+def test_without_a_token_everything_is_on_one_page_whatever_the_size():
+    names = [f"t{n:05d}" for n in range(DEFAULT_SIZE + 5)]
+
+    assert page_of(names, PageRequest(size=2)) == Page(tuple(names), None)
+
+
+def test_an_empty_token_starts_and_the_tokens_lead_through_every_item_once():
+    names = ["a", "b", "ü", "漢", "z z"]
+    seen, token = [], ""
+    while token is not None:
+        page = page_of(names, PageRequest(token, 2))
+        assert len(page.items) <= 2
+        seen += page.items
+        token = page.next_token
+
+    assert seen == sorted(names)
+
+
+def test_the_last_page_has_no_token_even_if_it_is_full():
+    assert page_of(["a", "b"], PageRequest("", 2)) == Page(("a", "b"), None)
+
+
+def test_creating_and_dropping_between_pages_shifts_nothing():
+    first = page_of(["b", "c", "d"], PageRequest("", 2))
+
+    assert page_of(["a", "d", "e"], PageRequest(first.next_token, 2)) == Page(("d", "e"), None)
+
+
+def test_an_empty_token_without_a_size_gives_the_default_size():
+    assert PageRequest("").limit == DEFAULT_SIZE
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_below_one_is_refused(size):
+    with pytest.raises(InvalidRequest, match="at least 1"):
+        PageRequest("", size)
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "!!!!", "YWJj", "ä", "YWZ0ZXI6/w", base64.urlsafe_b64encode(b"after:\xff").decode(), " "]
+)
+def test_a_token_that_is_not_ours_is_refused(token):
+    with pytest.raises(InvalidRequest, match="pageToken"):
+        PageRequest(token)

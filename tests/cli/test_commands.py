@@ -1,0 +1,347 @@
+"""The commands as people run them: real processes, a real embedded Postgres, signals."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import httpx
+import psycopg
+import pytest
+
+from duckicelake.lake.address import embedded_url
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUCKICELAKE_")}
+    paths = [str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
+    return inherited | {"PYTHONPATH": os.pathsep.join(paths)} | settings
+
+
+def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=tempfile.gettempdir(),
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@dataclass
+class Served:
+    process: subprocess.Popen[bytes]
+    output: Path
+    uri: str
+
+    @property
+    def printed(self) -> str:
+        return self.output.read_text()
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@contextmanager
+def serving(lake: Path, *arguments: str) -> Iterator[Served]:
+    output = lake.parent / "printed"
+    with output.open("wb") as stream:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--lake", str(lake), "--port", "0", *arguments],
+            cwd=lake.parent,
+            env=environment(),
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield Served(process, output, printed_uri(process, output))
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def printed_uri(process: subprocess.Popen[bytes], output: Path) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        found = re.search(r"http://127\.0\.0\.1:\d+", output.read_text())
+        if found:
+            return found.group()
+        time.sleep(0.02)
+    raise AssertionError(output.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until_ended(processes: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in processes if is_alive(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.05)
+
+
+def postgres_pid(lake: Path) -> int:
+    return int((lake / "postgres" / "postmaster.pid").read_text().split()[0])
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in listed.stdout.split()]
+
+
+@pytest.fixture
+def lake() -> Iterator[Path]:
+    # Not below pytest's folder: Postgres runs as another user where the tests run as root.
+    folder = Path(tempfile.mkdtemp(prefix="duckicelake-cli-"))
+    folder.chmod(0o755)
+    yield folder / "lake"
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_serve_answers_until_the_signal_and_leaves_nothing_behind(lake: Path, number: int, workers: str) -> None:
+    with serving(lake, "--workers", workers) as served:
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).json() == {"status": "ok"}
+        processes = [postgres_pid(lake), *children(served.process.pid)]
+        assert len(processes) >= int(workers)
+        assert served.end(number) == 0
+        wait_until_ended(processes)
+        assert not (lake / ".server.json").exists()
+        assert "Traceback" not in served.printed
+
+
+def test_serve_prints_snippets_that_name_its_uri_and_database(lake: Path) -> None:
+    with serving(lake) as served:
+        assert f"spark.sql.catalog.lake.uri={served.uri}" in served.printed
+        assert f'load_catalog("lake", type="rest", uri="{served.uri}")' in served.printed
+        assert (
+            f"ATTACH 'ducklake:postgres:user=postgres dbname=postgres host={lake}/postgres' AS lake" in served.printed
+        )
+
+
+def test_served_lake_is_the_same_after_a_restart(lake: Path) -> None:
+    with serving(lake) as served:
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}).raise_for_status()
+    with serving(lake) as served:
+        assert httpx.get(f"{served.uri}/v1/namespaces/kept").status_code == 200
+
+
+def test_existing_lake_answers_within_two_seconds_in_little_memory(lake: Path) -> None:
+    assert run("init", "--lake", str(lake)).returncode == 0
+    started = time.monotonic()
+    with serving(lake) as served:
+        httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
+        seconds = time.monotonic() - started
+        status = Path(f"/proc/{served.process.pid}/status").read_text()
+    resident = int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+    assert seconds < 2 * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert resident < 250
+
+
+def test_second_server_on_a_lake_is_refused_naming_the_first(lake: Path) -> None:
+    with serving(lake) as served:
+        refused = run("serve", "--lake", str(lake), "--port", "0")
+        assert refused.returncode == 2
+        assert f"process {served.process.pid}, holds the lake" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
+
+
+def test_busy_port_is_one_clear_line_and_stops_postgres(lake: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused = run("serve", "--lake", str(lake), "--port", port)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"duckicelake: port {port} of 127.0.0.1 is in use; "
+        "choose another with --port, or let --port 0 find a free one\n"
+    )
+    assert not (lake / "postgres" / "postmaster.pid").exists()
+
+
+def test_killed_worker_is_replaced(lake: Path) -> None:
+    with serving(lake, "--workers", "2") as served:
+        httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
+        before = worker_pids(served.process.pid)
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while not set(worker_pids(served.process.pid)) - set(before):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
+        assert served.end(signal.SIGTERM) == 0
+
+
+def worker_pids(parent: int) -> list[int]:
+    return [pid for pid in children(parent) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_workers_end_when_their_supervisor_is_killed(lake: Path) -> None:
+    with serving(lake, "--workers", "2") as served:
+        httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
+        workers = worker_pids(served.process.pid)
+        postgres = postgres_pid(lake)
+        served.end(signal.SIGKILL)
+        wait_until_ended(workers)
+    os.kill(postgres, signal.SIGTERM)
+    wait_until_ended([postgres])
+
+
+def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Path) -> None:
+    with serving(lake) as served:
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}).raise_for_status()
+        served.end(signal.SIGKILL)
+    postgres = postgres_pid(lake)
+    with serving(lake) as served:
+        assert httpx.get(f"{served.uri}/v1/namespaces/kept", timeout=30).status_code == 200
+        assert served.end(signal.SIGTERM) == 0
+    wait_until_ended([postgres])
+
+
+def test_any_worker_tells_the_metrics_of_all(lake: Path) -> None:
+    with serving(lake, "--workers", "2") as served:
+        for _ in range(20):
+            httpx.get(f"{served.uri}/v1/config", timeout=30)
+        deadline = time.monotonic() + 5
+        while 'route="/v1/config",status="2xx"} 20.0' not in httpx.get(f"{served.uri}/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_info_beside_a_running_server_tells_its_uri(lake: Path) -> None:
+    with serving(lake) as served:
+        facts = json.loads(run("info", "--lake", str(lake), "--json").stdout)
+    assert facts == {
+        "uri": served.uri,
+        "ducklake-attach": f"ducklake:postgres:user=postgres dbname=postgres host={lake}/postgres",
+        "data-path": f"{lake}/warehouse/ducklake/",
+        "format": "1.0",
+    }
+
+
+def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
+    told = run("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
+    assert told.returncode == 0
+    assert "http://127.0.0.1:9000" in told.stdout
+    assert f"host={lake}/postgres" in told.stdout
+    assert not lake.exists()
+
+
+def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None:
+    with serving(lake) as served:
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["made_by_rest"]}).raise_for_status()
+        source = json.loads(run("info", "--lake", str(lake), "--json").stdout)["ducklake-attach"]
+        with duckdb.connect() as connection:
+            connection.execute("LOAD ducklake; LOAD postgres_scanner")
+            connection.execute(f"ATTACH '{source}' AS lake")
+            connection.execute("CREATE TABLE lake.made_by_rest.t AS SELECT 42 AS answer")
+            assert connection.execute("FROM lake.made_by_rest.t").fetchall() == [(42,)]
+
+
+def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:
+    for _ in range(2):
+        made = run("init", "--lake", str(lake))
+        assert (made.returncode, made.stderr) == (0, "")
+        assert f"{lake}/warehouse/ducklake/" in made.stdout
+        assert not (lake / "postgres" / "postmaster.pid").exists()
+
+
+def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path) -> None:
+    run("init", "--lake", str(lake))
+    stopped = run("doctor", "--lake", str(lake))
+    with serving(lake):
+        running = run("doctor", "--lake", str(lake))
+    for found in (stopped, running):
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "ok    object store" in found.stdout
+        assert "FAIL" not in found.stdout
+
+
+def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -> None:
+    with serving(lake):
+        with psycopg.connect(embedded_url(lake)) as connection:
+            connection.execute("DROP TRIGGER duckicelake_raise_epoch ON ducklake_snapshot")
+        found = run("doctor", "--lake", str(lake))
+    assert found.returncode == 1
+    assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
+    assert "restore them" in found.stdout
+
+
+def test_doctor_without_a_lake_says_how_to_make_one(lake: Path) -> None:
+    found = run("doctor", "--lake", str(lake))
+    assert found.returncode == 2
+    assert f"duckicelake init --lake {lake}" in found.stderr
+    assert not lake.exists()
+
+
+def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
+    found = run(
+        "doctor", DUCKICELAKE_DATABASE_URL="postgresql://127.0.0.1:1/x", DUCKICELAKE_WAREHOUSE=str(lake.parent / "w")
+    )
+    assert found.returncode == 1
+    assert "FAIL  database: Postgres does not answer" in found.stdout
+    assert "ok    object store" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"DUCKICELAKE_PROT": "1"}, "DUCKICELAKE_PROT is not a setting; did you mean DUCKICELAKE_PORT?"),
+        ({"DUCKICELAKE_WORKERS": "many"}, "DUCKICELAKE_WORKERS is 'many'"),
+        ({"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x"}, "Set DUCKICELAKE_WAREHOUSE"),
+        (
+            {"DUCKICELAKE_DATABASE_URL": "postgresql://me:secret@[x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
+            "database_url is not a Postgres URL",
+        ),
+        (
+            {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
+            "Postgres does not answer",
+        ),
+        ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "only absolute local paths and file:// URIs"),
+    ],
+)
+def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings: dict[str, str], said: str) -> None:
+    refused = run("serve", "--lake", str(lake), "--port", "0", **settings)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert "secret" not in refused.stderr
+
+
+def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:
+    run("init", "--lake", str(lake))
+    refused = run("serve", "--lake", str(lake), DUCKICELAKE_WAREHOUSE=f"{lake}/warehouse/ducklake/inner")
+    assert refused.returncode == 2
+    assert "choose a warehouse outside" in refused.stderr
+
+
+def test_version_and_help_name_the_program() -> None:
+    assert re.match(r"duckicelake \S+ \(DuckLake 1\.0\)", run("version").stdout)
+    for command in ("serve", "init", "info", "doctor"):
+        told = run(command, "--help")
+        assert told.returncode == 0
+        assert f"duckicelake {command}" in re.sub(r"\s+", " ", told.stdout)

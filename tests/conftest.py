@@ -1,0 +1,121 @@
+"""One embedded Postgres per session, one database cloned from a prepared template per test, real DuckDB beside it."""
+
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import psycopg
+import pytest
+from duckdb_extensions import import_extension
+from psycopg.conninfo import make_conninfo
+
+from duckicelake.catalog.services import Services
+from duckicelake.lake.database import Database
+from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.format import prepare
+from duckicelake.storage.objects import open_store
+from duckicelake.storage.policy import LocationPolicy
+
+TEMPLATE = "duckicelake_template"
+Attach = Callable[..., duckdb.DuckDBPyConnection]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    # Not below pytest's folder: as root, Postgres runs as another user, and pytest closes its folder to others.
+    folder = Path(tempfile.mkdtemp(prefix="duckicelake-tests-"))
+    with EmbeddedPostgres(folder) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute(f"CREATE DATABASE {TEMPLATE}")
+        template = Database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
+        prepare(template, "/nowhere/")
+        template.close()
+        yield server
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def empty_database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """A database without any table."""
+    yield from _new_database(postgres, "template1")
+
+
+@pytest.fixture
+def database_url(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
+    """A prepared database whose DATA_PATH is `<warehouse>/ducklake/`."""
+    for url in _new_database(postgres, TEMPLATE):
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{warehouse}/ducklake/"]
+            )
+        yield url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    opened = Database(database_url, pool_size=16)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """The folder of the lake's files: `<warehouse>/ducklake/` for DuckDB, `<warehouse>/data/` for Iceberg."""
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def services(database: Database, warehouse: Path) -> Services:
+    return Services(
+        database=database,
+        store=open_store(str(warehouse)),
+        policy=LocationPolicy(warehouse=str(warehouse), allowed=()),
+        snapshot_ids="client",
+        clock=lambda: time.time_ns() // 1_000_000,
+    )
+
+
+@pytest.fixture(scope="session")
+def extensions() -> None:
+    """Install the real extensions into DuckDB's folder, from their wheels."""
+    import_extension("ducklake")
+    import_extension("postgres_scanner")
+
+
+@pytest.fixture
+def attach(database_url: str, extensions: None) -> Iterator[Attach]:
+    """Open one more DuckDB instance; it has the test's catalog, or another, attached as `lake`, its current one."""
+    opened: list[duckdb.DuckDBPyConnection] = []
+
+    def attach_another(url: str = database_url, data_path: str | None = None) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(config={"threads": 2})
+        opened.append(connection)
+        connection.execute("LOAD ducklake; LOAD postgres_scanner")
+        connection.execute(duckdb_attach(url, data_path=data_path))
+        return connection.execute("USE lake")
+
+    yield attach_another
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def ducklake(attach: Attach) -> duckdb.DuckDBPyConnection:
+    """DuckDB with the real ducklake extension, beside the server on the same catalog."""
+    return attach()
+
+
+def _new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield make_conninfo(postgres.url, dbname=name)
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,73 @@
+"""One live server, one Spark session and one DuckDB for all engine tests; every test has a namespace of its own."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+
+import duckdb
+import pytest
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+
+from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog, spark_session
+from scripts.demo_job.server import RunningLake, running_lake
+from tests.engines.engines import Engines
+
+NUMBERS = count(1)
+
+
+@contextmanager
+def new_folder() -> Iterator[Path]:
+    """Not below pytest's folder: as root, Postgres runs as another user, and pytest closes its folder to others."""
+    folder = Path(mkdtemp(prefix="duckicelake-engines-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For a test that starts a server of its own."""
+    with new_folder() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def lake() -> Iterator[RunningLake]:
+    with new_folder() as path, running_lake(path / "lake", path / "server.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(lake: RunningLake) -> Iterator[SparkSession]:
+    session = spark_session(lake.uri)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def catalog(lake: RunningLake) -> Iterator[Catalog]:
+    with pyiceberg_catalog(lake.uri) as rest:
+        yield rest
+
+
+@pytest.fixture(scope="session")
+def duck(lake: RunningLake) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb_lake(lake.ducklake_attach) as connection:
+        yield connection
+
+
+@pytest.fixture
+def engines(spark: SparkSession, catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> Engines:
+    return Engines(spark, catalog, duck)
+
+
+@pytest.fixture
+def namespace(catalog: Catalog) -> str:
+    name = f"ns{next(NUMBERS)}"
+    catalog.create_namespace(name)
+    return name

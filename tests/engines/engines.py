@@ -1,0 +1,128 @@
+"""The three engines on one lake, and the model that says what all of them must read."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+Row = tuple[Any, ...]
+Act = str | Callable[[Table], object]
+EVERYTHING = "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one engine does to table `{t}`, and what it means, as SQL for the model ("": the rows stay the same)."""
+
+    engine: str
+    act: Act
+    meaning: str
+
+
+def spark(sql: str, meaning: str | None = None) -> Step:
+    return Step("Spark", sql, sql if meaning is None else meaning)
+
+
+def duck(sql: str, meaning: str | None = None) -> Step:
+    return Step("DuckDB", sql, sql if meaning is None else meaning)
+
+
+def pyiceberg(act: Callable[[Table], object], meaning: str) -> Step:
+    return Step("PyIceberg", act, meaning)
+
+
+def append(*rows: Row) -> Step:
+    """PyIceberg appends rows, given by position."""
+    return pyiceberg(lambda table: table.append(arrow(table, rows)), f"INSERT INTO {{t}} VALUES {literals(rows)}")
+
+
+def arrow(table: Table, rows: Iterable[Row]) -> pa.Table:
+    schema = table.schema().as_arrow()
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+def literals(rows: Iterable[Row]) -> str:
+    return ", ".join(f"({', '.join('NULL' if value is None else repr(value) for value in row)})" for row in rows)
+
+
+@dataclass(slots=True)
+class Engines:
+    """Spark, PyIceberg and DuckDB on one lake. In Spark and DuckDB the lake's catalog is called `lake`."""
+
+    spark: SparkSession
+    catalog: Catalog
+    duck: duckdb.DuckDBPyConnection
+
+    def do(self, step: Step, name: str) -> None:
+        """Run a step on table `name`, which is "namespace.table"."""
+        match step.act:
+            case str(sql) if step.engine == "Spark":
+                self.spark.sql(placed(sql, f"lake.{name}"))
+            case str(sql):
+                self.duck.execute(placed(sql, f"lake.{name}"))
+            case act:
+                act(self.catalog.load_table(name))
+
+    def read(self, name: str, where: str = EVERYTHING) -> dict[str, pa.Table]:
+        """The table's rows in every engine; `where` is understood by all of them."""
+        return {
+            "Spark": self.spark.table(f"lake.{name}").where(where).toArrow(),
+            "PyIceberg": self.catalog.load_table(name).scan(row_filter=where).to_arrow(),
+            "DuckDB": self.duck.sql(f"FROM lake.{name} WHERE {where}").to_arrow_table(),
+        }
+
+
+def placed(sql: str, name: str) -> str:
+    namespace, _, table = name.removeprefix("lake.").rpartition(".")
+    return sql.replace("{t}", name).replace("{namespace}", namespace).replace("{table}", table)
+
+
+@dataclass(slots=True)
+class Model:
+    """The table as it must be: an in-memory DuckDB that no lake ever touches."""
+
+    connection: duckdb.DuckDBPyConnection = field(default_factory=duckdb.connect)
+
+    def __post_init__(self) -> None:
+        self.connection.execute("SET TimeZone = 'UTC'")
+
+    def do(self, step: Step) -> None:
+        for statement in filter(None, step.meaning.split(";")):
+            self.connection.execute(statement.replace("{t}", "t"))
+
+    def rows(self, where: str = EVERYTHING) -> list[Row]:
+        return sorted_rows(self.connection.sql(f"FROM t WHERE {where}").to_arrow_table())
+
+    def columns(self) -> list[str]:
+        return self.connection.sql("FROM t LIMIT 0").columns
+
+
+def number_of(snapshot: Snapshot) -> int:
+    """The DuckLake snapshot that an Iceberg snapshot names; -1 if none."""
+    return int((snapshot.summary and snapshot.summary["ducklake.snapshot-id"]) or -1)
+
+
+def sorted_rows(table: pa.Table, columns: Iterable[str] | None = None) -> list[Row]:
+    """An Arrow table as sorted Python tuples, made by one engine so that equal values are equal objects."""
+    names = ", ".join(f'"{name}"' for name in columns or table.column_names)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("given", table)
+        ordered = connection.sql(f"SELECT {names} FROM given ORDER BY ALL").to_arrow_table()
+    return list(zip(*(column.to_pylist() for column in ordered.columns), strict=True))
+
+
+def assert_same(engines: Engines, name: str, model: Model, filters: Iterable[str] = ()) -> None:
+    """The law: Spark, PyIceberg and DuckDB have the model's columns and rows, also under each filter."""
+    for where in (EVERYTHING, *filters):
+        got = engines.read(name, where)
+        columns = model.columns()
+        assert {engine: table.column_names for engine, table in got.items()} == dict.fromkeys(got, columns)
+        expected = model.rows(where)
+        assert {engine: sorted_rows(table) for engine, table in got.items()} == dict.fromkeys(got, expected), where

@@ -1,0 +1,56 @@
+"""The law of the whole project: whoever writes, Spark, PyIceberg and DuckDB read the same rows afterwards."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.engines.engines import Engines, Model, Step, append, assert_same, duck, number_of, sorted_rows, spark
+from tests.engines.sequences import BIG, CREATE, MORE, SEQUENCES, SMALL
+
+pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+FILTERS = ("id = 3", "id > 101 AND id < 107", "amount IS NULL")
+
+
+@pytest.mark.parametrize("steps", SEQUENCES.values(), ids=SEQUENCES.keys())
+def test_all_engines_agree_after_every_step(engines: Engines, namespace: str, steps: Sequence[Step]) -> None:
+    model = Model()
+    for step in steps:
+        engines.do(step, f"{namespace}.t")
+        model.do(step)
+        assert_same(engines, f"{namespace}.t", model, FILTERS)
+
+
+HISTORY = (
+    spark(CREATE),
+    spark(SMALL),
+    duck(MORE),
+    duck("UPDATE {t} SET amount = 7 WHERE id IN (1, 4)"),
+    append((6, "six", 60)),
+    duck("DELETE FROM {t} WHERE id = 2"),
+    spark("DELETE FROM {t} WHERE id = 4"),
+    duck(BIG),
+    duck("DELETE FROM {t} WHERE id > 120"),
+    spark("UPDATE {t} SET name = 'end' WHERE id < 110"),
+)
+
+
+def test_old_snapshots_read_as_they_were_in_every_engine(engines: Engines, namespace: str) -> None:
+    name, model = f"{namespace}.t", Model()
+    expected = {}
+    for step in HISTORY:
+        engines.do(step, name)
+        model.do(step)
+        if snapshot := engines.catalog.load_table(name).current_snapshot():
+            expected[snapshot.snapshot_id] = model.rows()
+    table = engines.catalog.load_table(name)
+    assert [snapshot.snapshot_id for snapshot in table.snapshots()] == list(expected)
+    for snapshot in table.snapshots():
+        iceberg, number = snapshot.snapshot_id, number_of(snapshot)
+        got = {
+            "Spark": engines.spark.sql(f"SELECT * FROM lake.{name} VERSION AS OF {iceberg}").toArrow(),
+            "PyIceberg": table.scan(snapshot_id=iceberg).to_arrow(),
+            "DuckDB": engines.duck.sql(f"FROM lake.{name} AT (VERSION => {number})").to_arrow_table(),
+        }
+        rows = {engine: sorted_rows(read) for engine, read in got.items()}
+        assert rows == dict.fromkeys(got, expected[iceberg]), snapshot.summary

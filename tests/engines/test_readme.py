@@ -1,0 +1,32 @@
+"""The snippets of README.md run, in order, as they stand there; only the two addresses are the live server's."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from scripts.demo_job.server import RunningLake
+
+pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+README = Path(__file__).parents[2] / "README.md"
+SNIPPETS = re.findall(r"<!-- run: (\w+) -->\n```(\w+)\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_readme_has_a_snippet_for_every_client() -> None:
+    assert [name for name, _, _ in SNIPPETS] == ["spark", "pyiceberg", "duckdb", "spark_again", "curl"]
+
+
+def test_snippets_run_in_order(lake: RunningLake, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each prints what its comment (`# -> …`) says."""
+    for name, language, code in SNIPPETS:
+        placed = code.replace("http://localhost:8181", lake.uri).replace("ducklake:postgres:…", lake.ducklake_attach)
+        if language == "python":
+            exec(compile(placed, f"README.md: {name}", "exec"), {})
+        else:
+            subprocess.run(["bash", "-euo", "pipefail", "-c", placed], check=True, stdin=subprocess.DEVNULL)
+        printed = " ".join(capfd.readouterr().out.split())
+        for promised in re.findall(r"# -> (.*)", code):
+            assert " ".join(promised.split()) in printed, name

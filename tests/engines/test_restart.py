@@ -1,0 +1,48 @@
+"""A lake outlives its server."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
+from scripts.demo_job.server import RunningLake, running_lake
+from tests.engines.engines import arrow, sorted_rows
+from tests.engines.sequences import COLUMNS
+
+pytestmark = pytest.mark.engine
+
+
+def test_stopped_server_starts_again_on_the_same_lake(folder: Path) -> None:
+    with running_lake(folder / "lake", folder / "first.log") as lake:
+        write_from_both_sides(lake)
+        before = metadata(lake)
+    with running_lake(folder / "lake", folder / "second.log") as lake:
+        assert metadata(lake) == before
+        with pyiceberg_catalog(lake.uri) as catalog:
+            rows = sorted_rows(catalog.load_table("ns.t").scan().to_arrow())
+        assert rows == [(1, "one", 1), (2, "two", 2)]
+        with duckdb_lake(lake.ducklake_attach) as duck:
+            assert duck.sql("FROM lake.ns.t ORDER BY id").fetchall() == rows
+
+
+def write_from_both_sides(lake: RunningLake) -> None:
+    with pyiceberg_catalog(lake.uri) as catalog, duckdb_lake(lake.ducklake_attach) as duck:
+        catalog.create_namespace("ns")
+        table = catalog.create_table("ns.t", COLUMNS)
+        table.append(arrow(table, [(1, "one", 1)]))
+        duck.execute("INSERT INTO lake.ns.t VALUES (2, 'two', 2)")
+
+
+def metadata(lake: RunningLake) -> tuple[str, str]:
+    with pyiceberg_catalog(lake.uri) as catalog:
+        table = catalog.load_table("ns.t")
+        return table.metadata_location, table.metadata.model_dump_json()
+
+
+def test_second_server_on_the_same_lake_is_refused(folder: Path) -> None:
+    with (
+        running_lake(folder / "lake", folder / "first.log"),
+        pytest.raises(RuntimeError, match="another server"),
+        running_lake(folder / "lake", folder / "second.log"),
+    ):
+        pass

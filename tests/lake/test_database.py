@@ -1,0 +1,154 @@
+"""The seam to Postgres: what is committed, what is rolled back, and which error tells which."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.lake.database import Database, is_retryable
+
+KILL_OTHERS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def numbers(database):
+    with database.transaction() as cursor:
+        cursor.execute("CREATE TABLE numbers (n integer PRIMARY KEY DEFERRABLE)")
+    return database
+
+
+def stored(database):
+    with database.reading() as cursor:
+        return [n for (n,) in cursor.execute("SELECT n FROM numbers ORDER BY n")]
+
+
+def kill_connections(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(KILL_OTHERS)
+
+
+def test_a_transaction_that_ends_well_is_committed(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+
+    assert stored(numbers) == [1]
+
+
+def test_a_transaction_that_raises_is_rolled_back(numbers):
+    def insert_and_fail():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        insert_and_fail()
+
+    assert stored(numbers) == []
+
+
+def test_reading_sees_one_state_whatever_others_commit_meanwhile(numbers):
+    with numbers.reading() as cursor:
+        before = cursor.execute("SELECT count(*) FROM numbers").fetchall()
+        with numbers.transaction() as other:
+            other.execute("INSERT INTO numbers VALUES (1)")
+        assert cursor.execute("SELECT count(*) FROM numbers").fetchall() == before
+
+
+def test_reading_refuses_to_write(numbers):
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), numbers.reading() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+
+
+def test_a_transaction_sees_what_others_committed_after_it_began(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("SELECT count(*) FROM numbers")
+        with numbers.transaction() as other:
+            other.execute("INSERT INTO numbers VALUES (1)")
+        assert cursor.execute("SELECT count(*) FROM numbers").fetchall() == [(1,)]
+
+
+def test_json_goes_in_as_a_dict_and_comes_out_as_one(database):
+    value = {"é": [1, None, "x"], "n": 2**53 + 1}
+    with database.reading() as cursor:
+        assert cursor.execute("SELECT %s::json", [value]).fetchall() == [(value,)]
+
+
+def test_a_taken_key_reaches_the_caller_as_retryable(numbers):
+    with pytest.raises(psycopg.errors.UniqueViolation) as caught, numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1), (1)")
+
+    assert is_retryable(caught.value)
+
+
+def test_a_deadlock_reaches_the_caller_as_retryable(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1), (2)")
+    both_hold_one = threading.Barrier(2)
+
+    def lock_both(first, second):
+        with numbers.transaction() as cursor:
+            cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
+            cursor.execute("SELECT FROM numbers WHERE n = %s FOR UPDATE", [first])
+            both_hold_one.wait(10)
+            cursor.execute("SELECT FROM numbers WHERE n = %s FOR UPDATE", [second])
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(lock_both, 1, 2), pool.submit(lock_both, 2, 1)]
+        errors = [future.exception() for future in futures]
+
+    assert sorted(is_retryable(error) for error in errors if error) == [True]
+
+
+def test_a_connection_lost_before_commit_is_unavailable_and_nothing_is_written(numbers, database_url):
+    def insert():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            kill_connections(database_url)
+            cursor.execute("INSERT INTO numbers VALUES (2)")
+
+    with pytest.raises(Unavailable, match="nothing was written"):
+        insert()
+
+    assert stored(numbers) == []
+
+
+def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(numbers, database_url):
+    def insert():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            kill_connections(database_url)
+
+    with pytest.raises(CommitStateUnknown):
+        insert()
+
+
+def test_a_failed_transaction_that_is_committed_all_the_same_is_reported(numbers):
+    def insert_and_go_on():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                cursor.execute("SELECT FROM nothing")
+
+    with pytest.raises(Unavailable, match="had failed"):
+        insert_and_go_on()
+    assert stored(numbers) == []
+
+
+def test_connections_that_postgres_closed_while_idle_are_replaced_unnoticed(numbers, database_url):
+    kill_connections(database_url)
+
+    assert stored(numbers) == []
+
+
+def test_check_tells_why_postgres_refuses():
+    database = Database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
+    try:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+            database.check()
+    finally:
+        database.close()

@@ -1,0 +1,50 @@
+import pytest
+
+from duckicelake.lake.database import Database
+from duckicelake.lake.doctor import diagnose
+
+
+def sick(database):
+    return {finding.name: finding for finding in diagnose(database) if not finding.ok}
+
+
+def test_a_prepared_lake_is_healthy(database):
+    findings = diagnose(database)
+
+    assert [finding.name for finding in findings if finding.ok] == [
+        "Postgres version", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
+    ]  # fmt: skip
+    assert {finding.advice for finding in findings} == {""}
+
+
+def test_a_database_without_a_catalog_is_told_so(empty_database_url):
+    database = Database(empty_database_url, pool_size=1)
+    try:
+        assert sick(database)["DuckLake catalog"].detail == "none"
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "detail"),
+    [
+        ("UPDATE ducklake_metadata SET value = 'true' WHERE key = 'encrypted'", "DuckLake catalog", "encrypted true"),
+        ("DELETE FROM duckicelake_migration WHERE number = 2", "migrations", "1 applied, 2 known"),
+        ("DROP TRIGGER duckicelake_raise_epoch ON ducklake_snapshot", "triggers", "on ducklake_snapshot is missing"),
+        (
+            "ALTER TABLE ducklake_files_scheduled_for_deletion DISABLE TRIGGER duckicelake_keep_named_file",
+            "triggers",
+            "missing or disabled",
+        ),
+        ("INSERT INTO ducklake_snapshot VALUES (5, now(), 0, 1, 0)", "snapshot ids", "4 is missing"),
+        ("DELETE FROM ducklake_snapshot_changes", "snapshot ids", "1 without a record"),
+    ],
+)
+def test_damage_is_found_and_named(database, damage, name, detail):
+    with database.transaction() as cursor:
+        cursor.execute(damage)
+
+    finding = sick(database)[name]
+
+    assert detail in finding.detail
+    assert finding.advice

@@ -1,0 +1,78 @@
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from duckicelake.errors import LakeInUse
+from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
+
+HOLD_UNTIL_STDIN_CLOSES = """
+import sys
+from pathlib import Path
+from duckicelake.lake.embedded import EmbeddedPostgres
+with EmbeddedPostgres(Path(sys.argv[1])):
+    print("started", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder():
+    path = Path(tempfile.mkdtemp(prefix="duckicelake-embedded-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_rows_survive_a_stop_and_a_start(folder):
+    with EmbeddedPostgres(folder) as first, psycopg.connect(first.url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS n")
+
+    with EmbeddedPostgres(folder) as second, psycopg.connect(second.url) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
+
+
+def test_a_lake_held_by_another_process_is_refused_naming_it(folder):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_UNTIL_STDIN_CLOSES, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline() == b"started\n"
+        with pytest.raises(LakeInUse, match=f"process {holder.pid}"):
+            EmbeddedPostgres(folder)
+    finally:
+        holder.communicate(timeout=60)
+
+    EmbeddedPostgres(folder).stop()
+
+
+def test_a_lake_whose_server_was_killed_is_taken_over(folder):
+    killed = subprocess.Popen(
+        [sys.executable, "-c", HOLD_UNTIL_STDIN_CLOSES, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert killed.stdout.readline() == b"started\n"
+    killed.kill()
+    killed.communicate(timeout=60)
+
+    with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_stopping_twice_does_nothing(folder):
+    server = EmbeddedPostgres(folder)
+    server.stop()
+    server.stop()
+
+
+def test_attach_quotes_what_sql_and_conninfo_need_quoted():
+    sql = duckdb_attach("postgresql://u:pass%27w%20d@host/db", alias='my "lake"', data_path="/it's/")
+
+    assert sql.startswith("ATTACH 'ducklake:postgres:")
+    assert "password=''pass\\''w d''" in sql
+    assert sql.endswith(' AS "my ""lake""" (DATA_PATH \'/it\'\'s/\')')

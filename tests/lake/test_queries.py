@@ -1,0 +1,17 @@
+import pytest
+
+from duckicelake.lake.queries import Queries, queries
+
+
+def test_a_query_is_found_by_its_name_without_its_head():
+    assert queries("snapshots").lock.startswith("SELECT pg_advisory_xact_lock")
+
+
+def test_an_unknown_query_is_refused_with_the_known_ones():
+    with pytest.raises(AttributeError, match=r"no query 'unlock', only insert_changes, insert_snapshot, lock"):
+        _ = queries("snapshots").unlock
+
+
+def test_two_queries_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="same name"):
+        Queries("twice", "-- a: one\nSELECT 1;\n-- a: two\nSELECT 2;\n")

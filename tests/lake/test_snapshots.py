@@ -1,0 +1,131 @@
+"""Beginning snapshots: ids stay contiguous whoever else writes, and losing to others is retried."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from duckicelake.errors import Unavailable
+from duckicelake.lake.snapshots import begin_snapshot, quoted, record_changes, retrying
+
+
+def rows(database, query):
+    with database.reading() as cursor:
+        return cursor.execute(query).fetchall()
+
+
+def test_a_snapshot_raises_the_counters_and_hands_out_their_old_values(database):
+    with database.transaction() as cursor:
+        first = begin_snapshot(cursor, schema_change=True, catalog_ids=2, file_ids=3)
+        record_changes(cursor, first.id, ["altered_table:1"], author="me", message="why", extra_info="{}")
+        second = begin_snapshot(cursor, schema_change=False)
+        record_changes(cursor, second.id, [])
+
+    assert (first.id, first.schema_version, first.first_catalog_id, first.first_file_id) == (1, 1, 1, 0)
+    assert (second.id, second.schema_version, second.first_catalog_id, second.first_file_id) == (2, 1, 3, 3)
+    assert rows(database, "SELECT * FROM ducklake_snapshot_changes WHERE snapshot_id > 0 ORDER BY 1") == [
+        (1, "altered_table:1", "me", "why", "{}"),
+        (2, None, None, None, None),
+    ]
+
+
+def test_time_never_goes_back_even_if_the_clock_of_another_writer_was_ahead(database):
+    with database.transaction() as cursor:
+        cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = now() + interval '1 hour'")
+
+    with database.transaction() as cursor:
+        begun = begin_snapshot(cursor, schema_change=False)
+
+    assert rows(database, "SELECT DISTINCT snapshot_time FROM ducklake_snapshot") == [(begun.time,)]
+
+
+def test_a_snapshot_id_lost_to_a_duckdb_client_gives_the_next_one(database, database_url):
+    began = threading.Event()
+
+    def begin():
+        began.set()
+        with database.transaction() as cursor:
+            return begin_snapshot(cursor, schema_change=False)
+
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(database_url) as duckdb_like:
+        duckdb_like.execute("INSERT INTO ducklake_snapshot VALUES (1, now(), 5, 6, 7)")
+        waiting = pool.submit(begin)
+        began.wait(5)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        duckdb_like.commit()
+        begun = waiting.result(10)
+
+    assert (begun.id, begun.schema_version, begun.first_catalog_id, begun.first_file_id) == (2, 5, 6, 7)
+
+
+def test_snapshots_of_many_writers_and_duckdb_clients_are_contiguous(database, attach):
+    def ours():
+        with database.transaction() as cursor:
+            for _ in range(2):
+                begun = begin_snapshot(cursor, schema_change=False, file_ids=1)
+                record_changes(cursor, begun.id, [])
+
+    lake = attach()
+    lake.execute("CREATE TABLE t (i BIGINT)")
+    with ThreadPoolExecutor(5) as pool:
+        futures = [pool.submit(retrying, ours) for _ in range(20)]
+        for _ in range(5):
+            lake.execute("INSERT INTO t VALUES (1)")
+        for future in futures:
+            future.result()
+
+    assert rows(database, "SELECT count(*), max(snapshot_id) FROM ducklake_snapshot") == [(47, 46)]
+    assert rows(database, "SELECT count(*) FROM ducklake_snapshot_changes") == [(47,)]
+    assert lake.execute("SELECT count(*) FROM t").fetchall() == [(5,)]
+    assert lake.execute("SELECT count(*) FROM lake.snapshots() WHERE cardinality(changes) > 0").fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "23505"])
+def test_losing_to_another_writer_is_tried_again(database, state):
+    attempts = []
+
+    def lose_twice():
+        attempts.append(1)
+        with database.transaction() as cursor:
+            if len(attempts) < 3:
+                cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '{state}'; END $$")
+        return "won"
+
+    assert retrying(lose_twice) == "won"
+    assert len(attempts) == 3
+
+
+def test_losing_every_time_is_unavailable(database, monkeypatch):
+    monkeypatch.setattr("duckicelake.lake.snapshots.ATTEMPTS", 3)
+
+    def lose():
+        with database.transaction() as cursor:
+            cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
+
+    with pytest.raises(Unavailable, match="won 3 times"):
+        retrying(lose)
+
+
+def test_other_errors_are_not_tried_again(database):
+    attempts = []
+
+    def fail():
+        attempts.append(1)
+        with database.transaction() as cursor:
+            cursor.execute("SELECT 1/0")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        retrying(fail)
+    assert len(attempts) == 1
+
+
+def test_names_are_quoted_as_duckdb_quotes_them(database, ducklake):
+    ducklake.execute('CREATE SCHEMA "a ""b"""')
+    ducklake.execute('CREATE TABLE "a ""b"""."t,1" (i INTEGER)')
+
+    assert rows(database, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > 0 ORDER BY 1") == [
+        ("created_schema:" + quoted('a "b"'),),
+        ("created_table:" + quoted('a "b"', "t,1"),),
+    ]

@@ -1,0 +1,130 @@
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+
+POLICY = LocationPolicy("s3://lake/wh", ("s3://shared/tables", "/mnt/tables"))
+TABLE = "s3://lake/wh/data/db/t-12345678"
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("/x/y", "file:///x/y"),
+        ("file:/x/y", "file:///x/y"),
+        ("file:///x/y/", "file:///x/y"),
+        ("file://localhost/x", "file:///x"),
+        ("FILE:///x//y", "file:///x/y"),
+        ("/x/./y/../z", "file:///x/z"),
+        ("/../../x", "file:///x"),
+        ("/", "file:///"),
+        ("s3://b/k/", "s3://b/k"),
+        ("s3a://b/k", "s3://b/k"),
+        ("s3n://b//k/../../../j", "s3://b/j"),
+        ("s3://b", "s3://b"),
+        ("gs://b/a b%20c?d#e", "gs://b/a b%20c?d#e"),
+        ("abfss://c@account.dfs.core.windows.net/p", "abfss://c@account.dfs.core.windows.net/p"),
+    ],
+)
+def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
+    assert canonical(location) == expected
+
+
+@pytest.mark.parametrize(
+    "location", ["", "x/y", "./x", "file:x", "file://host/x", "s3:/b/k", "s3://", "/x\0y", "/x\ny"]
+)
+def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        canonical(location)
+    assert repr(location) in str(caught.value)
+
+
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "b%2e", "a b"]), max_size=8))
+def test_canonical_is_idempotent_and_never_leaves_the_bucket(segments: list[str]) -> None:
+    location = canonical("s3a://b/" + "/".join(segments))
+    assert canonical(location) == location
+    assert is_within(location, "s3://b")
+
+
+@pytest.mark.parametrize(
+    ("location", "prefix", "expected"),
+    [
+        ("s3://b/orders/x", "s3://b/orders", True),
+        ("s3a://b/orders/", "s3://b/orders", True),
+        ("s3://b/orders2", "s3://b/orders", False),
+        ("s3://b/orders/../other", "s3://b/orders", False),
+        ("s3://b", "s3://b/orders", False),
+        ("s3://bucket", "s3://b", False),
+        ("file:/x/y", "/x", True),
+        ("/x", "/", True),
+        ("s3://x/y", "/x", False),
+    ],
+)
+def test_is_within_goes_by_whole_segments(location: str, prefix: str, expected: bool) -> None:
+    assert is_within(location, prefix) is expected
+
+
+def test_table_location_encodes_names_as_single_segments() -> None:
+    uuid = UUID("12345678-0000-0000-0000-000000000000")
+    assert POLICY.table_location(("db", "a/b"), "t é", uuid) == "s3://lake/wh/data/db/a%2Fb/t%20%C3%A9-12345678"
+    assert POLICY.table_location(("..", "."), "..", uuid) == "s3://lake/wh/data/%2E%2E/%2E/%2E%2E-12345678"
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=3), st.text(min_size=1))
+def test_every_table_location_is_legal_and_fits_a_file_system(namespace: list[str], name: str) -> None:
+    location = POLICY.table_location(tuple(namespace), name, "12345678-0000")
+    POLICY.check_table_location(location)
+    segments = location.removeprefix("s3://lake/wh/data/").split("/")
+    assert len(segments) == len(namespace) + 1
+    assert all(len(segment.encode()) <= 200 for segment in segments)
+
+
+def test_long_name_is_cut_between_encoded_characters() -> None:
+    folder = POLICY.table_location(("db",), "é" * 300, "12345678").rsplit("/", 1)[1]
+    assert folder == "%C3%A9" * 26 + "%C3" + "-12345678"
+
+
+@pytest.mark.parametrize("location", [TABLE, "s3a://lake/wh/data/x", "s3://shared/tables", "file:/mnt/tables/t"])
+def test_table_may_live_in_data_zone_and_allowed_prefixes(location: str) -> None:
+    POLICY.check_table_location(location)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://lake/wh/data",
+        "s3://lake/wh",
+        "s3://lake/wh/ducklake/main/t",
+        "s3://lake/wh/data/../ducklake/t",
+        "s3://lake",
+        "s3://lake/wh/database/t",
+        "s3://other/t",
+        "/etc",
+        "s3://shared/tables2",
+    ],
+)
+def test_table_elsewhere_is_refused_naming_the_zones(location: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"s3://lake/wh/data or s3://shared/tables or /mnt/tables") as caught:
+        POLICY.check_table_location(location)
+    assert location in str(caught.value)
+
+
+def test_allowed_prefix_that_holds_the_data_path_does_not_open_it() -> None:
+    policy = LocationPolicy("s3://lake/wh", ("s3://lake",))
+    policy.check_table_location("s3://lake/elsewhere/t")
+    for location in ("s3://lake", "s3://lake/wh/ducklake", "s3://lake/wh/ducklake/t"):
+        with pytest.raises(InvalidRequest, match="overlaps s3://lake/wh/ducklake/"):
+            policy.check_table_location(location)
+
+
+def test_readable_is_the_table_and_what_is_allowed() -> None:
+    POLICY.check_readable(f"{TABLE}/metadata/m.avro", TABLE)
+    POLICY.check_readable("s3://shared/tables/x/m.avro", TABLE)
+    for location in ("s3://lake/wh/data/db/other/m.avro", f"{TABLE}/../other/m.avro", "/etc/passwd"):
+        with pytest.raises(InvalidRequest, match=TABLE) as caught:
+            POLICY.check_readable(location, TABLE)
+        assert location in str(caught.value)

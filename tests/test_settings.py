@@ -1,0 +1,145 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from duckicelake.errors import InvalidSettings
+from duckicelake.settings import Settings, read_settings
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.upper().startswith("DUCKICELAKE_")]:
+        monkeypatch.delenv(variable)
+
+
+def test_settings_without_any_source_are_the_documented_defaults(tmp_path: Path) -> None:
+    settings = read_settings(folder=tmp_path)
+    assert settings == Settings()
+    assert (settings.lake, settings.host, settings.port, settings.workers) == (Path("lake"), "127.0.0.1", 8181, 1)
+    assert (settings.snapshot_ids, settings.cache_max, settings.log_format) == ("client", 1024, "auto")
+    assert settings.max_body_bytes == 64 * 1024 * 1024
+
+
+def test_flag_beats_environment_beats_file_beats_lake_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "duckicelake.toml").write_text('host = "from-lake"\nport = 1\nworkers = 2\ncache_max = 7\n')
+    (tmp_path / "duckicelake.toml").write_text("port = 2\nworkers = 3\nsnapshot_ids = 'ducklake'\n")
+    monkeypatch.setenv("DUCKICELAKE_WORKERS", "4")
+    monkeypatch.setenv("DUCKICELAKE_SNAPSHOT_IDS", "ducklake")
+    settings = read_settings({"snapshot_ids": "client", "port": None}, tmp_path)
+    assert (settings.cache_max, settings.host) == (7, "from-lake")
+    assert settings.port == 2
+    assert settings.workers == 4
+    assert settings.snapshot_ids == "client"
+
+
+def test_lake_flag_decides_whose_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "duckicelake.toml").write_text("port = 9999\n")
+    assert read_settings(folder=tmp_path).port == 8181
+    assert read_settings({"lake": tmp_path / "other"}, tmp_path).port == 9999
+
+
+def test_lake_file_that_names_another_lake_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "duckicelake.toml").write_text('lake = "elsewhere"\n')
+    with pytest.raises(InvalidSettings, match=r"elsewhere.*remove that line"):
+        read_settings(folder=tmp_path)
+
+
+def test_unknown_variable_is_refused_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKICELAKE_DATABSE_URL", "postgresql://x")
+    with pytest.raises(InvalidSettings, match=r"DUCKICELAKE_DATABSE_URL.*did you mean DUCKICELAKE_DATABASE_URL"):
+        read_settings(folder=tmp_path)
+
+
+def test_unknown_file_key_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "duckicelake.toml").write_text("wharehouse = 'x'\n")
+    with pytest.raises(InvalidSettings, match=r"wharehouse in .*duckicelake\.toml.*did you mean warehouse"):
+        read_settings(folder=tmp_path)
+
+
+def test_unknown_key_like_nothing_lists_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "duckicelake.toml").write_text("zzzzzzzz = 1\n")
+    with pytest.raises(InvalidSettings, match=r"the settings are .*allowed_locations.*workers"):
+        read_settings(folder=tmp_path)
+
+
+def test_broken_toml_names_the_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "duckicelake.toml").write_text("port = 1\nhost = \n")
+    with pytest.raises(InvalidSettings, match=r"duckicelake\.toml can't be read: .*line 2"):
+        read_settings(folder=tmp_path)
+
+
+def test_database_without_warehouse_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKICELAKE_DATABASE_URL", "postgresql://localhost/x")
+    with pytest.raises(InvalidSettings, match="Set DUCKICELAKE_WAREHOUSE"):
+        read_settings(folder=tmp_path)
+
+
+def test_warehouse_without_database_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKICELAKE_WAREHOUSE", "file:///data")
+    assert read_settings(folder=tmp_path).warehouse == "file:///data"
+
+
+def test_database_of_another_engine_is_refused(tmp_path: Path) -> None:
+    flags = {"database_url": "mysql://localhost/x", "warehouse": "file:///data"}
+    with pytest.raises(InvalidSettings, match="must be a Postgres URL"):
+        read_settings(flags, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PORT", "eighty"),
+        ("PORT", "70000"),
+        ("WORKERS", "0"),
+        ("SNAPSHOT_IDS", "random"),
+        ("LOG_FORMAT", "xml"),
+        ("CACHE_MAX", "-1"),
+    ],
+)
+def test_bad_value_names_variable_and_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(f"DUCKICELAKE_{variable}", value)
+    with pytest.raises(InvalidSettings, match=f"DUCKICELAKE_{variable} is '{value}': Input should be"):
+        read_settings(folder=tmp_path)
+
+
+def test_bad_flag_is_spelled_as_on_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="--snapshot-ids is 'both'"):
+        read_settings({"snapshot_ids": "both"}, tmp_path)
+
+
+def test_allowed_locations_split_at_commas_in_environment_and_list_in_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "duckicelake.toml").write_text('allowed_locations = ["file:///c"]\n')
+    assert read_settings(folder=tmp_path).allowed_locations == ("file:///c",)
+    monkeypatch.setenv("DUCKICELAKE_ALLOWED_LOCATIONS", "file:///a, file:///b,")
+    assert read_settings(folder=tmp_path).allowed_locations == ("file:///a", "file:///b")
+
+
+def test_settings_survive_the_way_through_a_workers_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {
+        "database_url": "postgresql://localhost/x",
+        "warehouse": "file:///data",
+        "allowed_locations": ("file:///a", "file:///b"),
+        "snapshot_ids": "ducklake",
+        "workers": 3,
+        "lake": tmp_path / "l",
+    }
+    settings = read_settings(flags, tmp_path)
+    for name, value in settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    assert read_settings(folder=tmp_path) == settings
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().port = 1
