@@ -73,6 +73,8 @@ def next_list(
         listed, rewritten = _rewritten(manifest, hit, owner, next(new_ids))
         kept.append(listed)
         new.append(rewritten)
+    gone = {file_id for manifest in new for file_id in manifest.deleted}
+    assert gone == removed, f"files {sorted(removed - gone)} are removed but no loaded manifest holds them"
     return _pack(ManifestList((*(listed for listed, _ in fresh), *kept), tuple(new)), owner, new_ids)
 
 

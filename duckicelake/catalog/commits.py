@@ -4,10 +4,12 @@ Everything is computed outside the lock, from a base that the writer checks agai
 commit is computed again: what still holds is committed on the new base, what does not is the client's conflict.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from duckicelake.bridge.diff import Base, Increment, change_set, new_files
+from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.renumber import Renumbered, aliases_of, renumber
 from duckicelake.bridge.supported import check_format_version, new_on_main
@@ -131,7 +133,15 @@ def _commit_over(services: Services, cached: CachedTable, target: TableMetadata,
         services.policy.check_table_location(target.location)
     base = _base(services, cached)
     increments = _increments(services, base, target, renumbered)
-    return _write(services, change_set(base, target, increments, manifest_ids(services)))
+    loaded = replace(base, manifests=_to_rewrite(services, base, increments))
+    return _write(services, change_set(loaded, target, increments, manifest_ids(services)))
+
+
+def _to_rewrite(services: Services, base: Base, increments: Sequence[Increment]) -> tuple[ListedManifest, ...]:
+    """The base's manifests, those that hold removed files with their files."""
+    removed = [row.file_id for increment in increments for row in increment.upload.removed]
+    with services.database.reading() as cursor:
+        return listed_manifests(cursor, [manifest.manifest_id for manifest in base.manifests], removed)
 
 
 def _base(services: Services, cached: CachedTable) -> Base:

@@ -125,12 +125,12 @@ def _facts(settings: Settings) -> dict[str, str]:
 
 def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]duckicelake[/bold] {_version()} serves [bold]{address}[/bold]")
-    console.print(f"warehouse {policy_of(settings).warehouse}\n")
-    # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
-    if embedded and settings.database_url is not None:
-        _print_snippets(console, address, attach_source(settings.database_url))
-    console.file.flush()
+    with console:  # one write: who sees the URI sees all of it
+        console.print(f"[bold]duckicelake[/bold] {_version()} serves [bold]{address}[/bold]")
+        console.print(f"warehouse {policy_of(settings).warehouse}\n")
+        # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
+        if embedded and settings.database_url is not None:
+            _print_snippets(console, address, attach_source(settings.database_url))
 
 
 def _print_snippets(console: Console, address: str, source: str) -> None:

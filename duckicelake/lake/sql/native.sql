@@ -109,9 +109,10 @@ FROM ducklake_table_column_stats
 WHERE table_id = %(table_id)s;
 
 -- inlined_tables: tables of inlined rows, each with the snapshot whose columns it has
-SELECT i.table_name, coalesce(v.begin_snapshot, 0)
+SELECT i.table_name, (
+    SELECT max(v.begin_snapshot) FROM ducklake_schema_versions v
+    WHERE v.table_id = i.table_id AND v.schema_version <= i.schema_version)
 FROM ducklake_inlined_data_tables i
-LEFT JOIN ducklake_schema_versions v ON v.table_id = i.table_id AND v.schema_version = i.schema_version
 WHERE i.table_id = %(table_id)s
 ORDER BY i.schema_version;
 
