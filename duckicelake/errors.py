@@ -1,4 +1,4 @@
-"""Every error that duckicelake raises on purpose. This module knows no HTTP; `server/errors.py` maps classes to statuses.
+"""Every error that duckicelake raises on purpose. It knows no HTTP: `server/errors.py` maps classes to statuses.
 
 CatalogError
 ├── InvalidRequest            the request is malformed or breaks a rule of the specification

@@ -81,7 +81,7 @@ def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: De
 
 
 def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> dict[str, Any]:
-    """What manifest lists repeat of a manifest: files and rows by status (added, existing, deleted), partition ranges."""
+    """What manifest lists repeat of a manifest: partition ranges, and files and rows added, existing and deleted."""
     _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
     by_status = [[file for file in files if file.status == status] for status in _STATUSES]
     partitions = (data_file(file, type_).partition for file in files)

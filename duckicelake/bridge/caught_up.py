@@ -41,7 +41,7 @@ class Numbering:
 
 
 def numbering(metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"]) -> Numbering:
-    """The numbers of a native snapshot: its id is DuckLake's; so is the sequence number in mode `ducklake` and in v3."""
+    """The numbers of a native snapshot: its id is DuckLake's, and so is its number in mode `ducklake` and in v3."""
     following = metadata.last_sequence_number + 1
     shared = mode == "ducklake" or metadata.format_version > 2
     return Numbering(ducklake_id, max(ducklake_id, following) if shared else following)
@@ -59,7 +59,7 @@ class ServedFiles:
 def native_files(
     step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering
 ) -> tuple[TableMetadata, tuple[NewFile, ...]]:
-    """The rows of the data files that DuckDB wrote; the metadata gains a spec for files whose partition can't be told."""
+    """The rows of the data files that DuckDB wrote; the metadata gains a spec for those whose partition is unclear."""
     rows: list[NewFile] = []
     for file_id, file in step.data_files:
         stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
@@ -71,7 +71,7 @@ def native_files(
 
 
 def native_delete_files(
-    step: NativeStep, targets: Mapping[int, FileRow | NewFile], metadata: TableMetadata, numbers: Numbering
+    step: NativeStep, targets: Mapping[int, FileRow | NewFile], numbers: Numbering
 ) -> tuple[NewFile, ...]:
     """The rows of the delete files that DuckDB wrote, each in the partition of its data file."""
     rows = []

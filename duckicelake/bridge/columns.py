@@ -1,4 +1,4 @@
-"""PURE. A table's columns: Iceberg's nested Schema and DuckLake's flat `ducklake_column` rows, one field id for both."""
+"""PURE. A table's columns: Iceberg's nested Schema and DuckLake's flat rows, with one field id for both."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -59,7 +59,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What one proposed snapshot brings: files added (with their spec id and explicit sequence number), files removed."""
+    """What a proposed snapshot brings: files added, with spec id and explicit sequence number, and files removed."""
 
     snapshot: Snapshot
     added: tuple[tuple[DataFile, int, int | None], ...]

@@ -5,7 +5,8 @@ so a table of n files lists O(log n) manifests and a file is rewritten O(log n) 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from duckicelake.lake.changes import NewFile, NewManifest
@@ -54,7 +55,7 @@ def must_load(parent: Iterable[ListedManifest]) -> set[int]:
 def next_list(
     parent: Sequence[ListedManifest],
     added: Sequence[NewFile],
-    removed: Set[int],
+    removed: AbstractSet[int],
     owner: ListOwner,
     new_ids: Iterator[int],
 ) -> ManifestList:
@@ -95,7 +96,7 @@ def _added(
 
 
 def _rewritten(
-    manifest: ListedManifest, removed: Set[int], owner: ListOwner, manifest_id: int
+    manifest: ListedManifest, removed: AbstractSet[int], owner: ListOwner, manifest_id: int
 ) -> tuple[ListedManifest, NewManifest]:
     live = {file: number for file, number in (manifest.live or {}).items() if file not in removed}
     new = _manifest(
@@ -142,7 +143,7 @@ def _groups(manifests: Iterable[ListedManifest]) -> dict[tuple[int, int, int], l
 
 
 def _pack(manifests: ManifestList, owner: ListOwner, new_ids: Iterator[int]) -> ManifestList:
-    """Merge every full group that is loaded and not of this snapshot; what this snapshot did stays to be seen in its own."""
+    """Merge every full group that is loaded; manifests of this snapshot stay apart, as they show what it did."""
     own = {manifest.manifest_id for manifest in manifests.new}
     for group in _groups(m for m in manifests.listed if m.manifest_id not in own).values():
         if len(group) >= PACK and all(manifest.live is not None for manifest in group):

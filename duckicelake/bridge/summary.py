@@ -1,4 +1,4 @@
-"""PURE. Snapshot summaries for snapshots that no Iceberg client wrote (table spec, "Optional Snapshot Summary Fields")."""
+"""PURE. Summaries of snapshots that no Iceberg client wrote (table spec, "Optional Snapshot Summary Fields")."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

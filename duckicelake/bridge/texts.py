@@ -65,7 +65,7 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _from_text(type_: PrimitiveType, text: str) -> Any:  # noqa: C901  one arm per type
+def _from_text(type_: PrimitiveType, text: str) -> Any:
     match type_.name:
         case "boolean":
             return {"1": True, "true": True, "0": False, "false": False}.get(text.lower())

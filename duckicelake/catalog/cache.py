@@ -1,4 +1,4 @@
-"""The newest version of each table in memory; what is in it was committed, and is served only after a freshness check."""
+"""The newest version of each table in memory; it was committed, and is served only after a freshness check."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field

@@ -179,7 +179,7 @@ class _Builder:
         metadata, data = native_files(step, self._window, self.metadata, numbers)
         metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
-        deletes = native_delete_files(step, self._known, metadata, numbers)
+        deletes = native_delete_files(step, self._known, numbers)
         inlined = serve_deletes(services, step, metadata, numbers, self._known, self._file_ids)
         self._learn((*deletes, *inlined.files))
         lake_step, self.metadata, self._manifests = native_step(

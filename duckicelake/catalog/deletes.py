@@ -60,7 +60,7 @@ def _added_deletions(
     files: Sequence[NewFile],
     prior: Sequence[ListedManifest],
 ) -> tuple[NewDeletion, ...]:
-    """The positions in the upload's delete files, by data file; those in files that have left the table mean nothing."""
+    """The positions in the upload's delete files, by data file; those in files that have left mean nothing."""
     added = [file for file in files if file.content == FileContent.POSITION_DELETES]
     found = {file.file_id: _read_positions(services, file) for file in added}
     paths = {path for by_path in found.values() for path in by_path}
@@ -87,7 +87,7 @@ def _read_positions(services: Services, file: NewFile) -> dict[str, list[int]]:
 def _touched(
     services: Services, table_id: int, upload: Upload, deletions: Iterable[NewDeletion], removed: set[int]
 ) -> Positions:
-    """Newly deleted positions by data file that stays; a data file that loses one of DuckDB's delete files counts too."""
+    """Newly deleted positions by data file that stays; one that loses a delete file of DuckDB's counts too."""
     touched: defaultdict[int, frozenset[int]] = defaultdict(frozenset)
     for deletion in deletions:
         touched[deletion.data_file_id] |= positions.decode(deletion.positions or b"")

@@ -30,7 +30,7 @@ PARALLEL_WRITES = 8
 
 @dataclass(frozen=True, slots=True)
 class _Unwritten:
-    """What isn't written yet: snapshots without a list, the manifests these list, and entries of unwritten manifests."""
+    """What isn't written yet: snapshots without a list, the manifests they list, and entries of unwritten ones."""
 
     snapshots: tuple[SnapshotRow, ...]
     manifests: Mapping[int, ManifestRow]

@@ -1,4 +1,4 @@
-"""Tables of the REST catalog: list, create, load, commit, drop, rename. Transaction boundaries are in here and below."""
+"""Tables of the REST catalog: list, create, load, commit, drop, rename."""
 
 from dataclasses import dataclass
 from uuid import uuid4

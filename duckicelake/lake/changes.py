@@ -120,7 +120,7 @@ class SideFiles:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChange:
-    """A change of what the DuckLake table is: columns to end and to begin, keys to replace (None: leave as they are)."""
+    """A change of what the table is: columns to end and to begin, keys to replace (None: leave as they are)."""
 
     ended_columns: tuple[int, ...] = ()
     new_columns: tuple[Column, ...] = ()

@@ -32,7 +32,8 @@ def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
         by_table[key.inlined_table].append(key)
     for name, group in by_table.items():
         query = sql.SQL(
-            "UPDATE {} AS i SET end_snapshot = %(at)s FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
+            "UPDATE {} AS i SET end_snapshot = %(at)s "
+            "FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
             "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL"
         ).format(sql.Identifier(name))
         parameters = {"at": at, "begins": [k.begin_snapshot for k in group], "rows": [k.row_id for k in group]}

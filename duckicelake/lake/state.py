@@ -66,7 +66,7 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as the side tables hold it; `metadata_log` and `snapshot_log` are (path or id, epoch ms), oldest first."""
+    """A table as the side tables hold it; both logs are (path or snapshot id, epoch ms), oldest first."""
 
     row: TableRow
     snapshots: tuple[SnapshotRow, ...]
