@@ -13,7 +13,7 @@ ALLOWED: dict[str, set[str]] = {
     "iceberg": {"errors"},
     "storage": {"errors"},
     "lake": {"errors"},
-    "bridge": {"errors", "iceberg", "lake.model", "lake.changes"},
+    "bridge": {"errors", "iceberg", "lake.model", "lake.state", "lake.changes"},
     "lineage": {"errors"},
     "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage"},
     "server": {"errors", "iceberg", "catalog"},

@@ -59,6 +59,11 @@ class TableCache:
             while len(self._tables) > self.most:
                 self._tables.popitem(last=False)
 
+    def statistics(self) -> dict[str, int]:
+        """How many tables are kept, and how many loads found theirs here."""
+        with self._lock:
+            return {"tables": len(self._tables), "hits": self.hits, "misses": self.misses}
+
     def count(self, *, hit: bool) -> None:
         """Count a served load."""
         with self._lock:

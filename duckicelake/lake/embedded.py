@@ -27,6 +27,8 @@ class EmbeddedPostgres:
         """Start Postgres, creating the folder if need be; LakeInUse if another process holds it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(folder / ".lock")
+        # A killed holder stays in the wheel's list of users, for whose sake it would never stop Postgres again.
+        (folder / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         try:
             self._server = get_server(folder / "postgres")
             self.url: str = self._server.get_uri()

@@ -37,7 +37,7 @@ def create_app(
     """
     app = routes_only()
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
-    metrics = Metrics(services.database.statistics)
+    metrics = Metrics(services.database.statistics, services.cache.statistics)
     app.state.context = Context(services, metrics, frozenset(name.rstrip("/") for name in names))
     errors.install(app)
     app.add_middleware(BodyLimit, limit=max_body_bytes)

@@ -12,7 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -27,14 +27,15 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-PoolStatistics = Callable[[], Mapping[str, int]]
+Statistics = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
-    """Counts what the app does; `pool` tells the size of the connection pool and how much of it is in use."""
+    """Counts what the app does; `pool` and `cache` tell the state of the connection pool and the table cache."""
 
-    def __init__(self, pool: PoolStatistics) -> None:
+    def __init__(self, pool: Statistics, cache: Statistics = dict) -> None:
         self._registry = CollectorRegistry()
+        self._registry.register(_Cache(cache))
         self._registry.register(_Pool(pool))
         ProcessCollector(registry=self._registry)
         self._requests = Counter(
@@ -82,7 +83,7 @@ class Metrics:
 
 
 class _Pool(Collector):
-    def __init__(self, statistics: PoolStatistics) -> None:
+    def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -96,3 +97,16 @@ class _Pool(Collector):
             "duckicelake_pool_waiting", "Requests waiting for a connection", statistics.get("requests_waiting", 0)
         )
         yield GaugeMetricFamily("duckicelake_pool_max", "Most connections", statistics.get("pool_max", 0))
+
+
+class _Cache(Collector):
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        statistics = self._statistics()
+        loads = CounterMetricFamily("duckicelake_table_loads", "Tables served, by cache outcome", labels=("cache",))
+        loads.add_metric(("hit",), statistics.get("hits", 0))
+        loads.add_metric(("miss",), statistics.get("misses", 0))
+        yield loads
+        yield GaugeMetricFamily("duckicelake_cached_tables", "Tables in memory", statistics.get("tables", 0))

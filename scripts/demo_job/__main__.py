@@ -27,6 +27,9 @@ def main() -> int:
     checks = Checks(Console(width=None if sys.stdout.isatty() else WIDTH))
     try:
         run(options, checks)
+    except Exception as error:  # noqa: BLE001
+        checks.console.print_exception(max_frames=4)
+        checks.equal("The job runs to its end", "no error", f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
     except KeyboardInterrupt:
         checks.console.print("[red]interrupted[/]: everything that the demo started is stopped")
         return 130
