@@ -4,6 +4,7 @@ Files that the server itself wrote for a step (virtual Parquet of inlined rows, 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,10 +16,12 @@ from duckicelake.bridge.partitions import partition_of
 from duckicelake.bridge.project import target_of
 from duckicelake.bridge.stats import metrics_of
 from duckicelake.bridge.summary import Totals, summarise
+from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.iceberg.updates import RemoveSnapshots
 from duckicelake.lake.changes import (
     ChangeSet,
     LakeStep,
@@ -174,6 +177,15 @@ def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
     if changed is metadata:
         return metadata
     return changed.replaced(last_updated_ms=max(metadata.last_updated_ms, step.change.timestamp_ms))
+
+
+def without_expired(metadata: TableMetadata, expired: AbstractSet[int]) -> TableMetadata:
+    """The metadata without snapshots that DuckDB expired, but for those that a branch or tag names."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in expired - named]
+    if not gone:
+        return metadata
+    return apply(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)
 
 
 def _unread_deletions(step: NativeStep) -> tuple[NewDeletion, ...]:

@@ -16,6 +16,7 @@ from duckicelake.bridge.caught_up import (
     native_step,
     numbering,
     redefined,
+    without_expired,
 )
 from duckicelake.bridge.evolve import first_metadata
 from duckicelake.bridge.manifests import ListedManifest
@@ -23,6 +24,7 @@ from duckicelake.bridge.native import NativeStep, replay
 from duckicelake.bridge.project import project, target_of
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.listing import listed_manifests
+from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_deletes, serve_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
@@ -51,11 +53,13 @@ def catch_up(services: Services, table_id: int) -> tuple[int, int]:
         try:
             with services.database.transaction() as cursor:
                 if change is None:
-                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, pending.upto)
+                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, pending.upto, pending.epoch)
                 else:
-                    writer.write_caught_up(cursor, change, pending.upto)
+                    writer.write_caught_up(cursor, change, pending.upto, pending.epoch)
         except StaleBase:
             continue
+        if change is not None and change.target.removed_snapshots:
+            release_files(services, table_id)
         return pending.upto, pending.epoch
 
 
@@ -67,6 +71,7 @@ class _Pending:
     epoch: int
     state: TableState
     window: NativeWindow | None = None
+    expired: frozenset[int] = frozenset()
     live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}, frozenset()))
 
 
@@ -76,12 +81,13 @@ def _pending(services: Services, table_id: int) -> _Pending:
         upto, epoch = native.newest_snapshot(cursor), reader.epoch(cursor)
         if row is not None:
             touching = native.changes(cursor, table_id, row.caught_up_to, upto)
-            if not touching and upto - row.caught_up_to < ADVANCE_AFTER:
+            if not touching and row.epoch == epoch and upto - row.caught_up_to < ADVANCE_AFTER:
                 return _Pending(upto, epoch, TableState(row, (), (), (), None))
             state = reader.table_state(cursor, row)
             live = _live_files(cursor, state)
             window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
-            return _Pending(upto, epoch, state, window, live)
+            expired = reader.expired_snapshots(cursor, table_id) if row.epoch != epoch else frozenset()
+            return _Pending(upto, epoch, state, window, expired, live)
     _adopt(services, table_id)
     return _pending(services, table_id)
 
@@ -114,7 +120,8 @@ def _adopt(services: Services, table_id: int) -> None:
         namespace = namespace_of(definition.schema_name)
         location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
         target = target_of(None, first_metadata(definition, location, time))
-        side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1)
+        epoch = reader.epoch(cursor)
+        side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
 def _compute(services: Services, pending: _Pending, window: NativeWindow) -> ChangeSet | None:
@@ -126,9 +133,10 @@ def _compute(services: Services, pending: _Pending, window: NativeWindow) -> Cha
     builder = _Builder(services, row, window, base, manifests, known)
     for step in steps:
         builder.add(step)
-    if not builder.steps and builder.metadata is base:
+    target = without_expired(builder.metadata, pending.expired)
+    if not builder.steps and target is base:
         return None
-    return caught_up(base, builder.metadata, row.table_id, row.version, row.caught_up_to, builder.steps)
+    return caught_up(base, target, row.table_id, row.version, row.caught_up_to, builder.steps)
 
 
 def _referenced(

@@ -5,7 +5,7 @@ commit is computed again: what still holds is committed on the new base, what do
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from duckicelake.bridge.diff import Base, Increment, change_set, new_files
@@ -18,6 +18,7 @@ from duckicelake.catalog.deletes import resolve_deletes
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.listing import listed_manifests
 from duckicelake.catalog.loading import current_table, refresh
+from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import main_list, read_upload
 from duckicelake.errors import AlreadyExists, CatalogError, CommitFailed, CommitStateUnknown, Unavailable
@@ -28,12 +29,12 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.lake import native, writer
 from duckicelake.lake.changes import ChangeSet, Creation
 from duckicelake.lake.files import StaleBase
-from duckicelake.lake.snapshots import lock, retrying
+from duckicelake.lake.snapshots import queue, queue_alone, retrying
 
 ATTEMPTS = 50
 PLAIN = Renumbered((), (), {})
-UNLOCKED_ATTEMPTS = 3
-"""After so many attempts that others overtook, the commit is computed under the lock."""
+SHARED_ATTEMPTS = 3
+"""After so many attempts that others overtook, a commit takes a turn of its own."""
 
 
 def commit(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> Materialized:
@@ -42,7 +43,8 @@ def commit(services: Services, namespace: Namespace, name: str, request: CommitT
     Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
     """
     for attempt in range(ATTEMPTS):
-        with _writing(services, locked=attempt >= UNLOCKED_ATTEMPTS):
+        alone = attempt >= SHARED_ATTEMPTS
+        with _turn(services, alone=alone):
             cached = current_table(services, namespace, name)
             renumbered = _renumbered(services, request, cached)
             base = cached.materialized.metadata
@@ -51,7 +53,7 @@ def commit(services: Services, namespace: Namespace, name: str, request: CommitT
             if target is base or _only_says_ours(base, target):
                 return cached.materialized
             try:
-                table_id = _commit_over(services, cached, target, renumbered)
+                table_id = _commit_over(services, cached, target, renumbered, alone=alone)
             except StaleBase:
                 continue
         return committed(services, table_id)
@@ -95,13 +97,13 @@ def committed(services: Services, table_id: int) -> Materialized:
 
 
 @contextmanager
-def _writing(services: Services, *, locked: bool) -> Iterator[None]:
-    """Hold the writers' queue while computing, if asked to."""
-    if not locked:
+def _turn(services: Services, *, alone: bool) -> Iterator[None]:
+    """Compute and write while no other commit may be written, if asked to."""
+    if not alone:
         yield
         return
-    with services.database.transaction() as cursor:
-        lock(cursor)
+    with services.commit_turn, services.database.transaction() as cursor:
+        queue_alone(cursor)
         yield
 
 
@@ -126,7 +128,9 @@ def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
     )
 
 
-def _commit_over(services: Services, cached: CachedTable, target: TableMetadata, renumbered: Renumbered) -> int:
+def _commit_over(
+    services: Services, cached: CachedTable, target: TableMetadata, renumbered: Renumbered, *, alone: bool
+) -> int:
     check_format_version(target)
     row = cached.materialized.row
     if target.location != row.location:
@@ -134,7 +138,17 @@ def _commit_over(services: Services, cached: CachedTable, target: TableMetadata,
     base = _base(services, cached)
     increments = _increments(services, base, target, renumbered)
     loaded = replace(base, manifests=_to_rewrite(services, base, increments))
-    return _write(services, change_set(loaded, target, increments, manifest_ids(services)))
+    change = change_set(loaded, target, increments, manifest_ids(services))
+    table_id = _write(services, change, alone=alone)
+    if change.target.removed_snapshots:
+        _release(services, table_id)
+    return table_id
+
+
+def _release(services: Services, table_id: int) -> None:
+    """Best effort: the commit is done, and the next release takes what this one leaves."""
+    with suppress(Unavailable):
+        release_files(services, table_id)
 
 
 def _to_rewrite(services: Services, base: Base, increments: Sequence[Increment]) -> tuple[ListedManifest, ...]:
@@ -176,9 +190,11 @@ def _increments(services: Services, base: Base, target: TableMetadata, renumbere
     return increments
 
 
-def _write(services: Services, change: ChangeSet) -> int:
+def _write(services: Services, change: ChangeSet, *, alone: bool = False) -> int:
     def attempt() -> int:
-        with services.database.transaction() as cursor:
+        with services.commit_turn, services.database.transaction() as cursor:
+            if not alone:
+                queue(cursor)
             return writer.write(cursor, change)
 
     return retrying(attempt)

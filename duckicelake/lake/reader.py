@@ -160,3 +160,8 @@ def epoch(cursor: Cursor[Row]) -> int:
     row = cursor.execute(_SQL.epoch).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:
+    """Listed snapshots whose DuckLake snapshot DuckDB has expired."""
+    return frozenset(row[0] for row in cursor.execute(_SQL.expired, {"table_id": table_id}).fetchall())

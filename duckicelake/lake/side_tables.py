@@ -101,10 +101,16 @@ def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, du
 
 
 def insert_table(
-    cursor: Cursor[Row], table_id: int, table_uuid: str, target: TableTarget, ducklake_id: int, caught_up_to: int
+    cursor: Cursor[Row],
+    table_id: int,
+    table_uuid: str,
+    target: TableTarget,
+    ducklake_id: int,
+    caught_up_to: int,
+    epoch: int,
 ) -> None:
     """Insert a table's row at version 0; a no-op if another worker was first."""
-    parameters = {**_target(table_id, target, ducklake_id, caught_up_to), "table_uuid": table_uuid}
+    parameters = {**_target(table_id, target, ducklake_id, caught_up_to), "table_uuid": table_uuid, "epoch": epoch}
     cursor.execute(_SQL.insert_table, parameters)
 
 
@@ -133,7 +139,6 @@ def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> No
     if target.removed_snapshots:
         parameters = {"table_id": table_id, "snapshot_ids": list(target.removed_snapshots)}
         cursor.execute(_SQL.delete_snapshots, parameters)
-        cursor.execute(_SQL.delete_lists, parameters)
     if target.log_dropped:
         cursor.execute(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
     _append_log(cursor, table_id, target.log_added)
@@ -153,6 +158,17 @@ def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
 def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_id: int) -> None:
     """Forget the table and schedule the files for deletion, each under an id of its own."""
     cursor.execute(_SQL.forget, {"table_id": table_id})
+    schedule(cursor, paths, first_file_id)
+
+
+def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
+    paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]
+    return [row[0] for row in cursor.execute(_SQL.unnamed, {"paths": paths}).fetchall()] if paths else []
+
+
+def schedule(cursor: Cursor[Row], paths: Sequence[str], first_file_id: int) -> None:
+    """Have DuckDB's next cleanup delete the files, each under an id of its own; what DuckLake still names stays."""
     rows = [{"file_id": first_file_id + index, "path": path} for index, path in enumerate(paths)]
     if rows:
         cursor.executemany(_SQL.schedule, rows)

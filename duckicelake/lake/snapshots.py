@@ -19,6 +19,7 @@ from duckicelake.lake.database import Row, is_retryable
 from duckicelake.lake.queries import queries
 
 LOCK_KEY = 0x6475636B6963656C  # "duckicel"
+QUEUE_KEY = LOCK_KEY + 1
 ATTEMPTS = 20
 
 T = TypeVar("T")
@@ -38,6 +39,16 @@ class NewSnapshot:
 def lock(cursor: Cursor[Row]) -> None:
     """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly."""
     cursor.execute(queries("snapshots").lock, {"key": LOCK_KEY})
+
+
+def queue(cursor: Cursor[Row]) -> None:
+    """Wait while another commit has the queue to itself; taken before `lock`, released with the transaction."""
+    cursor.execute(queries("snapshots").queue, {"key": QUEUE_KEY})
+
+
+def queue_alone(cursor: Cursor[Row]) -> None:
+    """Keep all other commits in the queue until this transaction ends; the commit itself goes through another one."""
+    cursor.execute(queries("snapshots").queue_alone, {"key": QUEUE_KEY})
 
 
 def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0) -> NewSnapshot:

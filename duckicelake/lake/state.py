@@ -25,6 +25,7 @@ class TableRow:
     location: str
     version: int
     caught_up_to: int
+    epoch: int
     ducklake_id: int
     format_version: int
     last_sequence_number: int

@@ -8,7 +8,7 @@ import orjson
 from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
-from duckicelake.lake import definition, files, native, side_tables
+from duckicelake.lake import definition, files, native, reader, side_tables
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep
 from duckicelake.lake.database import Row
 from duckicelake.lake.files import StaleBase
@@ -33,7 +33,7 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     return table_id
 
 
-def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int) -> None:
+def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int, epoch: int) -> None:
     """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first."""
     assert change.table_id is not None
     row = cursor.execute(_SQL.lock_table, {"table_id": change.table_id}).fetchone()
@@ -48,11 +48,26 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int) -> None:
             side_tables.write_snapshot(cursor, change.table_id, step.snapshot, ducklake_id)
     side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, upto)
     side_tables.write_history(cursor, change.table_id, change.target)
+    cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": epoch})
 
 
-def advance(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> None:
-    """Note that no snapshot in (after, upto] touched the table."""
-    cursor.execute(_SQL.advance, {"table_id": table_id, "after": after, "upto": upto})
+def advance(cursor: Cursor[Row], table_id: int, after: int, upto: int, epoch: int) -> None:
+    """Note that no snapshot in (after, upto] touched the table, nor any expiry up to the epoch."""
+    cursor.execute(_SQL.advance, {"table_id": table_id, "after": after, "upto": upto, "epoch": epoch})
+
+
+def release(cursor: Cursor[Row], table_id: int) -> int:
+    """Let go of what snapshots that left history held; how many files DuckDB's next cleanup will delete.
+
+    Takes ids for them from DuckLake's counter, with a snapshot that changes nothing (design §6.1).
+    """
+    lock(cursor)
+    paths = side_tables.forget_unlisted(cursor, table_id)
+    if paths:
+        snapshot = begin_snapshot(cursor, schema_change=False, file_ids=len(paths))
+        side_tables.schedule(cursor, paths, snapshot.first_file_id)
+        record_changes(cursor, snapshot.id, [])
+    return len(paths)
 
 
 def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
@@ -128,7 +143,8 @@ def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: li
     if change.table_id is None:
         creation = change.steps[0].creation
         assert creation is not None
-        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, newest, newest)
+        epoch = reader.epoch(cursor)
+        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, newest, newest, epoch)
     else:
         realised = newest if snapshots and change.moves_main else _realised(cursor, table_id)
         side_tables.update_table(cursor, table_id, change.target, realised, newest)

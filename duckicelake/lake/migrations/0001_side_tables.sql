@@ -16,6 +16,7 @@ CREATE TABLE duckicelake_table (
     location             text     NOT NULL,
     version              bigint   NOT NULL,  -- counts metadata versions; caches and ETags are keyed by it
     caught_up_to         bigint   NOT NULL,  -- native changes up to this DuckLake snapshot are folded in
+    epoch                bigint   NOT NULL,  -- expiries up to this duckicelake_epoch are folded in
     ducklake_id          bigint   NOT NULL,  -- the DuckLake snapshot that realised main
     format_version       smallint NOT NULL,
     last_sequence_number bigint   NOT NULL,

@@ -1,6 +1,12 @@
 -- lock: queue behind other duckicelake writers until the end of the transaction
 SELECT pg_advisory_xact_lock(%(key)s);
 
+-- queue: pass unless somebody has the queue to itself
+SELECT pg_advisory_xact_lock_shared(%(key)s);
+
+-- queue_alone: have the queue to oneself
+SELECT pg_advisory_xact_lock(%(key)s);
+
 -- insert_snapshot: take the next snapshot id; no row if a DuckDB client took it while we waited
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
 SELECT snapshot_id + 1,

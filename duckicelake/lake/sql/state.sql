@@ -5,7 +5,7 @@ WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
   AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL;
 
 -- table_row: a table as the side tables hold it
-SELECT table_id, table_uuid::text, location, version, caught_up_to, ducklake_id, format_version,
+SELECT table_id, table_uuid::text, location, version, caught_up_to, epoch, ducklake_id, format_version,
        last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata
 FROM duckicelake_table
 WHERE table_id = %(table_id)s;
@@ -131,3 +131,8 @@ WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
 
 -- epoch: grows whenever DuckDB expires snapshots
 SELECT epoch FROM duckicelake_epoch;
+
+-- expired: listed snapshots whose DuckLake snapshot is gone
+SELECT s.snapshot_id FROM duckicelake_snapshot s
+WHERE s.table_id = %(table_id)s
+  AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);

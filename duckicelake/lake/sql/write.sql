@@ -2,9 +2,9 @@
 SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
 
 -- insert_table: a new side-table row
-INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, ducklake_id, format_version,
-    last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata)
-VALUES (%(table_id)s, %(table_uuid)s, %(location)s, 0, %(caught_up_to)s, %(ducklake_id)s, %(format_version)s,
+INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch, ducklake_id,
+    format_version, last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata)
+VALUES (%(table_id)s, %(table_uuid)s, %(location)s, 0, %(caught_up_to)s, %(epoch)s, %(ducklake_id)s, %(format_version)s,
     %(last_sequence_number)s, %(next_row_id)s, %(last_updated_ms)s, %(current_snapshot_id)s, %(metadata)s)
 ON CONFLICT DO NOTHING;
 
@@ -17,7 +17,11 @@ SET location = %(location)s, version = version + 1, caught_up_to = %(caught_up_t
 WHERE table_id = %(table_id)s;
 
 -- advance: no native change of this table up to here
-UPDATE duckicelake_table SET caught_up_to = %(upto)s WHERE table_id = %(table_id)s AND caught_up_to = %(after)s;
+UPDATE duckicelake_table SET caught_up_to = %(upto)s, epoch = %(epoch)s
+WHERE table_id = %(table_id)s AND caught_up_to = %(after)s;
+
+-- set_epoch: expiries up to here are folded in
+UPDATE duckicelake_table SET epoch = %(epoch)s WHERE table_id = %(table_id)s;
 
 -- table_ducklake_id: the DuckLake snapshot that realised main
 SELECT ducklake_id FROM duckicelake_table WHERE table_id = %(table_id)s;
@@ -57,10 +61,6 @@ ON CONFLICT DO NOTHING;
 
 -- delete_snapshots: snapshots that leave history
 DELETE FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND snapshot_id = ANY(%(snapshot_ids)s);
-
--- delete_lists: their manifest lists
-DELETE FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = ANY(%(snapshot_ids)s);
 
 -- drop_log: the oldest entries of the snapshot log
 DELETE FROM duckicelake_snapshot_log
@@ -272,3 +272,36 @@ DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column
 INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
     extra_stats)
 VALUES (%(table_id)s, %(column_id)s, %(contains_null)s, %(contains_nan)s, %(min_value)s, %(max_value)s, NULL);
+
+-- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in
+WITH listed AS MATERIALIZED (
+    SELECT DISTINCT unnest(manifest_ids) AS manifest_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s
+), kept AS MATERIALIZED (
+    SELECT DISTINCT unnest(m.added || m.existing || m.deleted) AS file_id
+    FROM duckicelake_manifest m JOIN listed USING (manifest_id)
+), files AS (
+    DELETE FROM duckicelake_file f
+    WHERE f.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM kept k WHERE k.file_id = f.file_id)
+    RETURNING f.file_id, f.path
+), deletions AS (
+    DELETE FROM duckicelake_deletion d USING files WHERE d.delete_file_id = files.file_id
+), virtual AS (
+    DELETE FROM duckicelake_virtual_file v USING files WHERE v.file_id = files.file_id
+), manifests AS (
+    DELETE FROM duckicelake_manifest m
+    WHERE m.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM listed l WHERE l.manifest_id = m.manifest_id)
+    RETURNING m.manifest_id
+), artifacts AS (
+    DELETE FROM duckicelake_artifact a
+    WHERE a.table_id = %(table_id)s
+      AND (a.kind = 'manifest' AND a.object_id IN (SELECT manifest_id FROM manifests)
+           OR a.kind = 'manifest-list' AND NOT EXISTS (
+               SELECT FROM duckicelake_snapshot s
+               WHERE s.table_id = a.table_id AND s.snapshot_id = a.object_id))
+    RETURNING a.path
+)
+SELECT path FROM files UNION SELECT path FROM artifacts;
+
+-- unnamed: those of the paths that nothing in the catalog names
+SELECT path FROM unnest(%(paths)s::text[]) AS p (path)
+WHERE NOT duckicelake_is_named(duckicelake_canonical_path(path));
