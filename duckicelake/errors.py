@@ -35,7 +35,11 @@ class Unprocessable(InvalidRequest):
 
 
 class Unsupported(CatalogError):
-    """Legal Iceberg that this server refuses; every case stands in MISSING.md."""
+    """Legal Iceberg that this server refuses; `feature` names its heading in MISSING.md."""
+
+    def __init__(self, feature: str, message: str) -> None:
+        super().__init__(f"{message} (MISSING.md, {feature})")
+        self.feature = feature
 
 
 class NotFound(CatalogError):

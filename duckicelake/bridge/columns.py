@@ -84,7 +84,7 @@ def _default_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise Unsupported(f"The nested default {value!r} can't be stored in DuckLake")
+    raise Unsupported("nested-defaults", f"The nested default {value!r} can't be stored in DuckLake")
 
 
 def _field(
@@ -139,7 +139,7 @@ def _default_value(text: str | None, type_: IcebergType, column_name: str) -> An
     if text is None:
         return None
     if not isinstance(type_, PrimitiveType):
-        raise Unsupported(f"Column {column_name} has a nested default, which Iceberg can't say")
+        raise Unsupported("nested-defaults", f"Column {column_name} has a nested default, which Iceberg can't say")
     if type_.name in {"int", "long"}:
         return int(text)
     if type_.name in {"float", "double"}:

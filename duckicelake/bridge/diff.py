@@ -120,7 +120,7 @@ def _existing(rows: Iterable[FileRow | NewFile]) -> tuple[FileRow, ...]:
     found = tuple(rows)
     for row in found:
         if isinstance(row, NewFile):
-            raise Unsupported(f"{row.path} is added and removed by the same commit (see MISSING.md)")
+            raise Unsupported("same-commit-removal", f"{row.path} is added and removed by the same commit")
     return tuple(row for row in found if isinstance(row, FileRow))
 
 

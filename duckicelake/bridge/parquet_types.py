@@ -45,7 +45,8 @@ def duckdb_type(column: Column, columns: Sequence[Column]) -> str:
             return _PLAIN[text]
         case text:
             raise Unsupported(
-                f"Column {column.column_name} has the DuckLake type {text}, which Iceberg can't read exactly"
+                "ducklake-types",
+                f"Column {column.column_name} has the DuckLake type {text}, which Iceberg can't read exactly",
             )
 
 

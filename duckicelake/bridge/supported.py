@@ -11,8 +11,9 @@ def check_format_version(metadata: TableMetadata) -> None:
     """Unsupported unless the table is of a format version that is served."""
     if metadata.format_version != FORMAT_VERSION:
         raise Unsupported(
+            "format-versions",
             f"Format version {metadata.format_version} is refused yet: "
-            f"set the table property format-version to {FORMAT_VERSION} (see MISSING.md)"
+            f"set the table property format-version to {FORMAT_VERSION}",
         )
 
 
@@ -29,11 +30,12 @@ def new_on_main(base: TableMetadata | None, target: TableMetadata) -> tuple[Snap
     chain = _chain(target, {snapshot.snapshot_id for snapshot in new})
     if len(chain) != len(new) or not chain:
         raise Unsupported(
+            "branches",
             "Snapshots outside of main and moving main to another snapshot (branches, staged commits, rollback) are "
-            "refused yet (see MISSING.md)"
+            "refused yet",
         )
     if chain[0].parent_snapshot_id not in (None, main):
-        raise Unsupported("A new snapshot on main must build on main's current snapshot (see MISSING.md)")
+        raise Unsupported("branches", "A new snapshot on main must build on main's current snapshot")
     return chain
 
 

@@ -51,7 +51,7 @@ def lake_type(primitive: PrimitiveType) -> str:
     if primitive.name == "decimal":
         return f"decimal({primitive.precision},{primitive.scale})"
     if primitive.name not in _TO_LAKE:
-        raise Unsupported(f"Columns of type {primitive} can't be stored in DuckLake yet (see MISSING.md)")
+        raise Unsupported("iceberg-types", f"Columns of type {primitive} can't be stored in DuckLake yet")
     return _TO_LAKE[primitive.name]
 
 
@@ -61,5 +61,7 @@ def iceberg_type(text: str, column_name: str) -> PrimitiveType:
     if decimal:
         return PrimitiveType.parse(f"decimal({decimal[1]}, {decimal[2]})")
     if text not in _TO_ICEBERG:
-        raise Unsupported(f"Column {column_name} has the DuckLake type {text}, which Iceberg can't read exactly")
+        raise Unsupported(
+            "ducklake-types", f"Column {column_name} has the DuckLake type {text}, which Iceberg can't read exactly"
+        )
     return PrimitiveType.parse(_TO_ICEBERG[text])

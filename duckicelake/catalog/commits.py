@@ -183,7 +183,7 @@ def _increments(services: Services, base: Base, target: TableMetadata, renumbere
         proposed_id = renumbered.proposed.get(snapshot.snapshot_id)
         read = read_upload(services, target, snapshot, proposed_id or snapshot.snapshot_id, parent)
         files = new_files(read.upload, target, ids)
-        deletes = resolve_deletes(services, base.table_id, read.upload, files, base.manifests)
+        deletes = resolve_deletes(services, base.table_id, target.location, read.upload, files, base.manifests)
         expected = None if proposed_id is None else snapshot.snapshot_id
         increments.append(Increment(read.upload, files, deletes, proposed_id, expected))
         parent = read.as_parent(files)

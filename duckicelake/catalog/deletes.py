@@ -12,6 +12,7 @@ from duckicelake.bridge import positions
 from duckicelake.bridge.diff import Deletes, Upload
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.uploads import read_uploaded
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake import native, reader
@@ -26,12 +27,13 @@ Positions = Mapping[int, frozenset[int]]
 def resolve_deletes(
     services: Services,
     table_id: int | None,
+    location: str,
     upload: Upload,
     files: Sequence[NewFile],
     prior: Sequence[ListedManifest],
 ) -> Deletes:
     """The deletes of an upload whose files got these rows; reads the client's delete files and writes DuckLake's."""
-    deletions = _added_deletions(services, table_id, upload, files, prior)
+    deletions = _added_deletions(services, table_id, location, upload, files, prior)
     if table_id is None or not (deletions or upload.removed):
         return Deletes(deletions=deletions)
     removed = {row.file_id for row in upload.removed if row.content == FileContent.DATA}
@@ -56,13 +58,14 @@ def resolve_deletes(
 def _added_deletions(
     services: Services,
     table_id: int | None,
+    location: str,
     upload: Upload,
     files: Sequence[NewFile],
     prior: Sequence[ListedManifest],
 ) -> tuple[NewDeletion, ...]:
     """The positions in the upload's delete files, by data file; those in files that have left mean nothing."""
     added = [file for file in files if file.content == FileContent.POSITION_DELETES]
-    found = {file.file_id: _read_positions(services, file) for file in added}
+    found = {file.file_id: _read_positions(services, location, file) for file in added}
     paths = {path for by_path in found.values() for path in by_path}
     targets = {file.path: file.file_id for file in files if file.content == FileContent.DATA and file.path in paths}
     if table_id is not None and paths - targets.keys():
@@ -78,10 +81,8 @@ def _added_deletions(
     )
 
 
-def _read_positions(services: Services, file: NewFile) -> dict[str, list[int]]:
-    if file.file_format.upper() != "PARQUET":
-        raise Unsupported(f"{file.path}: position deletes as {file.file_format} are refused yet (see MISSING.md)")
-    return read_position_deletes(services.store.read(file.path), file.path)
+def _read_positions(services: Services, location: str, file: NewFile) -> dict[str, list[int]]:
+    return read_position_deletes(read_uploaded(services, location, file.path, "delete file"), file.path)
 
 
 def _touched(
@@ -124,8 +125,6 @@ def _write_delete_files(
 
 def _positions_of(services: Services, file: LakeFile) -> frozenset[int]:
     if file.file_format != "parquet":
-        raise Unsupported(
-            f"DuckDB deleted from this file with {file.file_format}, which isn't read yet (see MISSING.md)"
-        )
+        raise Unsupported("deletion-vectors", f"{file.path}: DuckDB's deletes as {file.file_format} aren't read yet")
     by_path = read_position_deletes(services.store.read(file.path), file.path)
     return frozenset(position for rows in by_path.values() for position in rows)

@@ -12,6 +12,7 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
+    DataFile,
     EntryStatus,
     FileContent,
     Manifest,
@@ -69,9 +70,24 @@ def read_upload(
     missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
     for file, _, _ in upload.added:
-        if file.content is FileContent.EQUALITY_DELETES:
-            raise Unsupported(f"{file.file_path} holds equality deletes, which are refused yet (see MISSING.md)")
+        _check_supported(file)
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read)
+
+
+def read_uploaded(services: Services, table_location: str, location: str, what: str) -> bytes:
+    """A file that the client uploaded; InvalidRequest if it isn't there or isn't the table's."""
+    services.policy.check_readable(location, table_location)
+    try:
+        return services.store.read(location)
+    except FileMissing:
+        raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
+
+
+def _check_supported(file: DataFile) -> None:
+    if file.content is FileContent.EQUALITY_DELETES:
+        raise Unsupported("equality-deletes", f"{file.file_path} holds equality deletes, which are refused yet")
+    if file.file_format.upper() != "PARQUET":
+        raise Unsupported("file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only")
 
 
 def _files_of(services: Services, sources: Sequence[int | tuple[NewFile, ...]]) -> list[FileRow | NewFile]:
@@ -88,7 +104,7 @@ def _files_of(services: Services, sources: Sequence[int | tuple[NewFile, ...]]) 
 def _read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     if snapshot.manifest_list is None:
         raise InvalidRequest(f"Snapshot {snapshot.snapshot_id} names no manifest-list")
-    data = _read(services, location, snapshot.manifest_list, "manifest list")
+    data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
     try:
         return read_manifest_list(data)
     except InvalidRequest as error:
@@ -96,7 +112,7 @@ def _read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[M
 
 
 def _read_manifest(services: Services, location: str, line: ManifestFile) -> Manifest:
-    data = _read(services, location, line.manifest_path, "manifest")
+    data = read_uploaded(services, location, line.manifest_path, "manifest")
     if len(data) != line.manifest_length:
         raise InvalidRequest(
             f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
@@ -106,11 +122,3 @@ def _read_manifest(services: Services, location: str, line: ManifestFile) -> Man
         return replace(manifest, entries=tuple(inherit_all(manifest, line)))
     except InvalidRequest as error:
         raise InvalidRequest(f"{line.manifest_path}: {error}") from error
-
-
-def _read(services: Services, table_location: str, location: str, what: str) -> bytes:
-    services.policy.check_readable(location, table_location)
-    try:
-        return services.store.read(location)
-    except FileMissing:
-        raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None

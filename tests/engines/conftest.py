@@ -71,3 +71,10 @@ def namespace(catalog: Catalog) -> str:
     name = f"ns{next(NUMBERS)}"
     catalog.create_namespace(name)
     return name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the socket that it reads results from to the garbage collector."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
