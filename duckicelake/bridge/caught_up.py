@@ -73,33 +73,6 @@ def native_files(
     return metadata, tuple(rows)
 
 
-def native_delete_files(
-    step: NativeStep, targets: Mapping[int, FileRow | NewFile], numbers: Numbering
-) -> tuple[NewFile, ...]:
-    """The rows of the delete files that DuckDB wrote, each in the partition of its data file."""
-    rows = []
-    for file_id, file in step.delete_files:
-        target = targets[step.targets[file_id]]
-        rows.append(
-            NewFile(
-                file_id=file_id,
-                content=FileContent.POSITION_DELETES,
-                path=file.path,
-                file_format=file.file_format.upper(),
-                spec_id=target.spec_id,
-                partition=target.partition,
-                record_count=file.record_count,
-                file_size_in_bytes=file.file_size_bytes,
-                metrics={"referenced_data_file": target.path},
-                added_snapshot_id=numbers.snapshot_id,
-                sequence_number=numbers.sequence_number,
-                file_sequence_number=numbers.sequence_number,
-                ducklake_id=file.file_id,
-            )
-        )
-    return tuple(rows)
-
-
 def new_file(
     file_id: int,
     file: DataFile,
@@ -154,7 +127,7 @@ def native_step(
         ),
         side=SideFiles(
             files=tuple(added),
-            deletions=(*served.deletions, *_unread_deletions(step)),
+            deletions=served.deletions,
             virtual_files=served.virtual_files,
             manifests=manifests.new,
         ),
@@ -186,10 +159,6 @@ def without_expired(metadata: TableMetadata, expired: AbstractSet[int]) -> Table
     if not gone:
         return metadata
     return apply(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)
-
-
-def _unread_deletions(step: NativeStep) -> tuple[NewDeletion, ...]:
-    return tuple(NewDeletion(file_id, step.targets[file_id], None) for file_id, _ in step.delete_files)
 
 
 def _placed(

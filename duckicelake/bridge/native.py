@@ -1,9 +1,10 @@
 """PURE. Catching up: what DuckDB did to a table since we last looked, as a sequence of changes to Iceberg's file set.
 
 DuckLake's rows say which files a snapshot shows, so each step is a difference of sets, whatever operation caused it.
-Three kinds of snapshots make no step of their own and fold into the next: those whose files a later merge, flush or
-second delete has rewritten (they can't be told exactly any more and were never served), and all but the last of a run
-that only inlined rows (design §6.17).
+Deletes are taken as positions, wherever DuckLake keeps them: its delete files carry other field ids than Iceberg's, so
+Java can't read them (`_file` and `_pos` for file_path and pos), and they are cumulative, one for each data file.
+Snapshots whose files a later merge or flush has rewritten can't be told exactly any more: never served, they fold into
+the next step; and so do all but the last of a run that only inlined rows (design §6.17).
 """
 
 from collections import defaultdict
@@ -18,20 +19,21 @@ REWRITES_HISTORY = frozenset({"merge_adjacent", "inline_flush", "flushed_inlined
 SAME_ROWS = REWRITES_HISTORY | {"rewrite_delete"}
 INLINED = frozenset({"inlined_insert", "inlined_delete"})
 
+DeletedPositions = Mapping[int, Mapping[int, int | None]]
+"""By delete_file_id, each position with the snapshot that deleted it; None: the one at which the file begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class NativeStep:
     """One DuckLake snapshot's change of the table's file set, in ids of `duckicelake_file`.
 
-    `data_files` and `delete_files` pair a new file id with DuckLake's row; `rows` are virtual files of new inlined
-    rows; `positions` are newly deleted positions by data file id; `targets` is the data file of each delete file.
+    `data_files` pair a new file id with DuckLake's row; `rows` are virtual files of new inlined rows; `positions` are
+    newly deleted positions by data file id.
     """
 
     change: LakeChange
     definition: TableDefinition | None = None
     data_files: tuple[tuple[int, LakeFile], ...] = ()
-    delete_files: tuple[tuple[int, LakeFile], ...] = ()
-    targets: Mapping[int, int] = field(default_factory=dict)
     rows: tuple[tuple[int, tuple[InlinedKey, ...]], ...] = ()
     positions: Mapping[int, frozenset[int]] = field(default_factory=dict)
     removed: frozenset[int] = frozenset()
@@ -39,12 +41,17 @@ class NativeStep:
     @property
     def changes_files(self) -> bool:
         """Whether it makes an Iceberg snapshot; a change of the definition alone makes none."""
-        return bool(self.data_files or self.delete_files or self.rows or self.positions or self.removed)
+        return bool(self.data_files or self.rows or self.positions or self.removed)
 
 
-def replay(window: NativeWindow, live: LiveFiles, new_ids: Iterator[int]) -> tuple[NativeStep, ...]:
-    """The steps from the live files to DuckLake's state at `window.upto`, oldest first."""
-    tracker = _Tracker(window, live, new_ids)
+def replay(
+    window: NativeWindow, live: LiveFiles, deleted: DeletedPositions, new_ids: Iterator[int]
+) -> tuple[NativeStep, ...]:
+    """The steps from the live files to DuckLake's state at `window.upto`, oldest first.
+
+    `deleted` is what the window's delete files hold.
+    """
+    tracker = _Tracker(window, live, deleted, new_ids)
     steps = (tracker.step(change) for change in _own_steps(window))
     return tuple(step for step in steps if step.changes_files or step.definition)
 
@@ -67,23 +74,22 @@ def _own_steps(window: NativeWindow) -> list[LakeChange]:
 
 
 def _exact(window: NativeWindow, snapshot_id: int) -> bool:
-    files = (*window.data_files, *window.delete_files)
-    return all(file.exact(snapshot_id) for file in files if file.visible(snapshot_id))
+    return all(file.exact(snapshot_id) for file in window.data_files if file.visible(snapshot_id))
 
 
 class _Tracker:
     """The file set while the window is replayed."""
 
-    def __init__(self, window: NativeWindow, live: LiveFiles, new_ids: Iterator[int]) -> None:
+    def __init__(
+        self, window: NativeWindow, live: LiveFiles, deleted: DeletedPositions, new_ids: Iterator[int]
+    ) -> None:
         self._window = window
+        self._in_delete_files = deleted
         self._new_ids = new_ids
         self._pending = sorted(window.definitions)
-        known = [file for file in live.files if file.ducklake_id is not None]
-        self._data = {f.ducklake_id: f.file_id for f in known if f.content == 0 and f.ducklake_id is not None}
-        self._deletes = {f.ducklake_id: f.file_id for f in known if f.content == 1 and f.ducklake_id is not None}
+        self._data = {f.ducklake_id: f.file_id for f in live.files if f.ducklake_id is not None}
         self._targets = {file_id: set(targets) for file_id, targets in live.delete_targets.items()}
         self._deleted = defaultdict(set, {file_id: set(done) for file_id, done in live.deleted.items()})
-        self._exported = live.exported
         self._places = {
             key: (file.file_id, position)
             for file in live.virtual.values()
@@ -96,21 +102,18 @@ class _Tracker:
         definition = self._definition(at)
         removed = self._drop_data(at)
         data_files = self._add_data(at)
-        gone_rows, positions = self._end_rows(at)
+        emptied, positions = self._end_rows(at)
         rows = self._add_rows(at)
-        removed |= gone_rows | self._drop_deletes(at)
-        delete_files = self._add_deletes(at)
+        removed |= emptied
         removed |= self._drop_idle_deletes(removed)
-        for file_id, found in self._inlined_deletes(at).items():
+        for file_id, found in self._newly_deleted(at).items():
             positions[file_id] |= found
         return NativeStep(
             change=change,
             definition=definition,
             data_files=data_files,
-            delete_files=delete_files,
-            targets={file_id: next(iter(self._targets[file_id])) for file_id, _ in delete_files},
             rows=rows,
-            positions={file_id: frozenset(found) for file_id, found in positions.items() if file_id not in removed},
+            positions={file_id: frozenset(found) for file_id, found in positions.items()},
             removed=frozenset(removed),
         )
 
@@ -154,25 +157,6 @@ class _Tracker:
             self._places.update((key, (file_id, position)) for position, key in enumerate(keys))
         return files
 
-    def _shown_deletes(self, at: int) -> dict[int, LakeFile]:
-        return {f.file_id: f for f in self._window.delete_files if f.visible(at) and f.target_id in self._data}
-
-    def _drop_deletes(self, at: int) -> set[int]:
-        shown = self._shown_deletes(at)
-        gone = {self._deletes.pop(key) for key in [key for key in self._deletes if key not in shown]}
-        for file_id in gone:
-            self._targets.pop(file_id, None)
-        return gone
-
-    def _add_deletes(self, at: int) -> tuple[tuple[int, LakeFile], ...]:
-        known = self._deletes.keys() | self._exported
-        new = [file for key, file in self._shown_deletes(at).items() if key not in known]
-        pairs = tuple((next(self._new_ids), file) for file in new)
-        for file_id, file in pairs:
-            self._deletes[file.file_id] = file_id
-            self._targets[file_id] = {self._data[file.target_id or 0]}
-        return pairs
-
     def _drop_idle_deletes(self, removed: Iterable[int]) -> set[int]:
         """Delete files none of whose data files is left."""
         for targets in self._targets.values():
@@ -182,11 +166,23 @@ class _Tracker:
             del self._targets[file_id]
         return idle
 
-    def _inlined_deletes(self, at: int) -> dict[int, set[int]]:
+    def _newly_deleted(self, at: int) -> dict[int, set[int]]:
         found: defaultdict[int, set[int]] = defaultdict(set)
-        for delete in self._window.deletes:
-            file_id = self._data.get(delete.data_file_id)
-            if file_id is not None and delete.begin_snapshot <= at and delete.position not in self._deleted[file_id]:
-                found[file_id].add(delete.position)
-                self._deleted[file_id].add(delete.position)
+        for data_file_id, position in (*self._inlined_deletes(at), *self._file_deletes(at)):
+            file_id = self._data.get(data_file_id)
+            if file_id is not None and position not in self._deleted[file_id]:
+                found[file_id].add(position)
+                self._deleted[file_id].add(position)
         return found
+
+    def _inlined_deletes(self, at: int) -> Iterator[tuple[int, int]]:
+        for delete in self._window.deletes:
+            if delete.begin_snapshot <= at:
+                yield delete.data_file_id, delete.position
+
+    def _file_deletes(self, at: int) -> Iterator[tuple[int, int]]:
+        for file in self._window.delete_files:
+            if file.visible(at) and file.target_id is not None:
+                for position, deleted_at in self._in_delete_files[file.file_id].items():
+                    if deleted_at is None or deleted_at <= at:
+                        yield file.target_id, position

@@ -6,6 +6,8 @@ from pyroaring import BitMap64
 
 from duckicelake.lake.state import DeletionRow
 
+_MAGIC, _FRAME = bytes.fromhex("d1d33964"), 12
+
 
 def encode(positions: Iterable[int]) -> bytes:
     """The portable bitmap; the same positions always give the same bytes."""
@@ -19,10 +21,20 @@ def decode(data: bytes) -> frozenset[int]:
     return frozenset(BitMap64.deserialize(data))
 
 
+def decode_deletion_vector(blob: bytes) -> frozenset[int]:
+    """The positions of a bare deletion vector: length, magic, portable bitmap, CRC (Puffin spec, `ducklake-facts` §4).
+
+    Raises ValueError if it isn't one.
+    """
+    body, magic = blob[8:-4], blob[4:8]
+    if magic != _MAGIC or len(blob) < _FRAME:
+        raise ValueError("not a deletion vector")
+    return decode(body)
+
+
 def by_data_file(deletions: Iterable[DeletionRow]) -> dict[int, frozenset[int]]:
-    """All deleted positions by data file id; those that only DuckDB's delete files hold are left out."""
+    """All deleted positions by data file id."""
     found: dict[int, frozenset[int]] = {}
     for row in deletions:
-        if row.positions is not None:
-            found[row.data_file_id] = found.get(row.data_file_id, frozenset()) | decode(row.positions)
+        found[row.data_file_id] = found.get(row.data_file_id, frozenset()) | decode(row.positions)
     return found

@@ -11,7 +11,6 @@ from duckicelake.bridge import positions
 from duckicelake.bridge.caught_up import (
     ServedFiles,
     caught_up,
-    native_delete_files,
     native_files,
     native_step,
     numbering,
@@ -23,6 +22,7 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import NativeStep, replay
 from duckicelake.bridge.project import project, target_of
 from duckicelake.catalog.ids import file_ids, manifest_ids
+from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.listing import listed_manifests
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_deletes, serve_rows
@@ -31,7 +31,7 @@ from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader, side_tables, writer
-from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile
+from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile, Progress
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow, TableRow, TableState
@@ -50,12 +50,14 @@ def catch_up(services: Services, table_id: int) -> tuple[int, int]:
         if pending.window is None:
             return pending.upto, pending.epoch
         change = _compute(services, pending, pending.window)
+        seen = tuple(file.file_id for file in pending.window.delete_files)
+        progress = Progress(pending.upto, pending.epoch, seen)
         try:
             with services.database.transaction() as cursor:
                 if change is None:
-                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, pending.upto, pending.epoch)
+                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, progress)
                 else:
-                    writer.write_caught_up(cursor, change, pending.upto, pending.epoch)
+                    writer.write_caught_up(cursor, change, progress)
         except StaleBase:
             continue
         if change is not None and change.target.removed_snapshots:
@@ -72,7 +74,7 @@ class _Pending:
     state: TableState
     window: NativeWindow | None = None
     expired: frozenset[int] = frozenset()
-    live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}, frozenset()))
+    live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}))
 
 
 def _pending(services: Services, table_id: int) -> _Pending:
@@ -105,7 +107,6 @@ def _live_files(cursor: Transaction, state: TableState) -> LiveFiles:
         virtual=reader.virtual_files(cursor, table_id, data),
         deleted=positions.by_data_file(deletions),
         delete_targets=targets,
-        exported=frozenset(reader.exported_deletes(cursor, table_id)),
     )
 
 
@@ -127,8 +128,8 @@ def _adopt(services: Services, table_id: int) -> None:
 def _compute(services: Services, pending: _Pending, window: NativeWindow) -> ChangeSet | None:
     """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
     row, base = pending.state.row, project(pending.state)
-    ids = file_ids(services)
-    steps = replay(window, pending.live, ids)
+    deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
+    steps = replay(window, pending.live, deleted, file_ids(services))
     manifests, known = _referenced(services, pending.state, steps)
     builder = _Builder(services, row, window, base, manifests, known)
     for step in steps:
@@ -144,7 +145,7 @@ def _referenced(
 ) -> tuple[tuple[ListedManifest, ...], dict[int, FileRow]]:
     """(the current manifests, those to be rewritten with their files; the existing files that the steps refer to)."""
     removed = {file_id for step in steps for file_id in step.removed}
-    targets = {file_id for step in steps for file_id in (*step.positions, *step.targets.values())}
+    targets = {file_id for step in steps for file_id in step.positions}
     current = state.current()
     with services.database.reading() as cursor:
         manifests = listed_manifests(cursor, current.manifest_ids if current else (), removed)
@@ -187,17 +188,16 @@ class _Builder:
         metadata, data = native_files(step, self._window, self.metadata, numbers)
         metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
-        deletes = native_delete_files(step, self._known, numbers)
-        inlined = serve_deletes(services, step, metadata, numbers, self._known, self._file_ids)
-        self._learn((*deletes, *inlined.files))
+        deletes = serve_deletes(services, step, metadata, numbers, self._known, self._file_ids)
+        self._learn(deletes.files)
         lake_step, self.metadata, self._manifests = native_step(
             step,
             metadata,
             numbers,
             self._manifests,
-            added=(*data, *rows.files, *deletes, *inlined.files),
+            added=(*data, *rows.files, *deletes.files),
             removed=[self._known[file_id] for file_id in sorted(step.removed)],
-            served=ServedFiles(deletions=inlined.deletions, virtual_files=rows.virtual_files),
+            served=ServedFiles(deletions=deletes.deletions, virtual_files=rows.virtual_files),
             manifest_ids=self._manifest_ids,
         )
         self.steps.append(lake_step)

@@ -11,9 +11,9 @@ from uuid import uuid4
 from duckicelake.bridge import positions
 from duckicelake.bridge.diff import Deletes, Upload
 from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import read_uploaded
-from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
@@ -37,7 +37,7 @@ def resolve_deletes(
     if table_id is None or not (deletions or upload.removed):
         return Deletes(deletions=deletions)
     removed = {row.file_id for row in upload.removed if row.content == FileContent.DATA}
-    touched = _touched(services, table_id, upload, deletions, removed)
+    touched = _touched(deletions, removed)
     with services.database.reading() as cursor:
         virtual = reader.virtual_files(cursor, table_id, touched.keys() | removed)
         gone = positions.by_data_file(reader.deletions_of(cursor, table_id, virtual))
@@ -85,18 +85,11 @@ def _read_positions(services: Services, location: str, file: NewFile) -> dict[st
     return read_position_deletes(read_uploaded(services, location, file.path, "delete file"), file.path)
 
 
-def _touched(
-    services: Services, table_id: int, upload: Upload, deletions: Iterable[NewDeletion], removed: set[int]
-) -> Positions:
-    """Newly deleted positions by data file that stays; one that loses a delete file of DuckDB's counts too."""
+def _touched(deletions: Iterable[NewDeletion], removed: set[int]) -> Positions:
+    """Newly deleted positions by data file that stays."""
     touched: defaultdict[int, frozenset[int]] = defaultdict(frozenset)
     for deletion in deletions:
-        touched[deletion.data_file_id] |= positions.decode(deletion.positions or b"")
-    lost = [row.file_id for row in upload.removed if row.content != FileContent.DATA and row.ducklake_id is not None]
-    if lost:
-        with services.database.reading() as cursor:
-            for row in reader.deletions(cursor, table_id, lost):
-                touched[row.data_file_id] |= frozenset()
+        touched[deletion.data_file_id] |= positions.decode(deletion.positions)
     return {file_id: found for file_id, found in touched.items() if file_id not in removed}
 
 
@@ -114,17 +107,10 @@ def _write_delete_files(
 ) -> Iterable[NewDeleteFile]:
     for file_id, found in targets.items():
         before = existing.get(real[file_id].ducklake_id) if file_id in real else None
-        everything = sorted(found | (_positions_of(services, before) if before else frozenset()))
+        everything = sorted(found | (read_lake_deletes(services, before).keys() if before else set()))
         if not everything:
             continue
         name = f"ducklake-{uuid4()}-delete.parquet"
         data = write_position_deletes([(paths[file_id], position) for position in everything])
         services.store.write(folder + name, data)
         yield NewDeleteFile(file_id, name, len(everything), len(data))
-
-
-def _positions_of(services: Services, file: LakeFile) -> frozenset[int]:
-    if file.file_format != "parquet":
-        raise Unsupported("deletion-vectors", f"{file.path}: DuckDB's deletes as {file.file_format} aren't read yet")
-    by_path = read_position_deletes(services.store.read(file.path), file.path)
-    return frozenset(position for rows in by_path.values() for position in rows)

@@ -18,6 +18,7 @@ from duckicelake.iceberg.updates import (
 )
 
 _ENCRYPTION_VERSION = 3
+_LARGEST_STEP = 2**32
 
 
 def add_snapshot(draft: Draft, update: AddSnapshot) -> None:
@@ -46,6 +47,8 @@ def _check_addable(draft: Draft, snapshot: Snapshot) -> None:
         raise InvalidRequest(f"Snapshot already exists for: {snapshot.snapshot_id}")
     if snapshot.snapshot_id < 0:
         raise InvalidRequest(f"invalid snapshot-id {snapshot.snapshot_id}: it is 0 or more")
+    if snapshot.timestamp_ms < 0:
+        raise InvalidRequest(f"invalid timestamp-ms {snapshot.timestamp_ms} of snapshot {snapshot.snapshot_id}")
     if snapshot.schema_id is not None and snapshot.schema_id not in draft.schemas:
         raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has unknown schema-id {snapshot.schema_id}")
     may_list_manifests = draft.format_version < SEQUENCE_NUMBER_VERSION and snapshot.manifests is not None
@@ -58,6 +61,8 @@ def _take_sequence_number(draft: Draft, snapshot: Snapshot) -> None:
     has_order = draft.format_version >= SEQUENCE_NUMBER_VERSION and snapshot.parent_snapshot_id is not None
     if has_order and number <= last:
         raise CommitFailed(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
+    if number > last + _LARGEST_STEP:
+        raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has sequence number {number}: expected {last + 1}")
     draft.last_sequence_number = max(last, number)
 
 

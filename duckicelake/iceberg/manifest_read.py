@@ -150,7 +150,9 @@ def _entry(row: Row) -> ManifestEntry:
 
 def _data_file(row: Row) -> DataFile:
     path, file_format, partition, record_count, size = _needed(row, _FILE_NEEDS)
-    if not path or record_count < 0 or size < 0:
+    if not path or "\0" in path:
+        raise InvalidRequest(f"{path!r} isn't the name of a file")
+    if record_count < 0 or size < 0:
         raise InvalidRequest(f"a file {path!r} has {record_count} records in {size} bytes")
     get = row.get
     return DataFile(

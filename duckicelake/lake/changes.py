@@ -59,11 +59,11 @@ class NewDeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class NewDeletion:
-    """A `duckicelake_deletion` row; `positions` is a portable 64-bit roaring bitmap, None for DuckDB's delete files."""
+    """A `duckicelake_deletion` row; `positions` is a portable 64-bit roaring bitmap."""
 
     delete_file_id: int
     data_file_id: int
-    positions: bytes | None
+    positions: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,6 @@ class SideFiles:
     deletions: tuple[NewDeletion, ...] = ()
     virtual_files: tuple[NewVirtualFile, ...] = ()
     manifests: tuple[NewManifest, ...] = ()
-    held_paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +214,12 @@ class ChangeSet:
     steps: tuple[LakeStep, ...]
     target: TableTarget
     moves_main: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a table is caught up: a DuckLake snapshot, an expiry epoch, and the delete files that were read."""
+
+    upto: int
+    epoch: int
+    seen_deletes: tuple[int, ...] = ()

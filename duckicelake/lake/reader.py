@@ -1,5 +1,6 @@
 """Reads of our side tables, as values of `state`; each function is one query inside the caller's transaction."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
@@ -23,6 +24,7 @@ from duckicelake.lake.state import (
 
 DEFAULT_PREVIOUS_VERSIONS = 100
 _SQL = queries("state")
+_INT = re.compile(r"[0-9]{1,9}")
 
 
 def table_id(cursor: Cursor[Row], schema_name: str, table_name: str) -> int | None:
@@ -59,7 +61,7 @@ def _metadata_log(cursor: Cursor[Row], row: TableRow) -> tuple[str | None, tuple
 def previous_versions(row: TableRow) -> int:
     """How many entries the metadata log keeps, from the table property that says so."""
     text = row.metadata.get("properties", {}).get("write.metadata.previous-versions-max", "")
-    return max(1, int(text)) if text.isdecimal() else DEFAULT_PREVIOUS_VERSIONS
+    return max(1, int(text)) if _INT.fullmatch(text) else DEFAULT_PREVIOUS_VERSIONS
 
 
 def manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, ManifestRow]:
@@ -108,11 +110,6 @@ def deletions(cursor: Cursor[Row], table_id: int, delete_file_ids: Iterable[int]
     """The positions that the delete files remove."""
     rows = cursor.execute(_SQL.deletions, {"table_id": table_id, "file_ids": list(delete_file_ids)}).fetchall()
     return tuple(DeletionRow(*row) for row in rows)
-
-
-def exported_deletes(cursor: Cursor[Row], table_id: int) -> set[int]:
-    """DuckLake delete files that we wrote for an Iceberg client's deletes."""
-    return {row[0] for row in cursor.execute(_SQL.exported_deletes, {"table_id": table_id}).fetchall()}
 
 
 def new_file_ids(cursor: Cursor[Row], count: int) -> list[int]:

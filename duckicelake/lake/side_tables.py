@@ -27,9 +27,6 @@ def write_side_files(
         cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
     if side.manifests:
         cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m, format_version) for m in side.manifests])
-    if side.held_paths:
-        rows = [{"path": path, "table_id": table_id, "reason": "history"} for path in side.held_paths]
-        cursor.executemany(_SQL.hold_path, rows)
 
 
 def _file(table_id: int, file: NewFile, ducklake_id: int | None) -> dict[str, object]:
@@ -172,3 +169,10 @@ def schedule(cursor: Cursor[Row], paths: Sequence[str], first_file_id: int) -> N
     rows = [{"file_id": first_file_id + index, "path": path} for index, path in enumerate(paths)]
     if rows:
         cursor.executemany(_SQL.schedule, rows)
+
+
+def see_deletes(cursor: Cursor[Row], table_id: int, delete_file_ids: Sequence[int]) -> None:
+    """Note that the positions in these DuckLake delete files are known."""
+    if delete_file_ids:
+        rows = [{"delete_file_id": delete_file_id, "table_id": table_id} for delete_file_id in delete_file_ids]
+        cursor.executemany(_SQL.see_delete, rows)

@@ -130,11 +130,11 @@ class VirtualFileRow:
 
 @dataclass(frozen=True, slots=True)
 class DeletionRow:
-    """A `duckicelake_deletion` row: a portable 64-bit roaring bitmap, None where only DuckDB's delete file has it."""
+    """A `duckicelake_deletion` row: `positions` is a portable 64-bit roaring bitmap."""
 
     delete_file_id: int
     data_file_id: int
-    positions: bytes | None
+    positions: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +152,13 @@ class LiveFile:
 class LiveFiles:
     """What the current Iceberg snapshot holds, as far as catching up needs it.
 
-    `deleted` are the positions already deleted, by data file id; `exported` the DuckLake delete files that we wrote.
+    `deleted` are the positions already deleted, by data file id; `delete_targets` the data files of each delete file.
     """
 
     files: tuple[LiveFile, ...]
     virtual: Mapping[int, VirtualFileRow]
     deleted: Mapping[int, frozenset[int]]
     delete_targets: Mapping[int, frozenset[int]]
-    exported: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,8 @@ class NativeWindow:
 
     `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
     definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live
-    files that DuckLake no longer has at all; `delete_files`, `rows` and `deletes` all that are visible in the window.
+    files that DuckLake no longer has at all; `delete_files` those not seen before; `rows` and `deletes` all that are
+    visible in the window.
     """
 
     after: int

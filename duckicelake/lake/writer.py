@@ -9,7 +9,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
 from duckicelake.lake import definition, files, native, reader, side_tables
-from duckicelake.lake.changes import ChangeSet, Creation, LakeStep
+from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress
 from duckicelake.lake.database import Row
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.queries import queries
@@ -33,7 +33,7 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     return table_id
 
 
-def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int, epoch: int) -> None:
+def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) -> None:
     """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first."""
     assert change.table_id is not None
     row = cursor.execute(_SQL.lock_table, {"table_id": change.table_id}).fetchone()
@@ -46,14 +46,17 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, upto: int, epoch: in
             assert step.ducklake_id is not None
             ducklake_id = step.ducklake_id
             side_tables.write_snapshot(cursor, change.table_id, step.snapshot, ducklake_id)
-    side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, upto)
+    side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, progress.upto)
     side_tables.write_history(cursor, change.table_id, change.target)
-    cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": epoch})
+    side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)
+    cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": progress.epoch})
 
 
-def advance(cursor: Cursor[Row], table_id: int, after: int, upto: int, epoch: int) -> None:
-    """Note that no snapshot in (after, upto] touched the table, nor any expiry up to the epoch."""
-    cursor.execute(_SQL.advance, {"table_id": table_id, "after": after, "upto": upto, "epoch": epoch})
+def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) -> None:
+    """Note that nothing since `after` changes what Iceberg clients see of the table."""
+    side_tables.see_deletes(cursor, table_id, progress.seen_deletes)
+    parameters = {"table_id": table_id, "after": after, "upto": progress.upto, "epoch": progress.epoch}
+    cursor.execute(_SQL.advance, parameters)
 
 
 def release(cursor: Cursor[Row], table_id: int) -> int:

@@ -1,5 +1,6 @@
 """Pydantic's findings as one sentence for the person who wrote the request."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from duckicelake.errors import InvalidRequest
 
 _SHOWN = 5
 _LONGEST_INPUT = 60
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -16,8 +18,11 @@ Model = TypeVar("Model", bound=BaseModel)
 def parse_body(model: type[Model], body: bytes) -> Model:
     """The JSON body as a value of the model.
 
-    Raises InvalidRequest naming line and column where it isn't JSON, and each wrong field otherwise.
+    Raises InvalidRequest naming line and column where it isn't JSON, and each wrong field otherwise. No text may hold
+    a NUL character: Postgres has none.
     """
+    if _NUL.search(body):
+        raise InvalidRequest("Invalid request: the body holds a NUL character (\\u0000), which can't be stored")
     try:
         return model.model_validate_json(body)
     except ValidationError as invalid:

@@ -12,6 +12,7 @@ import duckdb
 from duckicelake.errors import InvalidRequest
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+_SNAPSHOT = "_ducklake_internal_snapshot_id"
 _DELETES = f"{{file_path: {FILE_PATH_ID}, pos: {POSITION_ID}}}"
 
 
@@ -58,6 +59,19 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
     for path, position in rows:
         found[path].append(position)
     return dict(found)
+
+
+def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
+    """The positions of a delete file that DuckDB wrote, each with the snapshot that deleted it, where the file says."""
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
+        file.write(data)
+        file.flush()
+        relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": file.name})
+        snapshot = _SNAPSHOT if _SNAPSHOT in relation.columns else "NULL"
+        if "pos" not in relation.columns:
+            raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: it has no column pos")
+        rows = relation.project(f"pos, {snapshot}").fetchall()
+    return dict(rows)
 
 
 def write_rows(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | bytes | None]]) -> ParquetRows:

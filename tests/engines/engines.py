@@ -1,5 +1,6 @@
 """The three engines on one lake, and the model that says what all of them must read."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,9 +121,16 @@ def sorted_rows(table: pa.Table, columns: Iterable[str] | None = None) -> list[R
 
 def assert_same(engines: Engines, name: str, model: Model, filters: Iterable[str] = ()) -> None:
     """The law: Spark, PyIceberg and DuckDB have the model's columns and rows, also under each filter."""
+    columns = model.columns()
     for where in (EVERYTHING, *filters):
-        got = engines.read(name, where)
-        columns = model.columns()
-        assert {engine: table.column_names for engine, table in got.items()} == dict.fromkeys(got, columns)
         expected = model.rows(where)
-        assert {engine: sorted_rows(table) for engine, table in got.items()} == dict.fromkeys(got, expected), where
+        for engine, table in engines.read(name, where).items():
+            assert table.column_names == columns, f"{engine} has columns {table.column_names}, expected {columns}"
+            got = sorted_rows(table)
+            assert got == expected, f"{engine} WHERE {where}: {difference(expected, got)}"
+
+
+def difference(expected: list[Row], got: list[Row]) -> str:
+    missing = list((Counter(map(repr, expected)) - Counter(map(repr, got))).elements())
+    extra = list((Counter(map(repr, got)) - Counter(map(repr, expected))).elements())
+    return f"misses {len(missing)} rows {missing[:3]}, has {len(extra)} too many {extra[:3]}"

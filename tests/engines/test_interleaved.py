@@ -15,7 +15,8 @@ FILTERS = ("id = 3", "id > 101 AND id < 107", "amount IS NULL")
 @pytest.mark.parametrize("steps", SEQUENCES.values(), ids=SEQUENCES.keys())
 def test_all_engines_agree_after_every_step(engines: Engines, namespace: str, steps: Sequence[Step]) -> None:
     model = Model()
-    for step in steps:
+    for number, step in enumerate(steps):
+        print(f"step {number}: {step}")
         engines.do(step, f"{namespace}.t")
         model.do(step)
         assert_same(engines, f"{namespace}.t", model, FILTERS)

@@ -96,17 +96,17 @@ CREATE TABLE duckicelake_deletion (
     delete_file_id bigint NOT NULL,  -- duckicelake_file.file_id of the delete file
     data_file_id   bigint NOT NULL,  -- duckicelake_file.file_id of the data file
     table_id       bigint NOT NULL,
-    positions      bytea,            -- 64-bit roaring bitmap, portable format; null: those in DuckDB's own delete file
+    positions      bytea  NOT NULL,  -- 64-bit roaring bitmap, portable format
     PRIMARY KEY (data_file_id, delete_file_id)
 );
 CREATE INDEX ON duckicelake_deletion (delete_file_id);
 
--- DuckLake delete files that carry an Iceberg client's deletes; Iceberg lists the client's own file instead.
-CREATE TABLE duckicelake_exported_delete (
+-- DuckLake delete files whose positions are known: written by us for an Iceberg client, or read when caught up with.
+CREATE TABLE duckicelake_seen_delete (
     delete_file_id bigint PRIMARY KEY,  -- ducklake_delete_file.delete_file_id
     table_id       bigint NOT NULL
 );
-CREATE INDEX ON duckicelake_exported_delete (table_id);
+CREATE INDEX ON duckicelake_seen_delete (table_id);
 
 -- Parquet that serves inlined rows to Iceberg clients; position i holds the row (row_ids[i], begin_snapshots[i]).
 CREATE TABLE duckicelake_virtual_file (

@@ -61,13 +61,14 @@ ORDER BY d.data_file_id;
 SELECT l.id FROM unnest(%(live)s::bigint[]) AS l (id)
 WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = l.id AND d.begin_snapshot <= %(upto)s);
 
--- delete_files: every delete file of a table that is visible somewhere in (after, upto]
+-- delete_files: delete files of a table that are visible somewhere in (after, upto] and not seen yet
 SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
        CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
        d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
 FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
+  AND NOT EXISTS (SELECT FROM duckicelake_seen_delete s WHERE s.delete_file_id = d.delete_file_id)
 ORDER BY d.delete_file_id;
 
 -- live_delete_files: the delete file of each data file that has one now

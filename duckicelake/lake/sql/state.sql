@@ -75,9 +75,6 @@ SELECT delete_file_id, data_file_id, positions
 FROM duckicelake_deletion
 WHERE table_id = %(table_id)s AND delete_file_id = ANY(%(file_ids)s);
 
--- exported_deletes: DuckLake delete files that carry an Iceberg client's deletes
-SELECT delete_file_id FROM duckicelake_exported_delete WHERE table_id = %(table_id)s;
-
 -- file_ids: ids for new files, before any lock
 SELECT nextval('duckicelake_file_id') FROM generate_series(1, %(count)s);
 

@@ -54,9 +54,8 @@ VALUES (%(table_id)s, %(snapshot_id)s, %(proposed_id)s, %(ducklake_id)s, %(paren
     %(sequence_number)s, %(timestamp_ms)s, %(schema_id)s, %(first_row_id)s, %(added_rows)s, %(key_id)s, %(summary)s,
     %(manifest_ids)s);
 
--- hold_path: DuckDB must not delete this file
-INSERT INTO duckicelake_file_ref (path, table_id, reason)
-VALUES (duckicelake_canonical_path(%(path)s), %(table_id)s, %(reason)s)
+-- see_delete: a DuckLake delete file whose positions are known
+INSERT INTO duckicelake_seen_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
 ON CONFLICT DO NOTHING;
 
 -- delete_snapshots: snapshots that leave history
@@ -151,7 +150,7 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      manifests AS (DELETE FROM duckicelake_manifest WHERE table_id = %(table_id)s),
      files AS (DELETE FROM duckicelake_file WHERE table_id = %(table_id)s),
      deletions AS (DELETE FROM duckicelake_deletion WHERE table_id = %(table_id)s),
-     exported AS (DELETE FROM duckicelake_exported_delete WHERE table_id = %(table_id)s),
+     exported AS (DELETE FROM duckicelake_seen_delete WHERE table_id = %(table_id)s),
      virtual AS (DELETE FROM duckicelake_virtual_file WHERE table_id = %(table_id)s),
      refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
@@ -250,7 +249,7 @@ WITH target AS (
     UPDATE ducklake_delete_file d SET end_snapshot = %(at)s
     FROM target WHERE d.data_file_id = target.ducklake_id AND d.end_snapshot IS NULL
 ), exported AS (
-    INSERT INTO duckicelake_exported_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
+    INSERT INTO duckicelake_seen_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
 )
 INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id, path,
     path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max)

@@ -1,0 +1,29 @@
+"""PURE. The times of new snapshots on the catalog's clock, so that a client's clock can't spoil a table (design §6.20)."""
+
+from collections.abc import Sequence
+
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.updates import AddSnapshot, TableUpdate
+
+TOLERANCE_MS = 30_000
+
+
+def on_our_clock(updates: Sequence[TableUpdate], base: TableMetadata | None, now_ms: int) -> tuple[TableUpdate, ...]:
+    """The updates with `now_ms` for snapshots of the future, and no snapshot older than its parent.
+
+    Java refuses metadata whose logs go back by more than a minute; one wrong clock would make a table unreadable.
+    """
+    times = {each.snapshot_id: each.timestamp_ms for each in base.snapshots} if base else {}
+    return tuple(_timed(update, times, now_ms) for update in updates)
+
+
+def _timed(update: TableUpdate, times: dict[int, int], now_ms: int) -> TableUpdate:
+    """The update, its snapshot's time set right and noted in `times`."""
+    if not isinstance(update, AddSnapshot):
+        return update
+    snapshot = update.snapshot
+    moment = now_ms if snapshot.timestamp_ms > now_ms + TOLERANCE_MS else snapshot.timestamp_ms
+    parent = snapshot.parent_snapshot_id
+    moment = moment if parent is None else max(moment, times.get(parent, moment))
+    times[snapshot.snapshot_id] = moment
+    return update.replaced(snapshot=snapshot.replaced(timestamp_ms=moment))

@@ -1,0 +1,81 @@
+"""What both sides read of one table: PyIceberg from the metadata that the server wrote, DuckDB from its catalog."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+
+from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.metadata import TableMetadata
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    services: Services
+    duck: duckdb.DuckDBPyConnection
+
+    def run(self, *statements: str) -> None:
+        for statement in statements:
+            self.duck.execute(statement)
+
+    def metadata(self, table: str = "t", namespace: str = "main") -> TableMetadata:
+        return current_table(self.services, (namespace,), table).materialized.metadata
+
+    def static(self, table: str = "t", namespace: str = "main") -> StaticTable:
+        location = current_table(self.services, (namespace,), table).materialized.location
+        return StaticTable.from_metadata(location)
+
+    def duck_rows(self, table: str = "t", at: int | None = None) -> list[Row]:
+        version = "" if at is None else f" AT (VERSION => {at})"
+        return sorted_rows(self.duck.sql(f"FROM lake.{table}{version}").to_arrow_table())
+
+    def duck_sees(self, at: int) -> bool:
+        count = "SELECT count(*) FROM ducklake_snapshots('lake') WHERE snapshot_id = $1"
+        return bool(self.duck.execute(count, [at]).fetchone()[0])
+
+    def sql(self, query: str, *parameters: Any) -> list[Row]:
+        """Rows of the catalog's own tables."""
+        with self.services.database.reading() as cursor:
+            return [tuple(row) for row in cursor.execute(query, parameters).fetchall()]
+
+
+def iceberg_rows(table: StaticTable, snapshot_id: int | None = None) -> list[Row]:
+    return sorted_rows(table.scan(snapshot_id=snapshot_id).to_arrow())
+
+
+def sorted_rows(table: pa.Table, columns: Iterable[str] | None = None) -> list[Row]:
+    rows = table.select(list(columns)).to_pylist() if columns else table.to_pylist()
+    return sorted((tuple(map(plain, row.values())) for row in rows), key=repr)
+
+
+def plain(value: Any) -> Any:
+    """A value that compares by what it means: timestamps without their zone's name, NaN as a text."""
+    if isinstance(value, float) and value != value:
+        return "NaN"
+    if isinstance(value, dict):
+        return tuple((key, plain(each)) for key, each in value.items())
+    if isinstance(value, list):
+        return tuple(map(plain, value))
+    return str(value) if hasattr(value, "tzinfo") or type(value).__name__ == "UUID" else value
+
+
+def assert_same_rows(lake: Lake, table: str = "t", namespace: str = "main") -> None:
+    """Now, and at every listed snapshot that DuckDB still has, both sides read the same rows."""
+    static = lake.static(table, namespace)
+    name = f"{namespace}.{table}"
+    assert static.schema().as_arrow().names == lake.duck.sql(f"FROM lake.{name} LIMIT 0").columns
+    assert iceberg_rows(static) == lake.duck_rows(name)
+    for snapshot in static.snapshots():
+        at = int(snapshot.summary["ducklake.snapshot-id"])
+        if lake.duck_sees(at):
+            past = lake.duck.sql(f"FROM lake.{name} AT (VERSION => {at})").to_arrow_table()
+            read = static.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+            assert read.num_rows == past.num_rows, (snapshot, at)
+            # A read of the past has the columns of that time in DuckDB and of its schema in Iceberg: the same by id.
+            assert sorted_rows(read) == sorted_rows(past), (snapshot, at)
