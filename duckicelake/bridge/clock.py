@@ -1,4 +1,4 @@
-"""PURE. The times of new snapshots on the catalog's clock, so that a client's clock can't spoil a table (design §6.20)."""
+"""PURE. The times of new snapshots on the catalog's clock: a client's clock can't spoil a table (design §6.20)."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ def on_our_clock(updates: Sequence[TableUpdate], base: TableMetadata | None, now
     """The updates with `now_ms` for snapshots of the future, and no snapshot older than its parent.
 
     Java refuses metadata whose logs go back by more than a minute; one wrong clock would make a table unreadable.
+    Negative times are left for `apply` to refuse.
     """
     times = {each.snapshot_id: each.timestamp_ms for each in base.snapshots} if base else {}
     return tuple(_timed(update, times, now_ms) for update in updates)
@@ -19,7 +20,7 @@ def on_our_clock(updates: Sequence[TableUpdate], base: TableMetadata | None, now
 
 def _timed(update: TableUpdate, times: dict[int, int], now_ms: int) -> TableUpdate:
     """The update, its snapshot's time set right and noted in `times`."""
-    if not isinstance(update, AddSnapshot):
+    if not isinstance(update, AddSnapshot) or update.snapshot.timestamp_ms < 0:
         return update
     snapshot = update.snapshot
     moment = now_ms if snapshot.timestamp_ms > now_ms + TOLERANCE_MS else snapshot.timestamp_ms

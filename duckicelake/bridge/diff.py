@@ -6,6 +6,7 @@ were read, and those that the client dropped stand for their files. What the cli
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from duckicelake.bridge import definitions
 from duckicelake.bridge.entries import metrics_json, partition_json
@@ -26,6 +27,7 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import partition_type
 from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.types import StructType
 from duckicelake.lake.changes import (
     ChangeSet,
     Creation,
@@ -41,6 +43,8 @@ from duckicelake.lake.changes import (
 )
 from duckicelake.lake.model import ColumnStats, InlinedKey, PartitionKey
 from duckicelake.lake.state import FileRow
+
+_TOO_MANY = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +146,6 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tupl
     snapshot = upload.snapshot
     rows = []
     for file, spec_id, number in upload.added:
-        if spec_id not in types:
-            raise InvalidRequest(f"{file.file_path} is of partition spec {spec_id}, which the table doesn't have")
         sequence = snapshot.sequence_number if number is None else number
         rows.append(
             NewFile(
@@ -152,7 +154,7 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tupl
                 path=file.file_path,
                 file_format=file.file_format,
                 spec_id=spec_id,
-                partition=partition_json(file, types[spec_id]),
+                partition=_partition(file, types[spec_id]),
                 record_count=file.record_count,
                 file_size_in_bytes=file.file_size_in_bytes,
                 metrics=metrics_json(file),
@@ -163,6 +165,13 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tupl
             )
         )
     return tuple(rows)
+
+
+def _partition(file: DataFile, type_: StructType) -> list[Any]:
+    try:
+        return partition_json(file, type_)
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
 
 
 def change_set(
@@ -279,6 +288,8 @@ def _data_files(
         size += file.file_size_in_bytes
     if not rows:
         return (), None
+    if max(next_row_id, size) >= _TOO_MANY:
+        raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
     existing = base.column_stats if base.stats is not None else None
     columns = widen(existing, [row.stats for row in rows], leaves, truncation(target.properties))
     return tuple(rows), TableStats(records, next_row_id, size, columns)

@@ -2,13 +2,14 @@
 
 Iceberg's day(ts) is DuckLake's three keys year(ts), month(ts), day(ts); month takes two and hour four. So either side
 can compute the other's value exactly. What one side can't say (truncate, void, a month alone) is left out there.
+DuckDB takes the parts of a timestamptz in the session's time zone, so those tell nothing: the file's bounds do.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
-from duckicelake.bridge.texts import from_text, to_text
+from duckicelake.bridge.texts import from_partition_text, from_text, partition_text
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
@@ -22,6 +23,7 @@ _PARTS = {
 }
 _SAME_BUCKETS = {"int", "long", "string", "date", "timestamp", "timestamptz", "binary"}
 _EPOCH_DAY = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1)
 
 
 def keys_of(spec: PartitionSpec, schema: Schema, *, with_buckets: bool) -> tuple[PartitionKey, ...]:
@@ -70,7 +72,7 @@ def values_of(
     for field, value in zip(spec.fields, partition, strict=True):
         type_ = types.get(field.source_id)
         if isinstance(type_, PrimitiveType):
-            known.update(zip(_keys(field, type_, True), _texts(field.transform, type_, value), strict=True))
+            known.update(zip(_keys(field, type_, True), _texts(field.transform, type_, value), strict=False))
     return tuple(known[key] for key in keys) if all(key in known for key in keys) else None
 
 
@@ -134,21 +136,19 @@ def _field_name(column: str, transform: Transform, taken: set[str]) -> str:
 
 
 def _texts(transform: Transform, type_: PrimitiveType, value: Any) -> tuple[str | None, ...]:
-    if transform.name == "identity":
-        return (None if value is None else _identity_text(type_, value),)
-    if transform.name == "bucket":
-        declared = type_.name in _SAME_BUCKETS
-        return (str(value or 0),) if declared else ()
-    parts = _PARTS.get(transform.name, ())
+    """DuckLake's values of the field's keys; none at all where DuckLake has no text for the value."""
+    keys = 1 if transform.name in {"identity", "bucket"} else len(_PARTS.get(transform.name, ()))
     if value is None:
-        return (None,) * len(parts)
-    return tuple(str(part) for part in _calendar(transform.name, value)) if parts else ()
-
-
-def _identity_text(type_: PrimitiveType, value: Any) -> str | None:
-    if type_.name == "boolean":
-        return "true" if value else "false"
-    return to_text(type_, value)
+        return (None,) * keys
+    if transform.name == "identity":
+        text = partition_text(type_, value)
+        return () if text is None else (text,)
+    if transform.name == "bucket":
+        return (str(value),)
+    try:
+        return tuple(str(part) for part in _calendar(transform.name, value)) if keys else ()
+    except OverflowError:
+        return ()
 
 
 def _calendar(transform: str, value: int) -> tuple[int, ...]:
@@ -175,16 +175,18 @@ def _value(
     texts = [values[key] for key in keys]
     if field.transform.name == "bucket":
         return _bucket_value(texts[0], stats)
+    if type_.name == "timestamptz" and field.transform.name in _PARTS:
+        return _zoned_value(field.transform.name, type_, stats)
     if any(text is None for text in texts):
         return all(text is None for text in texts), None
     if field.transform.name == "identity":
-        value = from_text(type_, texts[0] or "")
+        value = from_partition_text(type_, texts[0] or "")
         return value is not None, value
     return True, _offset(field.transform.name, [int(text or 0) for text in texts])
 
 
 def _bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, int | None]:
-    """DuckLake keeps nulls in bucket 0, Iceberg apart: such a file is exact only if it holds one kind."""
+    """Nulls in bucket 0, where Iceberg keeps them apart: such a file is exact only if it holds one kind."""
     if text is None:
         return True, None
     if text != "0":
@@ -194,6 +196,24 @@ def _bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, in
     if stats.null_count == 0:
         return True, 0
     return stats.value_count == 0, None
+
+
+def _zoned_value(transform: str, type_: PrimitiveType, stats: ColumnStats | None) -> tuple[bool, int | None]:
+    """The offset in UTC of a file's timestamps: known if the bounds have the same one, or if all are null."""
+    if stats is None or stats.null_count is None or stats.value_count is None:
+        return False, None
+    if stats.value_count == 0:
+        return True, None
+    low, high = (_offset_of(transform, type_, text) for text in (stats.min_value, stats.max_value))
+    return stats.null_count == 0 and low is not None and low == high, low
+
+
+def _offset_of(transform: str, type_: PrimitiveType, text: str | None) -> int | None:
+    micros = None if text is None else from_text(type_, text)
+    if micros is None:
+        return None
+    moment = _EPOCH + timedelta(microseconds=micros)
+    return _offset(transform, (moment.year, moment.month, moment.day, moment.hour))
 
 
 def _offset(transform: str, parts: Sequence[int]) -> int:

@@ -1,10 +1,12 @@
 """PURE. Sets of row positions in one data file, as 64-bit roaring bitmaps in the portable format."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyroaring import BitMap64
 
-from duckicelake.lake.state import DeletionRow
+from duckicelake.errors import InvalidRequest
+from duckicelake.lake.changes import NewFile
+from duckicelake.lake.state import DeletionRow, FileRow
 
 _MAGIC, _FRAME = bytes.fromhex("d1d33964"), 12
 
@@ -14,6 +16,14 @@ def encode(positions: Iterable[int]) -> bytes:
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
+
+
+def check(deleted: Mapping[int, frozenset[int]], files: Mapping[int, NewFile | FileRow]) -> None:
+    """InvalidRequest if a position isn't one of its data file."""
+    for file_id, rows in deleted.items():
+        file, last = files[file_id], max(rows, default=0)
+        if last >= file.record_count:
+            raise InvalidRequest(f"position {last} of {file.path} is deleted, but it has {file.record_count} rows")
 
 
 def decode(data: bytes) -> frozenset[int]:

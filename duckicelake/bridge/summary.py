@@ -8,6 +8,7 @@ from duckicelake.lake.changes import NewFile
 from duckicelake.lake.state import FileRow
 
 Files = Sequence[NewFile | FileRow]
+_TOO_LONG = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Totals:
         """The totals that a snapshot's summary states; what it doesn't state is 0."""
         names = ("data-files", "delete-files", "records", "files-size", "position-deletes")
         texts = (summary.get(f"total-{name}", "0") for name in names)
-        return Totals(*(int(text) if text.isdecimal() else 0 for text in texts))
+        return Totals(*(int(text) if text.isdecimal() and len(text) < _TOO_LONG else 0 for text in texts))
 
 
 def summarise(operation: str, added: Files, removed: Files, before: Totals) -> dict[str, str]:

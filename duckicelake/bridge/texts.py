@@ -5,6 +5,7 @@ Values are those of `iceberg.values`: dates are days, times and timestamps micro
 
 import math
 import re
+import struct
 import uuid
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
@@ -19,7 +20,7 @@ _BYTES_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def to_text(type_: PrimitiveType, value: Any) -> str | None:
-    """DuckLake's text of a value; None where DuckLake has no text for it (a date beyond the year 9999, NaN)."""
+    """DuckLake's text of a value; None where DuckLake has no text for it (a date beyond the year 9999, NaN, NUL)."""
     try:
         return _to_text(type_, value)
     except (OverflowError, ValueError):
@@ -32,6 +33,24 @@ def from_text(type_: PrimitiveType, text: str) -> Any:
         return _from_text(type_, text)
     except (ValueError, InvalidOperation, OverflowError):
         return None
+
+
+def partition_text(type_: PrimitiveType, value: Any) -> str | None:
+    """DuckLake's text of an identity partition value: what DuckDB casts the value to; None as for `to_text`."""
+    match type_.name:
+        case "boolean":
+            return "true" if value else "false"
+        case "binary" | "fixed":
+            return "".join(map(_escaped, bytes(value)))
+        case _:
+            return to_text(type_, value)
+
+
+def from_partition_text(type_: PrimitiveType, text: str) -> Any:
+    """The value of an identity partition's text; None as for `from_text`."""
+    if type_.name in {"binary", "fixed"}:
+        return _unescaped(text)
+    return from_text(type_, text)
 
 
 def _to_text(type_: PrimitiveType, value: Any) -> str | None:
@@ -52,6 +71,8 @@ def _to_text(type_: PrimitiveType, value: Any) -> str | None:
             return _timestamp_text(value) + "+00"
         case "binary" | "fixed":
             return bytes(value).hex().upper()
+        case "string":
+            return None if "\0" in value else str(value)
         case _:
             return str(value)
 
@@ -71,9 +92,10 @@ def _from_text(type_: PrimitiveType, text: str) -> Any:
             return {"1": True, "true": True, "0": False, "false": False}.get(text.lower())
         case "int" | "long":
             return int(text)
-        case "float" | "double":
-            value = float(text)
-            return None if math.isnan(value) else value
+        case "float":
+            return _number(struct.unpack("<f", struct.pack("<f", float(text)))[0])
+        case "double":
+            return _number(float(text))
         case "decimal":
             return Decimal(text)
         case "date":
@@ -92,12 +114,22 @@ def _from_text(type_: PrimitiveType, text: str) -> Any:
             return text
 
 
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
 def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def _bytes(text: str) -> bytes:
     """A blob's text: hex from file statistics; inlined rows leave DuckDB's escapes, told apart by their backslash."""
-    if "\\" in text:
-        return _BYTES_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1")
-    return bytes.fromhex(text)
+    return _unescaped(text) if "\\" in text else bytes.fromhex(text)
+
+
+def _unescaped(text: str) -> bytes:
+    return _BYTES_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1")
+
+
+def _escaped(byte: int) -> str:
+    return chr(byte) if 32 <= byte < 127 and byte not in b"\\'\"" else f"\\x{byte:02X}"

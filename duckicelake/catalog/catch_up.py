@@ -36,7 +36,7 @@ from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow, TableRow, TableState
 
-ADVANCE_AFTER = 1000
+ADVANCE_AFTER = 100
 """Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
 
 

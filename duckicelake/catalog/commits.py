@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, Increment, change_set, new_files
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.project import DUCKLAKE_ID
@@ -49,7 +50,7 @@ def commit(services: Services, namespace: Namespace, name: str, request: CommitT
             renumbered = _renumbered(services, request, cached)
             base = cached.materialized.metadata
             check(renumbered.requirements, base)
-            target = apply(base, renumbered.updates, services.clock())
+            target = _applied(services, base, renumbered)
             if target is base or _only_says_ours(base, target):
                 return cached.materialized
             try:
@@ -65,7 +66,7 @@ def create(services: Services, namespace: Namespace, name: str, request: CommitT
     for _ in range(ATTEMPTS):
         renumbered = _renumbered(services, request, None)
         check(renumbered.requirements, None)
-        target = apply(None, renumbered.updates, services.clock())
+        target = _applied(services, None, renumbered)
         try:
             return create_from(services, namespace, name, target, renumbered)
         except AlreadyExists:
@@ -117,6 +118,11 @@ def _renumbered(services: Services, request: CommitTableRequest, cached: CachedT
     aliases = aliases_of(cached.materialized.state.snapshots)
     base = cached.materialized.metadata
     return renumber(request.requirements, request.updates, base, aliases, cached.checked_upto + 1)
+
+
+def _applied(services: Services, base: TableMetadata | None, renumbered: Renumbered) -> TableMetadata:
+    now = services.clock()
+    return apply(base, on_our_clock(renumbered.updates, base, now), now)
 
 
 def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:

@@ -14,10 +14,11 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import read_uploaded
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
-from duckicelake.lake.model import InlinedKey, LakeFile
+from duckicelake.lake.model import InlinedDelete, InlinedKey, LakeFile
 from duckicelake.lake.state import FileRow
 from duckicelake.storage.parquet import read_position_deletes, write_position_deletes
 
@@ -41,17 +42,21 @@ def resolve_deletes(
     with services.database.reading() as cursor:
         virtual = reader.virtual_files(cursor, table_id, touched.keys() | removed)
         gone = positions.by_data_file(reader.deletions_of(cursor, table_id, virtual))
-        real = reader.files(cursor, touched.keys() - virtual.keys())
+        known = reader.files(cursor, touched.keys())
+        real = {file_id: row for file_id, row in known.items() if file_id not in virtual}
         lake_ids = [row.ducklake_id for row in real.values() if row.ducklake_id is not None]
         existing = {file.target_id: file for file in native.live_delete_files(cursor, table_id, lake_ids)}
+        inlined = native.inlined_deletes(cursor, table_id, native.newest_snapshot(cursor))
         folder = native.path_prefix(cursor, table_id)
+    positions.check(touched, {**known, **{file.file_id: file for file in files}})
     rows: list[InlinedKey] = []
     for file_id, file in virtual.items():
         ended = frozenset(range(len(file.keys))) if file_id in removed else touched[file_id]
         rows += [file.keys[position] for position in sorted(ended - gone.get(file_id, frozenset()))]
     new = {file.file_id for file in files}
     targets = {file_id: found for file_id, found in touched.items() if file_id in real or file_id in new}
-    written = _write_delete_files(services, targets, real, existing, folder, _paths(files, real))
+    before = {i: _deleted_before(services, row, existing, inlined) for i, row in real.items()}
+    written = _write_delete_files(services, targets, before, folder, _paths(files, real))
     return Deletes(deletions, tuple(written), tuple(rows))
 
 
@@ -82,7 +87,11 @@ def _added_deletions(
 
 
 def _read_positions(services: Services, location: str, file: NewFile) -> dict[str, list[int]]:
-    return read_position_deletes(read_uploaded(services, location, file.path, "delete file"), file.path)
+    found = read_position_deletes(read_uploaded(services, location, file.path, "delete file"), file.path)
+    for path, rows in found.items():
+        if rows[0] < 0:
+            raise InvalidRequest(f"{file.path} deletes position {rows[0]} of {path}: positions are 0 or more")
+    return found
 
 
 def _touched(deletions: Iterable[NewDeletion], removed: set[int]) -> Positions:
@@ -97,18 +106,27 @@ def _paths(files: Iterable[NewFile], real: Mapping[int, FileRow]) -> dict[int, s
     return {file.file_id: file.path for file in files} | {file_id: row.path for file_id, row in real.items()}
 
 
+def _deleted_before(
+    services: Services, row: FileRow, existing: Mapping[int | None, LakeFile], inlined: Iterable[InlinedDelete]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """What DuckLake already deletes from a data file: (in its delete file, inlined)."""
+    file = existing.get(row.ducklake_id)
+    in_file = frozenset(read_lake_deletes(services, file)) if file else frozenset[int]()
+    return in_file, frozenset(delete.position for delete in inlined if delete.data_file_id == row.ducklake_id)
+
+
 def _write_delete_files(
     services: Services,
     targets: Positions,
-    real: Mapping[int, FileRow],
-    existing: Mapping[int | None, LakeFile],
+    before: Mapping[int, tuple[frozenset[int], frozenset[int]]],
     folder: str,
     paths: Mapping[int, str],
 ) -> Iterable[NewDeleteFile]:
+    """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""
     for file_id, found in targets.items():
-        before = existing.get(real[file_id].ducklake_id) if file_id in real else None
-        everything = sorted(found | (read_lake_deletes(services, before).keys() if before else set()))
-        if not everything:
+        in_file, inlined = before.get(file_id, (frozenset[int](), frozenset[int]()))
+        everything = (in_file | found) - inlined
+        if everything == in_file:
             continue
         name = f"ducklake-{uuid4()}-delete.parquet"
         data = write_position_deletes([(paths[file_id], position) for position in everything])

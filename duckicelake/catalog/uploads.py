@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from duckicelake.bridge.diff import Upload, changed_files
 from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.uploaded import check_added, check_manifests
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
@@ -67,8 +68,10 @@ def read_upload(
         for line in listed
         if line.manifest_path not in parent
     }
+    check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
     missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
+    check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
         _check_supported(file)
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read)

@@ -36,6 +36,8 @@ def drop_table(cursor: Cursor[Row], schema_name: str, table_name: str, *, purge:
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
     if purge:
         side_tables.purge(cursor, table_id, purged, snapshot.first_file_id)
+    else:
+        cursor.execute(_SQL.outlive_drop, {"table_id": table_id})
     record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])
     return True
 

@@ -23,13 +23,14 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     lock(cursor)
     snapshots = [_begin(cursor, step) for step in change.steps]
     table_id = change.table_id
+    upto = snapshots[0].id - 1 if snapshots else native.newest_snapshot(cursor)
     if table_id is None:
         table_id = _create(cursor, change.steps[0], snapshots[0])
     else:
-        _check_base(cursor, change, table_id, snapshots)
+        _check_base(cursor, change, table_id, upto)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, change, step, table_id, snapshot)
-    _finish(cursor, change, table_id, snapshots)
+    _finish(cursor, change, table_id, snapshots[-1].id if snapshots else upto)
     return table_id
 
 
@@ -82,11 +83,10 @@ def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
     return snapshot
 
 
-def _check_base(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: list[NewSnapshot]) -> None:
+def _check_base(cursor: Cursor[Row], change: ChangeSet, table_id: int, upto: int) -> None:
     row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     if row != (change.base_version, change.caught_up_to):
         raise StaleBase(f"table {table_id} is at version and progress {row}")
-    upto = snapshots[0].id - 1 if snapshots else native.newest_snapshot(cursor)
     if native.changes(cursor, table_id, change.caught_up_to, upto):
         raise StaleBase(f"DuckDB changed table {table_id}")
 
@@ -141,15 +141,14 @@ def _created(creation: Creation) -> str:
     return f"created_table:{quoted(creation.schema_name, creation.table_name)}"
 
 
-def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: list[NewSnapshot]) -> None:
-    newest = snapshots[-1].id if snapshots else native.newest_snapshot(cursor)
+def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, newest: int) -> None:
     if change.table_id is None:
         creation = change.steps[0].creation
         assert creation is not None
         epoch = reader.epoch(cursor)
         side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, newest, newest, epoch)
     else:
-        realised = newest if snapshots and change.moves_main else _realised(cursor, table_id)
+        realised = newest if change.moves_main else _realised(cursor, table_id)
         side_tables.update_table(cursor, table_id, change.target, realised, newest)
     side_tables.write_history(cursor, table_id, change.target)
 

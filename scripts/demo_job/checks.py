@@ -1,6 +1,6 @@
 """Named assertions: each is printed as it happens, and all of them again in a closing table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -83,7 +83,7 @@ def differing_rows(left: pa.Table, right: pa.Table) -> int:
 
 def short(value: object) -> str:
     """One table cell: of a long list, its length and first element."""
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 2:
+    if isinstance(value, list) and len(value) > 2:
         value = f"{len(value)}: {value[0]!r} …"
     text = str(value)
     return escape(text if len(text) <= WIDTH else text[: WIDTH - 1] + "…")

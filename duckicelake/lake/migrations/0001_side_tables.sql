@@ -23,6 +23,7 @@ CREATE TABLE duckicelake_table (
     next_row_id          bigint   NOT NULL,
     last_updated_ms      bigint   NOT NULL,
     current_snapshot_id  bigint,
+    outlives_drop        boolean  NOT NULL DEFAULT false,  -- dropped by an Iceberg client without purge: its files stay
     metadata             json     NOT NULL   -- the rest of TableMetadata, without snapshots and logs
 );
 

@@ -70,6 +70,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
             SELECT FROM duckicelake_file f JOIN duckicelake_table t USING (table_id)
             WHERE duckicelake_file_name(f.path) = duckicelake_file_name(resolved)
               AND duckicelake_canonical_path(f.path) = resolved
+              AND (t.outlives_drop OR EXISTS (
+                  SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL))
         )
         OR EXISTS (
             SELECT FROM candidate f

@@ -143,6 +143,9 @@ WHERE starts_with(duckicelake_canonical_path(p.path), duckicelake_canonical_path
 INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
 VALUES (%(file_id)s, %(path)s, false, clock_timestamp());
 
+-- outlive_drop: a table dropped without purge keeps its files, whatever DuckDB expires
+UPDATE duckicelake_table SET outlives_drop = true WHERE table_id = %(table_id)s;
+
 -- forget: everything that the side tables know of a table
 WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      snapshots AS (DELETE FROM duckicelake_snapshot WHERE table_id = %(table_id)s),

@@ -1,0 +1,209 @@
+"""Partition values of both sides say the same: DuckDB's own files, PyIceberg's transforms, and each other's inverse."""
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from duckicelake.bridge.partitions import keys_of, partition_of, spec_of, values_of
+from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType
+from duckicelake.lake import native
+from duckicelake.lake.model import ColumnStats, PartitionKey
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOMENTS = ["2024-03-05 07:08:09.123", "1969-12-31 23:59:59.999999", "1970-01-01 00:00:00", "1815-12-10 01:00:00"]
+MICROS = [(datetime.fromisoformat(m).replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) for m in MOMENTS]
+DAYS = [micros // 86_400_000_000 for micros in MICROS]
+
+# Iceberg type: (DuckDB type, PyIceberg's type, DuckDB literals, the values that they are)
+SOURCES = {
+    "boolean": ("BOOLEAN", BooleanType(), ["true", "false"], [True, False]),
+    "int": ("INTEGER", IntegerType(), ["-5", "34"], [-5, 34]),
+    "long": ("BIGINT", LongType(), ["-5000000000", "34"], [-5000000000, 34]),
+    "float": ("FLOAT", FloatType(), ["-1.5", "0.25"], [-1.5, 0.25]),
+    "double": ("DOUBLE", DoubleType(), ["-1.5", "1e300"], [-1.5, 1e300]),
+    "decimal(9, 2)": ("DECIMAL(9,2)", DecimalType(9, 2), ["-1.5", "1234567.89"], [Decimal("-1.50"), Decimal("1234567.89")]),
+    "date": ("DATE", DateType(), [f"'{m[:10]}'" for m in MOMENTS], DAYS),
+    "time": ("TIME", TimeType(), ["'01:02:03.5'"], [3723500000]),
+    "timestamp": ("TIMESTAMP", TimestampType(), [f"'{m}'" for m in MOMENTS], MICROS),
+    "timestamptz": ("TIMESTAMPTZ", TimestamptzType(), [f"'{m}+00'" for m in MOMENTS], MICROS),
+    "string": ("VARCHAR", StringType(), ["''", "'a/b=c ü'", "'null'"], ["", "a/b=c ü", "null"]),
+    "uuid": ("UUID", UUIDType(), ["'00000000-0000-0000-0000-0000000000ff'"], [UUID(int=255)]),
+    "binary": ("BLOB", BinaryType(), ["'\\x00a\\x27b'::BLOB", "'ab'::BLOB"], [b"\0a'b", b"ab"]),
+}  # fmt: skip
+TEMPORAL = {"date": ["year", "month", "day"], "timestamp": ["year", "month", "day", "hour"]}
+TEMPORAL["timestamptz"] = TEMPORAL["timestamp"]
+BUCKETED = {"int", "long", "string", "date", "timestamp", "timestamptz", "binary"}
+ZONED = {("timestamptz", transform) for transform in TEMPORAL["timestamptz"]}
+CASES = [(name, "identity") for name in SOURCES]
+CASES += [(name, transform) for name, transforms in TEMPORAL.items() for transform in transforms]
+CASES += [(name, "bucket[7]") for name in BUCKETED]
+DUCKDB_KEYS = {
+    "identity": "c", "year": "year(c)", "month": "year(c), month(c)", "day": "year(c), month(c), day(c)",
+    "hour": "year(c), month(c), day(c), hour(c)", "bucket[7]": "bucket(7, c)",
+}  # fmt: skip
+
+
+def one_column(type_, transform):
+    schema = Schema(schema_id=0, fields=(NestedField(id=1, name="c", required=False, type=PrimitiveType.parse(type_)),))
+    field = PartitionField(source_id=1, field_id=1000, name="p", transform=Transform.parse(transform))
+    return schema, PartitionSpec(spec_id=0, fields=(field,))
+
+
+def stats(nulls, values):
+    return {1: ColumnStats(1, null_count=nulls, value_count=values)}
+
+
+def test_files_that_duckdb_partitions_have_pyicebergs_values_and_ours(lake):
+    lake.run("CALL lake.set_option('data_inlining_row_limit', 0)", "SET TimeZone = 'Asia/Kolkata'")
+    for type_, transform in sorted(CASES):
+        assert_partitioned_alike(lake, type_, transform)
+
+
+def assert_partitioned_alike(lake, type_, transform):
+    kind, source, literals, values = SOURCES[type_]
+    schema, spec = one_column(type_, transform)
+    lake.run(f"CREATE OR REPLACE TABLE t (c {kind})", f"ALTER TABLE t SET PARTITIONED BY ({DUCKDB_KEYS[transform]})")
+    keys = tuple(
+        PartitionKey(*row)
+        for row in lake.sql(
+            "SELECT column_id, transform FROM ducklake_partition_column WHERE table_id ="
+            " (SELECT max(table_id) FROM ducklake_table) ORDER BY partition_key_index"
+        )
+    )
+    assert keys_of(spec, schema, with_buckets=True) == keys
+    assert spec_of(keys, schema, 0, 1000).fields[0].transform == spec.fields[0].transform
+    assert spec_of(keys, schema, 0, 1000).same_as(spec) or spec.fields[0].name == "p"
+
+    for literal, value in zip([*literals, "NULL"], [*values, None], strict=True):
+        lake.run(f"INSERT INTO t VALUES (CAST({literal} AS {kind}))")
+        written = tuple(
+            text
+            for (text,) in lake.sql(
+                "SELECT partition_value FROM ducklake_file_partition_value WHERE data_file_id ="
+                " (SELECT max(data_file_id) FROM ducklake_data_file) ORDER BY partition_key_index"
+            )
+        )
+        expected = parse_transform(transform).transform(source)(value)
+        found = partition_of(spec, schema, dict(zip(keys, written, strict=True)), stats_of_newest_file(lake))
+        assert found == (expected,), (literal, written)
+        if (type_, transform) not in ZONED:
+            assert values_of(spec, schema, keys, (expected,)) == written, literal
+
+
+def stats_of_newest_file(lake):
+    with lake.services.database.reading() as cursor:
+        ((file_id,),) = cursor.execute("SELECT max(data_file_id) FROM ducklake_data_file").fetchall()
+        return {row.column_id: row for row in native.file_stats(cursor, [file_id])[file_id]}
+
+
+@given(st.data())
+def test_partitions_survive_the_way_through_ducklakes_values(data):
+    type_, transform = data.draw(st.sampled_from(CASES))
+    schema, spec = one_column(type_, transform)
+    low, high = {"year": (-1969, 8029), "month": (-1969 * 12, 96359), "day": (-719162, 2932896)}.get(transform, (0, 0))
+    if transform == "hour":
+        low, high = -719162 * 24, 2932896 * 24 + 23
+    if transform == "identity":
+        partition = (data.draw(st.sampled_from(SOURCES[type_][3]) | st.none()),)
+    elif transform.startswith("bucket"):
+        partition = (data.draw(st.integers(0, 6) | st.none()),)
+    else:
+        partition = (data.draw(st.integers(low, high) | st.none()),)
+    keys = keys_of(spec, schema, with_buckets=True)
+
+    values = values_of(spec, schema, keys, partition)
+
+    known = dict(zip(keys, values, strict=True))
+    if (type_, transform) not in ZONED:
+        assert partition_of(spec, schema, known, stats(partition == (None,), partition != (None,))) == partition
+
+
+@pytest.mark.parametrize("bounds", [("2024-03-05 07:59:59+00", "2024-03-05 08:00:00+00"), (None, None), ("infinity",) * 2])
+def test_hours_of_a_zone_that_parts_them_elsewhere_are_told_only_if_utc_has_the_same(bounds):
+    schema, spec = one_column("timestamptz", "hour")
+    local = dict(zip(keys_of(spec, schema, with_buckets=True), ("2024", "3", "5", "13"), strict=True))
+
+    def partition(low, high, nulls=0):
+        row = ColumnStats(1, min_value=low, max_value=high, null_count=nulls, value_count=2)
+        return partition_of(spec, schema, local, {1: row})
+
+    assert partition("2024-03-05 07:30:00+00", "2024-03-05 07:59:59+00") == (474895,)
+    assert partition("2024-03-05 07:30:00+00", "2024-03-05 07:59:59+00", nulls=1) is None
+    assert partition(*bounds) is None
+    assert partition_of(spec, schema, local, {}) is None
+
+
+def test_null_and_bucket_zero_are_told_apart_by_counts_alone():
+    schema, spec = one_column("int", "bucket[7]")
+    zero = {PartitionKey(1, "bucket(7)"): "0"}
+
+    assert partition_of(spec, schema, zero, stats(0, 5)) == (0,)
+    assert partition_of(spec, schema, zero, stats(5, 0)) == (None,)
+    assert partition_of(spec, schema, zero, stats(2, 3)) is None
+    assert partition_of(spec, schema, zero, {}) is None
+
+
+def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
+    for type_, transform in [("string", "truncate[3]"), ("int", "void"), ("uuid", "bucket[7]"), ("decimal(9, 2)", "bucket[7]")]:
+        schema, spec = one_column(type_, transform)
+        assert keys_of(spec, schema, with_buckets=True) == ()
+        assert values_of(spec, schema, (), (None,)) == ()
+        assert partition_of(spec, schema, {}, {}) is None
+
+
+@pytest.mark.parametrize(("type_", "transform", "value"), [
+    ("date", "day", 2_932_897), ("timestamp", "hour", -800_000 * 24), ("string", "identity", "a\0b"),
+    ("double", "identity", float("nan")), ("date", "identity", 2_932_897),
+])  # fmt: skip
+def test_values_that_ducklake_cannot_say_leave_the_file_without_partition(type_, transform, value):
+    schema, spec = one_column(type_, transform)
+
+    assert values_of(spec, schema, keys_of(spec, schema, with_buckets=True), (value,)) is None
+
+
+def test_calendar_parts_without_the_coarser_ones_are_not_told_to_iceberg():
+    schema, _ = one_column("date", "day")
+
+    assert spec_of((PartitionKey(1, "month"), PartitionKey(1, "day")), schema, 0, 1000).fields == ()
+    assert [str(f.transform) for f in spec_of((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields] == ["year"]
+
+
+def test_spec_of_two_keys_of_one_column_names_its_fields_apart():
+    schema = Schema(schema_id=0, fields=tuple(
+        NestedField(id=i, name=name, required=False, type=PrimitiveType.parse("date"))
+        for i, name in enumerate(["c", "c_year"], 1)
+    ))  # fmt: skip
+    spec = spec_of((PartitionKey(1, "year"), PartitionKey(1, "identity"), PartitionKey(2, "identity")), schema, 0, 1000)
+
+    names = [field.name for field in spec.fields]
+    assert len(set(names)) == 3
+    assert [field.field_id for field in spec.fields] == [1000, 1001, 1002]
+
+
+def test_day_of_a_leap_year_before_the_epoch_is_the_calendars():
+    schema, spec = one_column("date", "day")
+    keys = keys_of(spec, schema, with_buckets=True)
+
+    assert values_of(spec, schema, keys, ((date(1600, 2, 29) - date(1970, 1, 1)).days,)) == ("1600", "2", "29")

@@ -1,0 +1,113 @@
+"""Pass-through seams that fail on command: the process dies, as far as the code can tell, at the k-th I/O."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.services import Services
+from duckicelake.lake.database import Database, Transaction
+from duckicelake.storage.objects import ObjectStore
+
+
+class Killed(BaseException):
+    """The process is gone; nothing may catch this."""
+
+
+def die() -> None:
+    raise Killed
+
+
+def exit_hard() -> None:
+    """Die for real: no handler runs, no file is closed, connections break."""
+    os._exit(9)
+
+
+@dataclass(slots=True)
+class Fuse:
+    """Burns down with every I/O; at zero the process dies, and stays dead."""
+
+    left: int
+    act: Callable[[], None] = die
+    log: list[str] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def burn(self, step: str) -> None:
+        with self._lock:
+            self.log.append(step)
+            self.left -= 1
+            if self.left < 0:
+                self.act()
+
+    @property
+    def burnt(self) -> bool:
+        return self.left < 0
+
+
+@dataclass(frozen=True, slots=True)
+class FusedStore:
+    store: ObjectStore
+    fuse: Fuse
+
+    def read(self, location: str) -> bytes:
+        self.fuse.burn(f"read {Path(location).suffix}")
+        return self.store.read(location)
+
+    def write(self, location: str, data: bytes) -> None:
+        self.fuse.burn(f"before writing {Path(location).suffix}")
+        self.store.write(location, data)
+        self.fuse.burn(f"after writing {Path(location).suffix}")
+
+    def exists(self, location: str) -> bool:
+        self.fuse.burn("exists")
+        return self.store.exists(location)
+
+    def size(self, location: str) -> int:
+        self.fuse.burn("size")
+        return self.store.size(location)
+
+    def delete(self, location: str) -> None:
+        self.fuse.burn("delete")
+        self.store.delete(location)
+
+    def local_path(self, location: str) -> Path | None:
+        return self.store.local_path(location)
+
+    def check(self) -> None:
+        self.store.check()
+
+
+@dataclass(frozen=True, slots=True)
+class FusedDatabase:
+    database: Database
+    fuse: Fuse
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        self.fuse.burn("begin")
+        with self.database.transaction() as cursor:
+            yield cursor
+            self.fuse.burn("before COMMIT")
+        self.fuse.burn("after COMMIT")
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        self.fuse.burn("read transaction")
+        return self.database.reading()
+
+
+def fused(services: Services, fuse: Fuse) -> Services:
+    """A server with nothing cached that dies when the fuse has burnt down."""
+    seams: dict[str, Any] = {
+        "store": FusedStore(services.store, fuse),
+        "database": FusedDatabase(services.database, fuse),
+    }
+    return fresh(replace(services, **seams))
+
+
+def fresh(services: Services) -> Services:
+    """A server that has just started."""
+    return replace(services, cache=TableCache())
