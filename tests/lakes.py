@@ -24,6 +24,11 @@ class Lake:
         for statement in statements:
             self.duck.execute(statement)
 
+    def one(self, query: str) -> Row:
+        """The only row of DuckDB's answer; read to its end, so that no transaction stays open."""
+        (row,) = self.duck.execute(query).fetchall()
+        return tuple(row)
+
     def metadata(self, table: str = "t", namespace: str = "main") -> TableMetadata:
         return current_table(self.services, (namespace,), table).materialized.metadata
 

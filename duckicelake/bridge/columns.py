@@ -25,9 +25,10 @@ def schema_of(columns: Sequence[Column], schema_id: int, previous: Schema | None
     """
     known = previous.fields_by_id() if previous else {}
     fields = tuple(_field(column, columns, known, ()) for column in children_of(columns, None))
-    top = {field.id for field in fields if field.required}
-    identifiers = [i for i in (previous.identifier_field_ids if previous else ()) or () if i in top]
-    return Schema(schema_id=schema_id, identifier_field_ids=tuple(identifiers), fields=fields)
+    schema = Schema(schema_id=schema_id, fields=fields)
+    required = {field_id for field_id, field in schema.fields_by_id().items() if field.required}
+    before = (previous.identifier_field_ids if previous else None) or ()
+    return schema.replaced(identifier_field_ids=tuple(i for i in before if i in required))
 
 
 def _flatten(field: NestedField, parent: int | None) -> Iterator[Column]:

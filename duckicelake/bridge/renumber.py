@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
 from duckicelake.iceberg.updates import (
@@ -40,8 +41,14 @@ def renumber(
     aliases: Mapping[int, int],
     next_id: int,
 ) -> Renumbered:
-    """The request with every new snapshot numbered from `next_id`, as id and as sequence number."""
+    """The request with every new snapshot numbered from `next_id`, as id and as sequence number.
+
+    InvalidRequest if one is proposed under an id that the table has, or once proposed.
+    """
     added = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshot)]
+    taken = [each for each in added if each in aliases or (base and each in base.snapshots_by_id)]
+    if taken:
+        raise InvalidRequest(f"Snapshot already exists for: {taken[0]}")
     ids = {**aliases, **{proposed: next_id + index for index, proposed in enumerate(added)}}
     last = base.last_sequence_number if base else 0
     translated: list[TableUpdate] = []

@@ -40,10 +40,7 @@ def truncation(properties: Mapping[str, str]) -> int:
 
 
 def file_stats(file: DataFile, leaves: Mapping[int, PrimitiveType]) -> tuple[ColumnStats, ...]:
-    """The `ducklake_file_column_stats` rows of an Iceberg data file; a column that isn't fully known has none.
-
-    Where nobody counted NaNs there may be some: DuckDB takes an unknown `contains_nan` for none and skips the file.
-    """
+    """The `ducklake_file_column_stats` rows of an Iceberg data file; a column that isn't fully known has none."""
     rows = (_file_column(file, field_id, type_) for field_id, type_ in leaves.items())
     return tuple(row for row in rows if row is not None)
 
@@ -92,7 +89,7 @@ def _file_column(file: DataFile, field_id: int, type_: PrimitiveType) -> ColumnS
     return ColumnStats(
         column_id=field_id,
         contains_null=nulls > 0,
-        contains_nan=nans is None or nans > 0 if type_.name in _FLOATS else None,
+        contains_nan=None if nans is None else nans > 0,
         min_value=low,
         max_value=high,
         column_size_bytes=_count(file.column_sizes, field_id),

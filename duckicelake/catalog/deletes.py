@@ -12,6 +12,7 @@ from duckicelake.bridge import positions
 from duckicelake.bridge.diff import Deletes, Upload
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.catalog.lake_deletes import read_lake_deletes
+from duckicelake.catalog.restored import check_nothing_returns
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import read_uploaded
 from duckicelake.errors import InvalidRequest
@@ -37,6 +38,7 @@ def resolve_deletes(
     deletions = _added_deletions(services, table_id, location, upload, files, prior)
     if table_id is None or not (deletions or upload.removed):
         return Deletes(deletions=deletions)
+    check_nothing_returns(services, table_id, upload, deletions, prior)
     removed = {row.file_id for row in upload.removed if row.content == FileContent.DATA}
     touched = _touched(deletions, removed)
     with services.database.reading() as cursor:

@@ -19,6 +19,7 @@ from duckicelake.bridge.artifacts import (
 )
 from duckicelake.bridge.project import project
 from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.mending import forget_lost
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.lake import reader
@@ -46,6 +47,8 @@ def materialize(services: Services, table_id: int) -> Materialized:
         metadata = project(state)
         document = metadata_artifact(metadata, state.row.version)
         if state.metadata_location is not None and not artifacts:
+            if forget_lost(services, state):
+                continue
             return Materialized(state.row, state, metadata, state.metadata_location, document.data)
         write_all(services.store, [*artifacts, document])
         if _record(services, table_id, artifacts, document):

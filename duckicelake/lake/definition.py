@@ -146,7 +146,7 @@ def _begin_schema_version(cursor: Cursor[Row], table_id: int, columns: Sequence[
     version = snapshot.schema_version
     cursor.execute(_SQL.insert_schema_version, {"at": snapshot.id, "schema_version": version, "table_id": table_id})
     inlines = cursor.execute(_SQL.has_inlined_tables, {"table_id": table_id}).fetchone()
-    top = children_of(columns, None)
+    top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
     if inlines and inlines[0] and not _RESERVED & {column.column_name.lower() for column in top}:
         name = f"ducklake_inlined_data_{table_id}_{version}"
         cursor.execute(_inlined_table(name, top))

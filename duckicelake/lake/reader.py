@@ -146,6 +146,17 @@ def record_metadata(cursor: Cursor[Row], parameters: Mapping[str, object]) -> No
     cursor.execute(_SQL.insert_metadata_artifact, parameters)
 
 
+def artifacts(cursor: Cursor[Row], table_id: int) -> list[tuple[str, int, str]]:
+    """(kind, object id, path) of every file that is recorded as written, the metadata of older versions aside."""
+    rows = cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall()
+    return [(kind, object_id, path) for kind, object_id, path in rows]
+
+
+def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
+    """Take back that files were written, so that they and what names them are written again."""
+    cursor.execute(_SQL.forget_artifacts, {"table_id": table_id, "paths": list(paths)})
+
+
 def freshness(cursor: Cursor[Row], schema_name: str, table_name: str) -> Freshness | None:
     """What tells whether a cached table is still the newest; None if there is no such table."""
     row = cursor.execute(_SQL.freshness, {"schema_name": schema_name, "table_name": table_name}).fetchone()

@@ -1,14 +1,20 @@
 """How each engine gets to a lake: what a user would type, and nothing of ours on the engine's side."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
 import duckdb
 from duckdb_extensions import import_extension
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
+STOP_SECONDS = 60
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
-def spark_session(uri: str) -> SparkSession:
+@contextmanager
+def spark_session(uri: str) -> Iterator[SparkSession]:
     """A stock Spark with the catalog `lake`. Spark's own table cache is off: others write to these tables too."""
     settings: dict[str, str | bool | float | None] = {
         "spark.jars.packages": ICEBERG,
@@ -28,7 +34,20 @@ def spark_session(uri: str) -> SparkSession:
         "spark.log.level": "ERROR",
     }
     builder = SparkSession.builder.master("local[2]").appName("duckicelake")
-    return builder.config(map=settings).getOrCreate()
+    session = builder.config(map=settings).getOrCreate()
+    try:
+        yield session
+    finally:
+        stop(session)
+
+
+def stop(session: SparkSession) -> None:
+    """Stop Spark and wait for its JVM, which ends with its standard input; an interrupted job may write until then."""
+    process = session.sparkContext._gateway.proc  # type: ignore[union-attr] # noqa: SLF001
+    with suppress(Py4JError, OSError):
+        session.stop()
+    process.stdin.close()
+    process.wait(STOP_SECONDS)
 
 
 def pyiceberg_catalog(uri: str) -> RestCatalog:

@@ -140,7 +140,9 @@ def test_partitions_survive_the_way_through_ducklakes_values(data):
         assert partition_of(spec, schema, known, stats(partition == (None,), partition != (None,))) == partition
 
 
-@pytest.mark.parametrize("bounds", [("2024-03-05 07:59:59+00", "2024-03-05 08:00:00+00"), (None, None), ("infinity",) * 2])
+@pytest.mark.parametrize(
+    "bounds", [("2024-03-05 07:59:59+00", "2024-03-05 08:00:00+00"), (None, None), ("infinity",) * 2]
+)
 def test_hours_of_a_zone_that_parts_them_elsewhere_are_told_only_if_utc_has_the_same(bounds):
     schema, spec = one_column("timestamptz", "hour")
     local = dict(zip(keys_of(spec, schema, with_buckets=True), ("2024", "3", "5", "13"), strict=True))
@@ -166,7 +168,12 @@ def test_null_and_bucket_zero_are_told_apart_by_counts_alone():
 
 
 def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
-    for type_, transform in [("string", "truncate[3]"), ("int", "void"), ("uuid", "bucket[7]"), ("decimal(9, 2)", "bucket[7]")]:
+    for type_, transform in [
+        ("string", "truncate[3]"),
+        ("int", "void"),
+        ("uuid", "bucket[7]"),
+        ("decimal(9, 2)", "bucket[7]"),
+    ]:
         schema, spec = one_column(type_, transform)
         assert keys_of(spec, schema, with_buckets=True) == ()
         assert values_of(spec, schema, (), (None,)) == ()
@@ -187,7 +194,9 @@ def test_calendar_parts_without_the_coarser_ones_are_not_told_to_iceberg():
     schema, _ = one_column("date", "day")
 
     assert spec_of((PartitionKey(1, "month"), PartitionKey(1, "day")), schema, 0, 1000).fields == ()
-    assert [str(f.transform) for f in spec_of((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields] == ["year"]
+    assert [
+        str(f.transform) for f in spec_of((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields
+    ] == ["year"]
 
 
 def test_spec_of_two_keys_of_one_column_names_its_fields_apart():

@@ -31,7 +31,7 @@ from duckicelake.iceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
-from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.storage.parquet import write_position_deletes
@@ -117,12 +117,13 @@ class Draft:
     def added(self, file: DataFile) -> ManifestEntry:
         return ManifestEntry(EntryStatus.ADDED, self.snapshot_id, None, None, file)
 
-    def manifest(self, entries: Iterable[ManifestEntry | DataFile], **changes: Any) -> ManifestFile:
+    def manifest(
+        self, entries: Iterable[ManifestEntry | DataFile], spec: PartitionSpec = UNPARTITIONED, **changes: Any
+    ) -> ManifestFile:
         """Write a manifest of files to add or of entries as they are; `changes` are put into its line."""
         rows = [self.added(entry) if isinstance(entry, DataFile) else entry for entry in entries]
         is_data = all(row.data_file.content is FileContent.DATA for row in rows)
         content = ManifestContent.DATA if is_data else ManifestContent.DELETES
-        spec = PartitionSpec(spec_id=0, fields=())
         data = write_manifest(
             format_version=self.format_version,
             content=content,
@@ -134,7 +135,7 @@ class Draft:
         line = ManifestFile(
             manifest_path=self.new_file("m0.avro", data),
             manifest_length=len(data),
-            partition_spec_id=0,
+            partition_spec_id=spec.spec_id,
             content=content,
             sequence_number=UNASSIGNED,
             min_sequence_number=UNASSIGNED,

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -11,6 +11,7 @@ import pytest
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.services import Services
+from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
 from tests.catalog.client import (
     NS,
     Client,
@@ -24,7 +25,7 @@ from tests.catalog.client import (
     pyiceberg_rows,
     remove,
 )
-from tests.catalog.seams import Fuse, Killed, fresh, fused
+from tests.catalog.seams import Fuse, FusedStore, Killed, fresh, fused
 
 MOST_STEPS = 100
 FIRST: tuple[Row, ...] = tuple((number, "first") for number in range(1000, 1100))
@@ -77,7 +78,7 @@ def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
     for step in range(MOST_STEPS):
         attempt = work(Client(fresh(services)).metadata(), rows, step)
         fuse = Fuse(step)
-        acknowledged = survives(lambda a=attempt, f=fuse: Client(fused(services, f)).commit(a.body))  # type: ignore[misc]
+        acknowledged = survives(Client(fused(services, fuse)).commit, attempt.body)
         answer = Client(fresh(services)).load()
         found = pyiceberg_rows(answer)
         assert found in ((attempt.rows,) if acknowledged else (rows, attempt.rows)), fuse.log
@@ -85,13 +86,15 @@ def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
         assert_whole(answer)
         rows = found
         if not fuse.burnt:
+            assert {"before COMMIT", "after COMMIT", "after writing .json"} <= set(fuse.log)
             return
     raise AssertionError(f"a commit takes more than {MOST_STEPS} steps: {fuse.log}")
 
 
-def survives(act: Callable[[], object]) -> bool:
+def survives(act: Callable[..., object], *arguments: object) -> bool:
+    """Whether the act came to its end, so that its client has an answer."""
     try:
-        act()
+        act(*arguments)
     except Killed:
         return False
     return True
@@ -102,7 +105,7 @@ def test_creation_killed_at_any_step_is_there_or_not(
 ) -> None:
     for step in range(MOST_STEPS):
         fuse, name = Fuse(step), f"t{step}"
-        acknowledged = survives(lambda f=fuse, n=name: Client(fused(services, f)).create(n))  # type: ignore[misc]
+        acknowledged = survives(Client(fused(services, fuse)).create, name)
         known = {
             row[0] for row in ducklake.sql("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'ns'").fetchall()
         }
@@ -126,7 +129,7 @@ def test_load_killed_at_any_step_is_done_by_the_next_one(
         ducklake.execute(f"DELETE FROM lake.ns.t WHERE name = 'gone' OR id = {1000 + step}")
         ducklake.execute(f"INSERT INTO lake.ns.t SELECT {step}, 'file' FROM range(12)")
         fuse = Fuse(step)
-        survives(lambda f=fuse: Client(fused(services, f)).load())  # type: ignore[misc]
+        survives(Client(fused(services, fuse)).load)
         answer = Client(fresh(services)).load()
         assert pyiceberg_rows(answer) == duckdb_rows(ducklake), fuse.log
         assert_whole(answer)
@@ -135,11 +138,11 @@ def test_load_killed_at_any_step_is_done_by_the_next_one(
     raise AssertionError(f"a load takes more than {MOST_STEPS} steps")
 
 
-def test_drop_and_rename_killed_at_any_step_happen_or_not(services: Services, client: Client) -> None:
+def test_drop_killed_at_any_step_happens_or_not(services: Services, client: Client) -> None:
     for step in range(MOST_STEPS):
         client.create("gone")
         fuse = Fuse(step)
-        survives(lambda f=fuse: tables.drop_table(fused(services, f), NS, "gone", purge=True))  # type: ignore[misc]
+        survives(tables.drop_table, fused(services, fuse), NS, "gone", True)
         if client_has(services, "gone"):
             assert_whole(Client(fresh(services)).load("gone"))
             tables.drop_table(services, NS, "gone", purge=True)
@@ -150,7 +153,7 @@ def test_drop_and_rename_killed_at_any_step_happen_or_not(services: Services, cl
 def client_has(services: Services, name: str) -> bool:
     try:
         tables.load_table(fresh(services), NS, name)
-    except tables.NoSuchTable:
+    except NoSuchTable:
         return False
     return True
 
@@ -178,3 +181,33 @@ def test_process_that_exits_hard_loses_nothing(
     assert duckdb_rows(ducklake) == found
     assert_whole(answer)
     assert (3, "three") in pyiceberg_rows(client.append((3, "three")))
+
+
+def silent() -> None:
+    raise Unavailable("the store does not answer")
+
+
+@pytest.mark.parametrize("work", [appended, deleted])
+def test_failing_store_is_unknown_after_the_commit_and_harmless_before(
+    services: Services, client: Client, work: Callable[[Json, list[Row], int], Attempt]
+) -> None:
+    client.create()
+    client.append(*FIRST)
+    rows, seen = list(FIRST), set()
+    for step in range(MOST_STEPS):
+        attempt = work(Client(fresh(services)).metadata(), rows, step)
+        fuse = Fuse(step, silent)
+        try:
+            Client(replace(fresh(services), store=FusedStore(services.store, fuse))).commit(attempt.body)
+        except (Unavailable, CommitStateUnknown) as error:
+            seen.add(type(error))
+            expected = rows if isinstance(error, Unavailable) else attempt.rows
+        else:
+            expected = attempt.rows
+        answer = Client(fresh(services)).load()
+        assert pyiceberg_rows(answer) == expected, fuse.log
+        assert_whole(answer)
+        rows = expected
+        if not fuse.burnt:
+            break
+    assert seen == {Unavailable, CommitStateUnknown}

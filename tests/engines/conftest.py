@@ -44,9 +44,8 @@ def lake() -> Iterator[RunningLake]:
 
 @pytest.fixture(scope="session")
 def spark(lake: RunningLake) -> Iterator[SparkSession]:
-    session = spark_session(lake.uri)
-    yield session
-    session.stop()
+    with spark_session(lake.uri) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

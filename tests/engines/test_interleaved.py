@@ -1,10 +1,10 @@
 """The law of the whole project: whoever writes, Spark, PyIceberg and DuckDB read the same rows afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
-from tests.engines.engines import Engines, Model, Step, append, assert_same, duck, number_of, sorted_rows, spark
+from tests.engines.engines import ALL, Engines, Model, Step, append, assert_same, duck, number_of, sorted_rows, spark
 from tests.engines.sequences import BIG, CREATE, MORE, SEQUENCES, SMALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
@@ -19,7 +19,15 @@ def test_all_engines_agree_after_every_step(engines: Engines, namespace: str, st
         print(f"step {number}: {step}")
         engines.do(step, f"{namespace}.t")
         model.do(step)
-        assert_same(engines, f"{namespace}.t", model, FILTERS)
+        assert_same(engines, f"{namespace}.t", model)
+        assert_filtered(engines, f"{namespace}.t", model, by=("PyIceberg", "DuckDB"))
+    assert_filtered(engines, f"{namespace}.t", model, by=ALL)
+
+
+def assert_filtered(engines: Engines, name: str, model: Model, by: Iterable[str]) -> None:
+    """Filters are where wrong statistics or partition values lose rows. Spark is slow, so it is asked at the end."""
+    for where in FILTERS:
+        assert_same(engines, name, model, where, by)
 
 
 HISTORY = (

@@ -8,8 +8,10 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.services import Services
 from duckicelake.server.app import create_app
-from tests.lakes import Lake
 from tests.server.conftest import running
+
+pytest.register_assert_rewrite("tests.lakes")
+from tests.lakes import Lake  # noqa: E402
 
 
 @pytest.fixture

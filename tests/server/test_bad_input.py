@@ -18,9 +18,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import EntryStatus, FileContent, ManifestContent, ManifestEntry, write_manifest
+from duckicelake.iceberg.manifest import EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
-from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
@@ -598,20 +597,39 @@ def test_partition_of_another_spec_is_refused(refuse: Callable[..., str], metada
     draft = Draft(metadata)
     by_id = PartitionField(source_id=1, field_id=1000, name="p", transform=Transform.parse("identity"))
     file = replace(draft.data_file([(9, "x")]), partition=(9,))
-    data = write_manifest(
-        format_version=2,
-        content=ManifestContent.DATA,
-        schema=Schema.model_validate(SCHEMA),
-        spec=PartitionSpec(spec_id=0, fields=(by_id,)),
-        entries=[draft.added(file)],
-    )
-    path = draft.new_file("m0.avro", data)
-    line = draft.manifest([file_without_partition(file)], manifest_path=path, manifest_length=len(data))
-    assert "partition" in refuse(draft.body([line, *draft.parent_manifests]))
+    line = draft.manifest([file], PartitionSpec(spec_id=0, fields=(by_id,)))
+    assert "partition fields [1000]" in refuse(draft.body([line, *draft.parent_manifests]))
 
 
-def file_without_partition(file: Any) -> Any:
-    return replace(file, partition=())
+@pytest.mark.parametrize(
+    ("transform", "source", "value"),
+    [("day", 3, 10**9), ("day", 3, -(10**9)), ("month", 3, 2**31 - 1), ("identity", 2, "a\0b"), ("bucket[4]", 1, -7)],
+)
+def test_partition_beyond_what_the_other_side_can_say_harms_nothing(
+    http: httpx.Client, client: Client, transform: str, source: int, value: Any
+) -> None:
+    """DuckLake has no calendar beyond the year 9999: such a file is refused, or has no partition there."""
+    schema = with_field(name="d", type="date")
+    fields = [{"source-id": source, "field-id": 1000, "name": "p", "transform": transform}]
+    table = {"name": "parts", "schema": schema, "partition-spec": {"spec-id": 0, "fields": fields}}
+    http.post(TABLES, json=table).raise_for_status()
+    try:
+        draft = Draft(client.metadata("parts"))
+        field = PartitionField(source_id=source, field_id=1000, name="p", transform=Transform.parse(transform))
+        file = replace(draft.data_file([(9, "x")]), partition=(value,))
+        line = draft.manifest([file], PartitionSpec(spec_id=0, fields=(field,)))
+        answer = http.post(f"{TABLES}/parts", json=draft.body([line]))
+        assert answer.status_code in (200, 400), answer.text
+        assert http.get(f"{TABLES}/parts").status_code == 200
+        duckdb_partitions = catalog_rows(client.services, "ducklake_file_partition_value")
+        assert all(row[-1] is not None for row in duckdb_partitions)
+    finally:
+        http.delete(f"{TABLES}/parts").raise_for_status()
+
+
+def catalog_rows(services: Services, table: str) -> list[tuple[Any, ...]]:
+    with services.database.reading() as cursor:
+        return cursor.execute(f'SELECT * FROM "{table}"').fetchall()
 
 
 def test_list_that_calls_a_manifest_of_data_one_of_deletes_is_refused(
@@ -628,7 +646,7 @@ def test_nul_character_in_a_file_path_is_refused(refuse: Callable[..., str], met
     assert "isn't the name of a file" in refuse(draft.body([draft.manifest([file])]))
 
 
-@pytest.mark.parametrize("bounds", [{1: b"\1\2\3"}, {1: b""}, {99: b"x"}, {2: b"\xff\xfe"}, {-7: b"x"}])
+@pytest.mark.parametrize("bounds", [{1: b"\1\2\3"}, {2: b"a\0b"}, {1: b""}, {99: b"x"}, {2: b"\xff\xfe"}, {-7: b"x"}])
 def test_bounds_that_are_no_values_do_not_harm_the_table(http: httpx.Client, bounds: dict[int, bytes]) -> None:
     http.post(TABLES, json={"name": "bounds", "schema": SCHEMA})
     try:

@@ -133,3 +133,20 @@ SELECT epoch FROM duckicelake_epoch;
 SELECT s.snapshot_id FROM duckicelake_snapshot s
 WHERE s.table_id = %(table_id)s
   AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);
+
+-- artifacts: what was written for a table, older metadata aside
+SELECT a.kind, a.object_id, a.path
+FROM duckicelake_artifact a JOIN duckicelake_table t USING (table_id)
+WHERE a.table_id = %(table_id)s AND (a.kind <> 'metadata' OR a.object_id = t.version);
+
+-- forget_artifacts: files that are lost, and the lists and metadata that name them
+DELETE FROM duckicelake_artifact a
+USING duckicelake_table t
+WHERE a.table_id = %(table_id)s AND t.table_id = a.table_id AND (
+    a.path = ANY(%(paths)s)
+    OR (a.kind = 'metadata' AND a.object_id = t.version)
+    OR (a.kind = 'manifest-list' AND EXISTS (
+        SELECT FROM duckicelake_snapshot s
+        JOIN duckicelake_artifact m
+          ON m.table_id = a.table_id AND m.kind = 'manifest' AND m.object_id = ANY(s.manifest_ids)
+        WHERE s.table_id = a.table_id AND s.snapshot_id = a.object_id AND m.path = ANY(%(paths)s))));

@@ -1,0 +1,107 @@
+"""A schema as DuckLake's columns and back; DuckDB reads the columns as they were meant."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duckicelake.bridge.columns import columns_of, schema_of
+from duckicelake.errors import Unsupported
+from duckicelake.iceberg.schema import Schema, assign_fresh_ids
+from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType
+from duckicelake.lake.model import Column
+
+PRIMITIVES = [
+    "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid", "binary",
+    "fixed[7]", "decimal(9, 2)", "decimal(38, 0)",
+]  # fmt: skip
+IDS = itertools.count(1)  # any unique ids: fresh ones are assigned at the end
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
+
+
+def fields(types):
+    given_fields = st.lists(
+        st.tuples(names, st.booleans(), types, st.none() | names),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda f: f[0].lower(),
+    )
+    return given_fields.map(
+        lambda each: tuple(NestedField(id=next(IDS), name=n, required=r, type=t, doc=d) for n, r, t, d in each)
+    )
+
+
+def nested(types):
+    structs = fields(types).map(lambda children: StructType(fields=children))
+    lists = st.builds(lambda t, r: ListType(element_id=next(IDS), element=t, element_required=r), types, st.booleans())
+    maps = st.builds(
+        lambda k, v, r: MapType(key_id=next(IDS), key=k, value_id=next(IDS), value=v, value_required=r),
+        types,
+        types,
+        st.booleans(),
+    )
+    return structs | lists | maps
+
+
+any_type = st.recursive(st.sampled_from(PRIMITIVES).map(PrimitiveType.parse), nested, max_leaves=5)
+
+
+@st.composite
+def schemas(draw):
+    schema, _ = assign_fresh_ids(Schema(schema_id=0, fields=draw(fields(any_type))))
+    required = [f.id for f in schema.fields if f.required and isinstance(f.type, PrimitiveType)]
+    return schema.replaced(identifier_field_ids=tuple(required[:2]))
+
+
+@given(schemas())
+def test_schemas_survive_the_way_through_ducklakes_columns(schema):
+    assert schema_of(columns_of(schema), 3, schema) == schema.replaced(schema_id=3)
+
+
+@given(schemas())
+def test_columns_alone_say_everything_but_what_ducklake_lacks(schema):
+    columns = columns_of(schema)
+    found = schema_of(columns, 0)
+
+    assert [*map(essence, columns_of(found))] == [*map(essence, columns)]
+    assert {c.column_id for c in columns} == schema.fields_by_id().keys()
+    position = {column.column_id: index for index, column in enumerate(columns)}
+    assert all(c.parent_column is None or position[c.parent_column] < position[c.column_id] for c in columns)
+
+
+def essence(column):
+    return column.column_id, column.parent_column, column.column_name, column.column_type, column.comment
+
+
+def test_columns_of_duckdbs_own_types_are_read_as_what_holds_them(lake):
+    lake.run(
+        "CREATE TABLE t (a TINYINT, b USMALLINT, c JSON, d STRUCT(x INTEGER[], y MAP(VARCHAR, STRUCT(z TIMESTAMP_S))),"
+        " e DECIMAL(18,3) NOT NULL, f BLOB DEFAULT 'x'::BLOB, g INTEGER DEFAULT 7, h TIMESTAMP DEFAULT now())",
+        "COMMENT ON COLUMN t.a IS 'it''s'",
+    )
+
+    schema = lake.metadata().schema()
+
+    assert [str(field.type) for field in schema.fields][:3] == ["int", "int", "string"]
+    assert [field.required for field in schema.fields] == [False] * 4 + [True] + [False] * 3
+    assert schema.fields[0].doc == "it's"
+    assert [field.write_default for field in schema.fields][6:] == [7, None]
+    names = schema.full_names().values()
+    assert {"d.x.element", "d.y.value.z"} <= set(names)
+
+
+@pytest.mark.parametrize("type_", ["timestamp_ns", "variant", "unknown", "geometry"])
+def test_types_that_ducklake_lacks_are_refused_by_name(type_):
+    field = NestedField(id=1, name="odd", required=False, type=PrimitiveType.parse(type_))
+
+    with pytest.raises(Unsupported, match=type_):
+        columns_of(Schema(schema_id=0, fields=(field,)))
+
+
+@pytest.mark.parametrize("type_", ["uint32", "uint64", "int128", "timestamp_ms", "interval", "timetz"])
+def test_types_that_iceberg_lacks_are_refused_with_the_columns_name(type_):
+    parent = Column(1, None, "s", "struct", nulls_allowed=True)
+
+    with pytest.raises(Unsupported, match=r"s\.odd"):
+        schema_of([parent, Column(2, 1, "odd", type_, nulls_allowed=True)], 0)

@@ -1,0 +1,124 @@
+"""Manifest lists stay short and name every file once, whatever a table goes through (design D4)."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+
+from duckicelake.bridge.manifests import PACK, ListOwner, must_load, next_list
+from duckicelake.lake.changes import NewFile
+
+
+def new_file(file_id, sequence_number, content=0, spec_id=0):
+    return NewFile(
+        file_id=file_id, content=content, path=f"f{file_id}", file_format="PARQUET", spec_id=spec_id, partition=[],
+        record_count=1, file_size_in_bytes=1, metrics={}, added_snapshot_id=sequence_number,
+        sequence_number=sequence_number, file_sequence_number=sequence_number,
+    )  # fmt: skip
+
+
+class Table:
+    """A table's newest manifest list, kept as the catalog keeps it: manifests come loaded only where they must."""
+
+    def __init__(self):
+        self.ids = itertools.count(1)
+        self.sequence = 0
+        self.listed = ()
+        self.manifests = {}
+        self.written = 0
+
+    def commit(self, added=(), removed=frozenset()):
+        self.sequence += 1
+        needed = must_load(self.listed)
+        parent = [
+            m if m.manifest_id in needed or removed & m.live.keys() else replace(m, live=None) for m in self.listed
+        ]
+        owner = ListOwner(self.sequence, self.sequence, 0)
+        result = next_list(parent, added, removed, owner, self.ids)
+        known = {m.manifest_id: m for m in self.listed}
+        self.listed = tuple(m if m.live is not None else known[m.manifest_id] for m in result.listed)
+        self.manifests |= {m.manifest_id: m for m in result.new}
+        self.written += sum(len(m.added) + len(m.existing) for m in result.new)
+        return result
+
+    def live(self):
+        return sorted(file for m in self.listed for file in m.live)
+
+
+def test_thousand_appends_keep_the_list_logarithmic_and_the_work_near_linear():
+    table = Table()
+    lengths = []
+    for number in range(1000):
+        table.commit([new_file(number, number + 1)])
+        lengths.append(len(table.listed))
+
+    assert table.live() == list(range(1000))
+    assert max(lengths) <= 3 * (PACK + 1) + 1
+    assert table.written <= 1000 * 5
+
+
+def test_removed_files_leave_a_deleted_entry_in_a_manifest_of_the_snapshot_that_removed_them():
+    table = Table()
+    table.commit([new_file(1, 1), new_file(2, 1)])
+    table.commit([new_file(3, 2)])
+
+    result = table.commit(removed={1})
+
+    (rewritten,) = result.new
+    assert (rewritten.deleted, rewritten.existing, rewritten.added) == ((1,), (2,), ())
+    assert (rewritten.added_snapshot_id, rewritten.sequence_number, rewritten.min_sequence_number) == (3, 3, 1)
+    assert len(result.listed) == 2
+
+
+def test_manifest_without_live_files_is_listed_once_for_its_deletes_and_then_vanishes():
+    table = Table()
+    table.commit([new_file(1, 1)])
+    emptied = table.commit(removed={1})
+    assert [manifest.deleted for manifest in emptied.new] == [(1,)]
+    assert [manifest.live_count for manifest in emptied.listed] == [0]
+
+    assert [m.live_count for m in table.commit([new_file(2, 3)]).listed] == [1]
+
+
+def test_contents_and_specs_never_share_a_manifest():
+    table = Table()
+    files = [new_file(i, 1, content, spec) for i, (content, spec) in enumerate(itertools.product((0, 1, 2), (0, 1)))]
+    table.commit(files)
+
+    assert sorted((m.content, m.spec_id, m.live_count) for m in table.listed) == [(0, 0, 1), (0, 1, 1), (1, 0, 2), (1, 1, 2)]
+
+
+def test_removing_a_file_that_no_loaded_manifest_holds_is_never_silent():
+    table = Table()
+    table.commit([new_file(1, 1)])
+
+    with pytest.raises(AssertionError, match="9"):
+        table.commit(removed={9})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_of_adds_and_removes_lists_exactly_the_live_files(seed):
+    choose = random.Random(seed)
+    table, live, next_id = Table(), {}, itertools.count(1)
+    for _ in range(120):
+        number = table.sequence + 1
+        added = [
+            new_file(next(next_id), number, choose.choice((0, 0, 1)), choose.choice((0, 1)))
+            for _ in range(choose.randint(0, 4))
+        ]
+        removed = set(choose.sample(sorted(live), min(len(live), choose.choice((0, 0, 1, 3, 20)))))
+        result = table.commit(added, removed)
+        live = {key: file for key, file in live.items() if key not in removed} | {f.file_id: f for f in added}
+
+        assert table.live() == sorted(live)
+        assert sorted(f for m in result.new for f in m.deleted) == sorted(removed)
+        assert sorted(f for m in result.new for f in m.added) == sorted(f.file_id for f in added)
+        for listed in table.listed:
+            manifest = table.manifests[listed.manifest_id]
+            held = [live[file_id] for file_id in listed.live]
+            assert {*manifest.added, *manifest.existing} == set(listed.live)
+            assert listed.live == {file.file_id: file.sequence_number for file in held}
+            assert {(min(f.content, 1), f.spec_id) for f in held} <= {(manifest.content, manifest.spec_id)}
+            assert manifest.min_sequence_number == min((f.sequence_number for f in held), default=manifest.sequence_number)
+            assert listed.live or manifest.added_snapshot_id == number

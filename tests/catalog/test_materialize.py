@@ -1,0 +1,168 @@
+"""Materialisation: the same bytes from every worker, nothing written twice, and flat costs however many commits."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.services import Services
+from duckicelake.storage.objects import ObjectStore
+from tests.catalog.client import (
+    Client,
+    Json,
+    append,
+    assert_whole,
+    data_files,
+    delete,
+    local,
+    pyiceberg_rows,
+    set_properties,
+)
+from tests.catalog.seams import Killed, fresh
+
+COMMITS = 60
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A store that remembers what was written through it, in order."""
+
+    store: ObjectStore
+    written: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def read(self, location: str) -> bytes:
+        return self.store.read(location)
+
+    def write(self, location: str, data: bytes) -> None:
+        self.written.append((location, bytes(data)))
+        self.store.write(location, data)
+
+    def exists(self, location: str) -> bool:
+        return self.store.exists(location)
+
+    def size(self, location: str) -> int:
+        return self.store.size(location)
+
+    def delete(self, location: str) -> None:
+        self.store.delete(location)
+
+    def local_path(self, location: str) -> Path | None:
+        return self.store.local_path(location)
+
+    def check(self) -> None:
+        self.store.check()
+
+
+def recorded(services: Services) -> tuple[Client, Recorded]:
+    """A client of a server that has just started, and what the server writes."""
+    store = Recorded(services.store)
+    return Client(replace(fresh(services), store=store)), store
+
+
+def commit_without_materialising(services: Services, body: Json) -> None:
+    """Commit through a server that dies at its first write, which is after COMMIT."""
+    with pytest.raises(Killed):
+        Client(replace(fresh(services), store=Unwritable(services.store))).commit(body)
+
+
+class Unwritable(Recorded):
+    def write(self, location: str, data: bytes) -> None:
+        raise Killed(f"{len(data)} bytes to {location}")
+
+
+def test_workers_that_materialise_the_same_version_write_the_same_files(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    client.append(*((number, "x") for number in range(30)))
+    path = data_files(client.metadata())[0]
+    ducklake.execute("INSERT INTO lake.ns.t VALUES (100, 'inlined')")
+    client.load()
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id IN (3, 100)")
+    client.load()
+    commit_without_materialising(services, append(client.metadata(), (200, "new")))
+    workers = [recorded(services) for _ in range(3)]
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda worker: worker[0].load(), workers))
+    assert answers[0] == answers[1] == answers[2]
+    written = [sorted(store.written) for _, store in workers]
+    assert {location.rsplit(".", 1)[-1] for location, _ in written[0] or written[1] or written[2]} == {"avro", "json"}
+    contents = dict(entry for each in written for entry in each)
+    assert all(contents[location] == data for each in written for location, data in each)
+    assert all(local(location).read_bytes() == data for location, data in contents.items())
+    assert path in data_files(answers[0]["metadata"])
+    assert_whole(answers[0])
+
+
+def test_nothing_is_written_by_a_load_of_what_is_materialised(services: Services, client: Client) -> None:
+    client.create()
+    client.append((1, "one"))
+    again, store = recorded(services)
+    assert again.load() == client.load()
+    assert store.written == []
+
+
+def test_change_of_properties_writes_metadata_only(services: Services, client: Client) -> None:
+    client.create()
+    client.append((1, "one"))
+    other, store = recorded(services)
+    other.commit(set_properties(a="b"))
+    assert [Path(location).suffixes[-2:] for location, _ in store.written] == [[".metadata", ".json"]]
+
+
+def test_many_commits_write_each_manifest_once_and_cost_the_same(services: Services, client: Client) -> None:
+    client.create()
+    worker, store = recorded(services)
+    costs, paths = [], []
+    for number in range(COMMITS):
+        worker.append((number, None))
+        avro = [(location, len(data)) for location, data in store.written if location.endswith(".avro")]
+        costs.append(sum(size for _, size in avro))
+        paths += [location for location, _ in avro]
+        store.written.clear()
+    assert len(set(paths)) == len(paths)
+    assert mean(costs[-20:]) < 1.2 * mean(costs[10:30])
+    assert len(paths) <= 2.2 * COMMITS
+    answer = worker.load()
+    assert pyiceberg_rows(answer) == [(number, None) for number in range(COMMITS)]
+    assert_whole(answer)
+
+
+def test_many_deletes_in_one_file_stay_one_manifest_each(services: Services, client: Client) -> None:
+    client.create()
+    worker, store = recorded(services)
+    worker.append(*((number, None) for number in range(100)))
+    (path,) = data_files(worker.metadata())
+    store.written.clear()
+    for number in range(12):
+        worker.commit(delete(worker.metadata(), (path, number)))
+    manifests = [location for location, _ in store.written if location.endswith("-m1-deletes.avro")]
+    assert len(set(manifests)) == len(manifests) <= 14
+    assert pyiceberg_rows(worker.load()) == [(number, None) for number in range(12, 100)]
+
+
+def artifacts(client: Client) -> list[Path]:
+    """Every file that the server wrote for the table's current metadata."""
+    answer = client.load()
+    lists = [local(snapshot["manifest-list"]) for snapshot in answer["metadata"]["snapshots"]]
+    folder = local(answer["metadata"]["location"]) / "metadata"
+    manifests = [path for path in folder.iterdir() if path.name.endswith(("-m0-data.avro", "-m1-deletes.avro"))]
+    return [local(answer["metadata-location"]), *lists, *manifests]
+
+
+def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(services: Services, client: Client) -> None:
+    client.create()
+    for number in range(3):
+        client.append((number, None))
+    (first, *_) = data_files(client.metadata())
+    client.commit(delete(client.metadata(), (first, 0)))
+    before = client.load()
+    contents = {path: path.read_bytes() for path in artifacts(client)}
+    for path in contents:
+        path.unlink()
+    assert Client(fresh(services)).load() == before
+    assert {path: path.read_bytes() for path in contents if path.exists()} == contents
+    assert_whole(before)
