@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from duckicelake.bridge.types import iceberg_type, lake_type
-from duckicelake.errors import Unsupported
+from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 from duckicelake.lake.model import Column, children_of
@@ -13,18 +13,39 @@ _CONTAINERS = {"struct", "list", "map"}
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
-    """The DuckLake columns of a schema, parents before children; raises Unsupported for types DuckLake lacks."""
-    return tuple(column for field in schema.fields for column in _flatten(field, None))
+    """The DuckLake columns of a schema, parents before children.
+
+    Raises Unsupported for types DuckLake lacks, InvalidRequest for what keeps DuckDB from loading the whole lake.
+    """
+    columns = tuple(column for field in schema.fields for column in _flatten(field, None))
+    if not columns:
+        raise InvalidRequest("The schema has no column: DuckDB needs at least one in each table")
+    _check_order(columns)
+    return columns
+
+
+def _check_order(columns: Sequence[Column]) -> None:
+    """DuckDB reads columns in the order of their parents' ids, so a container must follow the one that it is in."""
+    for column in columns:
+        if column.parent_column is not None and column.column_type in _CONTAINERS:
+            if column.column_id < column.parent_column:
+                raise InvalidRequest(
+                    f"Field {column.column_name!r} has the id {column.column_id}, lower than its parent's "
+                    f"({column.parent_column}): number nested fields above the field that they are in"
+                )
 
 
 def schema_of(columns: Sequence[Column], schema_id: int, previous: Schema | None = None) -> Schema:
     """The Iceberg schema of DuckLake columns.
 
     What DuckLake can't say is taken from the field of the same id in `previous`, as long as DuckLake still says the
-    same: the exact type (fixed, where DuckLake holds blob), nested requiredness, and identifier fields.
+    same: the exact type (fixed, where DuckLake holds blob), nested requiredness, identifier fields, and the order of
+    fields, which in DuckDB is that of their ids.
     """
     known = previous.fields_by_id() if previous else {}
-    fields = tuple(_field(column, columns, known, ()) for column in children_of(columns, None))
+    order = {field_id: place for place, field_id in enumerate(known)}
+    ordered = sorted(columns, key=lambda column: order.get(column.column_id, len(order)))
+    fields = tuple(_field(column, ordered, known, ()) for column in children_of(ordered, None))
     schema = Schema(schema_id=schema_id, fields=fields)
     required = {field_id for field_id, field in schema.fields_by_id().items() if field.required}
     before = (previous.identifier_field_ids if previous else None) or ()

@@ -1,33 +1,19 @@
-"""PURE. From (base, target, what the client uploaded) to a ChangeSet: the commit as rows (design, "A commit walks").
+"""PURE. From (base, target, what the client uploaded) to a ChangeSet: the commit as rows (design, "A commit walks")."""
 
-The diff of a snapshot is over manifest paths (design §6.18): manifests that the base lists are unchanged, unknown ones
-were read, and those that the client dropped stand for their files. What the client kept of those is not removed.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from duckicelake.bridge import definitions
-from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, ManifestList, next_list
 from duckicelake.bridge.partitions import has_buckets, values_of
 from duckicelake.bridge.project import DUCKLAKE_ID, target_of
 from duckicelake.bridge.stats import file_stats, truncation, widen
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.bridge.uploads import Upload
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import (
-    UNASSIGNED,
-    DataFile,
-    EntryStatus,
     FileContent,
-    Manifest,
-    ManifestEntry,
-    ManifestFile,
 )
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.partition import partition_type
-from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.iceberg.types import StructType
 from duckicelake.lake.changes import (
     ChangeSet,
     Creation,
@@ -42,7 +28,6 @@ from duckicelake.lake.changes import (
     TableStats,
 )
 from duckicelake.lake.model import ColumnStats, InlinedKey, PartitionKey
-from duckicelake.lake.state import FileRow
 
 _TOO_MANY = 2**63
 
@@ -59,15 +44,6 @@ class Base:
     manifests: tuple[ListedManifest, ...] = ()
     stats: tuple[int, int, int] | None = None
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """What a proposed snapshot brings: files added, with spec id and explicit sequence number, and files removed."""
-
-    snapshot: Snapshot
-    added: tuple[tuple[DataFile, int, int | None], ...]
-    removed: tuple[FileRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,86 +68,6 @@ class Increment:
     deletes: Deletes
     proposed_id: int | None = None
     ducklake_id: int | None = None
-
-
-def changed_files(
-    listed: Sequence[ManifestFile],
-    read: Mapping[str, Manifest],
-    missing: Sequence[FileRow | NewFile],
-    snapshot: Snapshot,
-    proposed_id: int,
-) -> Upload:
-    """What a proposed snapshot adds to and removes from its parent.
-
-    `read` are the manifests of its list that the parent doesn't list, by path; `missing` the live files of those that
-    the parent lists and it doesn't. InvalidRequest if it keeps a file that the parent doesn't have.
-    """
-    by_path = {row.path: row for row in missing}
-    kept: set[str] = set()
-    added: list[tuple[DataFile, int, int | None]] = []
-    for line in listed:
-        manifest = read.get(line.manifest_path)
-        for entry in manifest.entries if manifest else ():
-            if entry.status is EntryStatus.ADDED and entry.snapshot_id == proposed_id:
-                inherited = entry.sequence_number in (line.sequence_number, UNASSIGNED)
-                added.append((entry.data_file, line.partition_spec_id, None if inherited else entry.sequence_number))
-            elif entry.status is not EntryStatus.DELETED:
-                kept.add(_kept_path(entry, by_path, line, snapshot))
-    return Upload(snapshot, tuple(added), _existing(row for row in missing if row.path not in kept))
-
-
-def _existing(rows: Iterable[FileRow | NewFile]) -> tuple[FileRow, ...]:
-    found = tuple(rows)
-    for row in found:
-        if isinstance(row, NewFile):
-            raise Unsupported("same-commit-removal", f"{row.path} is added and removed by the same commit")
-    return tuple(row for row in found if isinstance(row, FileRow))
-
-
-def _kept_path(
-    entry: ManifestEntry, known: Mapping[str, FileRow | NewFile], line: ManifestFile, snapshot: Snapshot
-) -> str:
-    path = entry.data_file.file_path
-    if path not in known:
-        raise InvalidRequest(
-            f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {path} as a file of before, "
-            "but the snapshot it builds on doesn't hold that file: write the manifest from the current metadata"
-        )
-    return path
-
-
-def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tuple[NewFile, ...]:
-    """The side-table rows of the files that an upload adds."""
-    types = {spec.spec_id: partition_type(spec, target.schema()) for spec in target.partition_specs}
-    snapshot = upload.snapshot
-    rows = []
-    for file, spec_id, number in upload.added:
-        sequence = snapshot.sequence_number if number is None else number
-        rows.append(
-            NewFile(
-                file_id=next(ids),
-                content=int(file.content),
-                path=file.file_path,
-                file_format=file.file_format,
-                spec_id=spec_id,
-                partition=_partition(file, types[spec_id]),
-                record_count=file.record_count,
-                file_size_in_bytes=file.file_size_in_bytes,
-                metrics=metrics_json(file),
-                added_snapshot_id=snapshot.snapshot_id,
-                sequence_number=sequence,
-                file_sequence_number=snapshot.sequence_number,
-                first_row_id=file.first_row_id,
-            )
-        )
-    return tuple(rows)
-
-
-def _partition(file: DataFile, type_: StructType) -> list[Any]:
-    try:
-        return partition_json(file, type_)
-    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
 
 
 def change_set(

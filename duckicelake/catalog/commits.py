@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from duckicelake.bridge.clock import on_our_clock
-from duckicelake.bridge.diff import Base, Increment, change_set, new_files
+from duckicelake.bridge.diff import Base, Increment, change_set
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.renumber import Renumbered, aliases_of, renumber
 from duckicelake.bridge.supported import check_format_version, new_on_main
+from duckicelake.bridge.uploads import new_files
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.deletes import resolve_deletes
 from duckicelake.catalog.ids import file_ids, manifest_ids

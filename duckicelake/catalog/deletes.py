@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 from duckicelake.bridge import positions
-from duckicelake.bridge.diff import Deletes, Upload
+from duckicelake.bridge.diff import Deletes
 from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.uploads import Upload
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.restored import check_nothing_returns
 from duckicelake.catalog.services import Services

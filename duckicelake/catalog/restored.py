@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from duckicelake.bridge import positions
-from duckicelake.bridge.diff import Upload
 from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.uploads import Upload
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest import FileContent

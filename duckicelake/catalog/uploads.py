@@ -7,9 +7,8 @@ files is the client's to know, as InvalidRequest.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from duckicelake.bridge.diff import Upload, changed_files
 from duckicelake.bridge.manifests import ListedManifest
-from duckicelake.bridge.uploaded import check_added, check_manifests
+from duckicelake.bridge.uploads import Upload, changed_files, check_added, check_manifests
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (

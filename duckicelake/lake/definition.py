@@ -33,6 +33,7 @@ _INLINED_TYPES = {
     "blob": "bytea",
 }
 _RESERVED = {"row_id", "begin_snapshot", "end_snapshot"}
+_LONGEST_NAME = 63  # bytes; Postgres cuts what is longer
 
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
@@ -147,11 +148,16 @@ def _begin_schema_version(cursor: Cursor[Row], table_id: int, columns: Sequence[
     cursor.execute(_SQL.insert_schema_version, {"at": snapshot.id, "schema_version": version, "table_id": table_id})
     inlines = cursor.execute(_SQL.has_inlined_tables, {"table_id": table_id}).fetchone()
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
-    if inlines and inlines[0] and not _RESERVED & {column.column_name.lower() for column in top}:
+    if inlines and inlines[0] and all(map(_can_inline, top)):
         name = f"ducklake_inlined_data_{table_id}_{version}"
         cursor.execute(_inlined_table(name, top))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
         cursor.execute(_SQL.register_inlined_table, parameters)
+
+
+def _can_inline(column: Column) -> bool:
+    """DuckDB inlines no rows of a table that has a column whose name Postgres can't hold as it is."""
+    return column.column_name.lower() not in _RESERVED and len(column.column_name.encode()) <= _LONGEST_NAME
 
 
 def _inlined_table(name: str, columns: Sequence[Column]) -> sql.Composed:

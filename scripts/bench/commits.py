@@ -1,8 +1,8 @@
 """Appends N times to one table through the use cases and prints what each commit writes, by tens of commits.
 
-Bytes of manifests and manifest lists and the number of SQL rows should stay flat: manifests are packed ten at a time, so
-a file is rewritten once per order of magnitude. Only metadata.json grows, with the snapshots that it lists. The reference is
-the first ten commits of the same run; the last line is the ratio of the last ten to them.
+Bytes of manifests and manifest lists and the number of SQL rows should stay flat: manifests are packed ten at a time,
+so a file is rewritten once per order of magnitude. Only metadata.json grows, with the snapshots that it lists. The
+reference is the first ten commits of the same run; the last lines are the ratios of the last ten to them.
 """
 
 import argparse

@@ -70,6 +70,18 @@ def test_columns_alone_say_everything_but_what_ducklake_lacks(schema):
     assert all(c.parent_column is None or position[c.parent_column] < position[c.column_id] for c in columns)
 
 
+@given(schemas(), st.randoms())
+def test_order_that_an_iceberg_client_gave_survives_a_change_by_duckdb(schema, chance):
+    moved = schema.replaced(fields=tuple(chance.sample(schema.fields, len(schema.fields))))
+    columns = sorted(columns_of(moved), key=lambda column: column.column_id)
+    added = Column(1000, None, "added", "int32", nulls_allowed=True)
+
+    found = schema_of([*columns, added], 1, moved)
+
+    assert found.fields[:-1] == moved.fields
+    assert found.fields[-1].name == "added"
+
+
 def essence(column):
     return column.column_id, column.parent_column, column.column_name, column.column_type, column.comment
 

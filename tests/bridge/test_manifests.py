@@ -86,7 +86,12 @@ def test_contents_and_specs_never_share_a_manifest():
     files = [new_file(i, 1, content, spec) for i, (content, spec) in enumerate(itertools.product((0, 1, 2), (0, 1)))]
     table.commit(files)
 
-    assert sorted((m.content, m.spec_id, m.live_count) for m in table.listed) == [(0, 0, 1), (0, 1, 1), (1, 0, 2), (1, 1, 2)]
+    assert sorted((m.content, m.spec_id, m.live_count) for m in table.listed) == [
+        (0, 0, 1),
+        (0, 1, 1),
+        (1, 0, 2),
+        (1, 1, 2),
+    ]
 
 
 def test_removing_a_file_that_no_loaded_manifest_holds_is_never_silent():
@@ -120,5 +125,7 @@ def test_any_sequence_of_adds_and_removes_lists_exactly_the_live_files(seed):
             assert {*manifest.added, *manifest.existing} == set(listed.live)
             assert listed.live == {file.file_id: file.sequence_number for file in held}
             assert {(min(f.content, 1), f.spec_id) for f in held} <= {(manifest.content, manifest.spec_id)}
-            assert manifest.min_sequence_number == min((f.sequence_number for f in held), default=manifest.sequence_number)
+            assert manifest.min_sequence_number == min(
+                (f.sequence_number for f in held), default=manifest.sequence_number
+            )
             assert listed.live or manifest.added_snapshot_id == number

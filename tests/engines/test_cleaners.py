@@ -1,6 +1,7 @@
 """Neither side's cleaners delete what the other side needs, at any age (design §6.1, §6.2)."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -70,8 +71,7 @@ def clean_with_duckdb(engines: Engines) -> None:
 
 def clean_with_spark(session: SparkSession) -> None:
     """`remove_orphan_files` refuses young files; the action beneath it takes any age."""
-
-    jvm = session.sparkContext._jvm
+    jvm: Any = session.sparkContext._jvm
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, "lake.ns.t")
     action = jvm.org.apache.iceberg.spark.actions.SparkActions.get(session._jsparkSession).deleteOrphanFiles(table)
     action.olderThan(jvm.java.lang.System.currentTimeMillis() + 1000).execute()

@@ -55,7 +55,9 @@ def live_columns(lake, table):
 
 def assert_protocol(lake):
     """What DuckDB relies on in every catalog: contiguous ids, growing counters, versions that are named."""
-    rows = lake.sql("SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot ORDER BY 1")
+    rows = lake.sql(
+        "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot ORDER BY 1"
+    )
     assert [row[0] for row in rows] == list(range(len(rows)))
     for earlier, later in zip(rows, rows[1:], strict=False):
         assert later[1] - earlier[1] in (0, 1)
@@ -71,7 +73,9 @@ def assert_protocol(lake):
 def test_alter_by_pyiceberg_leaves_what_duckdbs_own_alter_leaves(lake, catalog, name):
     change, native = ALTERATIONS[name]
     lake.run(f"CREATE TABLE u ({EVERY_TYPE})", f"ALTER TABLE u {native}", f"CREATE TABLE t ({EVERY_TYPE})")
-    lake.run("INSERT INTO t (id, s) VALUES (1, {'x': 1, 'y': 'one'})", "INSERT INTO t (id) SELECT i FROM range(2, 30) r(i)")
+    lake.run(
+        "INSERT INTO t (id, s) VALUES (1, {'x': 1, 'y': 'one'})", "INSERT INTO t (id) SELECT i FROM range(2, 30) r(i)"
+    )
     table = catalog.load_table("main.t")
 
     with table.update_schema(allow_incompatible_changes=True) as update:
@@ -82,7 +86,9 @@ def test_alter_by_pyiceberg_leaves_what_duckdbs_own_alter_leaves(lake, catalog, 
     assert columns == newest_inlined_table(lake, "u")[0]
     assert lake.sql("SELECT schema_version, changes_made FROM ducklake_snapshot JOIN ducklake_snapshot_changes"
                     " USING (snapshot_id) ORDER BY snapshot_id DESC LIMIT 1") == [(version, f"altered_table:{table_id(lake)}")]  # fmt: skip
-    assert (version,) in lake.sql("SELECT schema_version FROM ducklake_schema_versions WHERE table_id = %s", table_id(lake))
+    assert (version,) in lake.sql(
+        "SELECT schema_version FROM ducklake_schema_versions WHERE table_id = %s", table_id(lake)
+    )
     lake.run("INSERT INTO t (id) VALUES (100)", "UPDATE t SET c = 2.5 WHERE id = 1", "DELETE FROM t WHERE id = 2")
     assert_same_rows(lake)
     table.refresh().append(table.scan(limit=3).to_arrow())
@@ -160,7 +166,12 @@ def iceberg_rows_where(lake, where):
 
 
 def test_rename_across_namespaces_keeps_all_files_readable_and_writable(lake, catalog):
-    lake.run("CREATE SCHEMA other", "CREATE TABLE t (id BIGINT)", "INSERT INTO t FROM range(20)", "INSERT INTO t VALUES (100)")
+    lake.run(
+        "CREATE SCHEMA other",
+        "CREATE TABLE t (id BIGINT)",
+        "INSERT INTO t FROM range(20)",
+        "INSERT INTO t VALUES (100)",
+    )
     table = catalog.load_table("main.t")
     table.append(pa.table({"id": [200]}))
     lake.run("DELETE FROM t WHERE id < 3")

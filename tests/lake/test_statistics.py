@@ -50,8 +50,7 @@ def assert_answers_are_of_the_rows(lake):
             lake.duck.register("one", pa.table({"v": [value]}))
             for operator in ("=", ">="):
                 counts = [
-                    lake.one(f'SELECT count(*) FROM {t} WHERE "{name}" {operator} (SELECT v FROM one)')
-                    for t in TABLES
+                    lake.one(f'SELECT count(*) FROM {t} WHERE "{name}" {operator} (SELECT v FROM one)') for t in TABLES
                 ]
                 assert counts[0] == counts[1], (name, operator, value)
 

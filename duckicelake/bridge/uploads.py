@@ -1,0 +1,161 @@
+"""PURE. What a client uploaded for a snapshot: its manifests checked, and what they add to and remove from the parent.
+
+The diff is over manifest paths (design §6.18): manifests that the parent lists are unchanged, unknown ones were read,
+and those that the client dropped stand for their files. What the client kept of those is not removed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
+from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.iceberg.manifest import (
+    UNASSIGNED,
+    DataFile,
+    EntryStatus,
+    Manifest,
+    ManifestEntry,
+    ManifestFile,
+)
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.types import StructType
+from duckicelake.lake.changes import NewFile
+from duckicelake.lake.state import FileRow
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What a proposed snapshot brings: files added, with spec id and explicit sequence number, and files removed."""
+
+    snapshot: Snapshot
+    added: tuple[tuple[DataFile, int, int | None], ...]
+    removed: tuple[FileRow, ...]
+
+
+def changed_files(
+    listed: Sequence[ManifestFile],
+    read: Mapping[str, Manifest],
+    missing: Sequence[FileRow | NewFile],
+    snapshot: Snapshot,
+    proposed_id: int,
+) -> Upload:
+    """What a proposed snapshot adds to and removes from its parent.
+
+    `read` are the manifests of its list that the parent doesn't list, by path; `missing` the live files of those that
+    the parent lists and it doesn't. InvalidRequest if it keeps a file that the parent doesn't have.
+    """
+    by_path = {row.path: row for row in missing}
+    kept: set[str] = set()
+    added: list[tuple[DataFile, int, int | None]] = []
+    for line in listed:
+        manifest = read.get(line.manifest_path)
+        for entry in manifest.entries if manifest else ():
+            if entry.status is EntryStatus.ADDED and entry.snapshot_id == proposed_id:
+                inherited = entry.sequence_number in (line.sequence_number, UNASSIGNED)
+                added.append((entry.data_file, line.partition_spec_id, None if inherited else entry.sequence_number))
+            elif entry.status is not EntryStatus.DELETED:
+                kept.add(_kept_path(entry, by_path, line, snapshot))
+    return Upload(snapshot, tuple(added), _existing(row for row in missing if row.path not in kept))
+
+
+def _existing(rows: Iterable[FileRow | NewFile]) -> tuple[FileRow, ...]:
+    found = tuple(rows)
+    for row in found:
+        if isinstance(row, NewFile):
+            raise Unsupported("same-commit-removal", f"{row.path} is added and removed by the same commit")
+    return tuple(row for row in found if isinstance(row, FileRow))
+
+
+def _kept_path(
+    entry: ManifestEntry, known: Mapping[str, FileRow | NewFile], line: ManifestFile, snapshot: Snapshot
+) -> str:
+    path = entry.data_file.file_path
+    if path not in known:
+        raise InvalidRequest(
+            f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {path} as a file of before, "
+            "but the snapshot it builds on doesn't hold that file: write the manifest from the current metadata"
+        )
+    return path
+
+
+def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tuple[NewFile, ...]:
+    """The side-table rows of the files that an upload adds."""
+    types = {spec.spec_id: writable_partition_type(spec, target.schemas)[1] for spec in target.partition_specs}
+    snapshot = upload.snapshot
+    rows = []
+    for file, spec_id, number in upload.added:
+        sequence = snapshot.sequence_number if number is None else number
+        rows.append(
+            NewFile(
+                file_id=next(ids),
+                content=int(file.content),
+                path=file.file_path,
+                file_format=file.file_format,
+                spec_id=spec_id,
+                partition=_partition(file, types[spec_id]),
+                record_count=file.record_count,
+                file_size_in_bytes=file.file_size_in_bytes,
+                metrics=metrics_json(file),
+                added_snapshot_id=snapshot.snapshot_id,
+                sequence_number=sequence,
+                file_sequence_number=snapshot.sequence_number,
+                first_row_id=file.first_row_id,
+            )
+        )
+    return tuple(rows)
+
+
+def _partition(file: DataFile, type_: StructType) -> list[Any]:
+    try:
+        return partition_json(file, type_)
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
+
+
+def check_manifests(
+    listed: Sequence[ManifestFile], read: Mapping[str, Manifest], specs: Mapping[int, PartitionSpec]
+) -> None:
+    """InvalidRequest unless each manifest is listed once and is what the list says; `read` are the new ones by path."""
+    check_once((line.manifest_path for line in listed), "manifest")
+    for line in listed:
+        if line.manifest_path in read:
+            _check_manifest(line, read[line.manifest_path], specs.get(line.partition_spec_id))
+
+
+def check_added(files: Iterable[DataFile]) -> None:
+    """InvalidRequest if a snapshot adds a file twice."""
+    check_once((file.file_path for file in files), "file")
+
+
+def check_once(paths: Iterable[str], what: str) -> None:
+    """InvalidRequest naming the first path that occurs more than once."""
+    for path, times in Counter(paths).items():
+        if times > 1:
+            raise InvalidRequest(f"The {what} {path} is listed {times} times: list it once")
+
+
+def _check_manifest(line: ManifestFile, manifest: Manifest, spec: PartitionSpec | None) -> None:
+    if spec is None:
+        raise InvalidRequest(
+            f"{line.manifest_path} is of partition spec {line.partition_spec_id}, which the table doesn't have"
+        )
+    if manifest.spec_id != line.partition_spec_id:
+        raise InvalidRequest(
+            f"{line.manifest_path} is of partition spec {manifest.spec_id}, "
+            f"but its manifest list says {line.partition_spec_id}"
+        )
+    if manifest.content != line.content:
+        raise InvalidRequest(
+            f"{line.manifest_path} holds {manifest.content.name.lower()}, "
+            f"but its manifest list says {line.content.name.lower()}"
+        )
+    fields = tuple(field.field_id for field in spec.fields)
+    if manifest.partition_fields != fields:
+        raise InvalidRequest(
+            f"{line.manifest_path} has the partition fields {list(manifest.partition_fields)}, "
+            f"but partition spec {spec.spec_id} has {list(fields)}"
+        )
