@@ -27,12 +27,12 @@ def columns_of(schema: Schema) -> tuple[Column, ...]:
 def _check_order(columns: Sequence[Column]) -> None:
     """DuckDB reads columns in the order of their parents' ids, so a container must follow the one that it is in."""
     for column in columns:
-        if column.parent_column is not None and column.column_type in _CONTAINERS:
-            if column.column_id < column.parent_column:
-                raise InvalidRequest(
-                    f"Field {column.column_name!r} has the id {column.column_id}, lower than its parent's "
-                    f"({column.parent_column}): number nested fields above the field that they are in"
-                )
+        parent = column.parent_column
+        if parent is not None and column.column_type in _CONTAINERS and column.column_id < parent:
+            raise InvalidRequest(
+                f"Field {column.column_name!r} has the id {column.column_id}, lower than its parent's ({parent}): "
+                "number nested fields above the field that they are in"
+            )
 
 
 def schema_of(columns: Sequence[Column], schema_id: int, previous: Schema | None = None) -> Schema:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.bridge.columns import columns_of, schema_of
-from duckicelake.errors import Unsupported
+from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType
 from duckicelake.lake.model import Column
@@ -117,3 +117,13 @@ def test_types_that_iceberg_lacks_are_refused_with_the_columns_name(type_):
 
     with pytest.raises(Unsupported, match=r"s\.odd"):
         schema_of([parent, Column(2, 1, "odd", type_, nulls_allowed=True)], 0)
+
+
+def test_schemas_that_would_keep_duckdb_from_loading_the_lake_are_refused():
+    inner = StructType(fields=(NestedField(id=3, name="q", required=False, type=PrimitiveType.parse("int")),))
+    outer = StructType(fields=(NestedField(id=2, name="inner", required=False, type=inner),))
+
+    with pytest.raises(InvalidRequest, match=r"'inner' has the id 2, lower than its parent's \(5\)"):
+        columns_of(Schema(schema_id=0, fields=(NestedField(id=5, name="outer", required=False, type=outer),)))
+    with pytest.raises(InvalidRequest, match="no column"):
+        columns_of(Schema(schema_id=0, fields=()))

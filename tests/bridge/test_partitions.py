@@ -43,7 +43,9 @@ SOURCES = {
     "long": ("BIGINT", LongType(), ["-5000000000", "34"], [-5000000000, 34]),
     "float": ("FLOAT", FloatType(), ["-1.5", "0.25"], [-1.5, 0.25]),
     "double": ("DOUBLE", DoubleType(), ["-1.5", "1e300"], [-1.5, 1e300]),
-    "decimal(9, 2)": ("DECIMAL(9,2)", DecimalType(9, 2), ["-1.5", "1234567.89"], [Decimal("-1.50"), Decimal("1234567.89")]),
+    "decimal(9, 2)": (
+        "DECIMAL(9,2)", DecimalType(9, 2), ["-1.5", "1234567.89"], [Decimal("-1.50"), Decimal("1234567.89")],
+    ),
     "date": ("DATE", DateType(), [f"'{m[:10]}'" for m in MOMENTS], DAYS),
     "time": ("TIME", TimeType(), ["'01:02:03.5'"], [3723500000]),
     "timestamp": ("TIMESTAMP", TimestampType(), [f"'{m}'" for m in MOMENTS], MICROS),

@@ -28,6 +28,13 @@ def test_listener_takes_connections_at_its_uri() -> None:
         thread.join()
 
 
+def test_accepted_connections_send_without_delay() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_busy_port_says_which_and_how_to_choose_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -1,6 +1,7 @@
 """Changes of a table by Iceberg clients are DuckLake rows as the extension itself would write them."""
 
 from datetime import date, timedelta
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -10,11 +11,11 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, DoubleType, ListType, LongType, StringType, StructType
 from pyiceberg.types import NestedField as Field
 
-from tests.lakes import assert_same_rows, iceberg_rows
+from tests.lakes import assert_same_rows
 
 EVERY_TYPE = (
-    "id BIGINT, a BOOLEAN, b INTEGER, c FLOAT, d DOUBLE, e DECIMAL(9,2), f DATE, g TIME, h TIMESTAMP, i TIMESTAMPTZ, j VARCHAR,"
-    " k UUID, l BLOB, s STRUCT(x INTEGER, y VARCHAR), m MAP(VARCHAR, INTEGER), n INTEGER[]"
+    "id BIGINT, a BOOLEAN, b INTEGER, c FLOAT, d DOUBLE, e DECIMAL(9,2), f DATE, g TIME, h TIMESTAMP, i TIMESTAMPTZ,"
+    " j VARCHAR, k UUID, l BLOB, s STRUCT(x INTEGER, y VARCHAR), m MAP(VARCHAR, INTEGER), n INTEGER[]"
 )
 ALTERATIONS = {
     "add": (lambda u: u.add_column("note", StringType()), "ADD COLUMN note VARCHAR"),
@@ -35,8 +36,8 @@ ALTERATIONS = {
 def newest_inlined_table(lake, table):
     """Columns and types of the table that DuckDB inlines its next rows into, and the schema version it is for."""
     ((name, version),) = lake.sql(
-        "SELECT i.table_name, i.schema_version FROM ducklake_inlined_data_tables i JOIN ducklake_table t USING (table_id)"
-        " WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
+        "SELECT i.table_name, i.schema_version FROM ducklake_inlined_data_tables i"
+        " JOIN ducklake_table t USING (table_id) WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
     )  # fmt: skip
     columns = lake.sql(
         "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position",
@@ -59,7 +60,7 @@ def assert_protocol(lake):
         "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot ORDER BY 1"
     )
     assert [row[0] for row in rows] == list(range(len(rows)))
-    for earlier, later in zip(rows, rows[1:], strict=False):
+    for earlier, later in pairwise(rows):
         assert later[1] - earlier[1] in (0, 1)
         assert later[2] >= earlier[2]
         assert later[3] >= earlier[3]
@@ -84,8 +85,11 @@ def test_alter_by_pyiceberg_leaves_what_duckdbs_own_alter_leaves(lake, catalog, 
     assert live_columns(lake, "t") == live_columns(lake, "u")
     columns, version = newest_inlined_table(lake, "t")
     assert columns == newest_inlined_table(lake, "u")[0]
-    assert lake.sql("SELECT schema_version, changes_made FROM ducklake_snapshot JOIN ducklake_snapshot_changes"
-                    " USING (snapshot_id) ORDER BY snapshot_id DESC LIMIT 1") == [(version, f"altered_table:{table_id(lake)}")]  # fmt: skip
+    newest = lake.sql(
+        "SELECT schema_version, changes_made FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)"
+        " ORDER BY snapshot_id DESC LIMIT 1"
+    )
+    assert newest == [(version, f"altered_table:{table_id(lake)}")]
     assert (version,) in lake.sql(
         "SELECT schema_version FROM ducklake_schema_versions WHERE table_id = %s", table_id(lake)
     )
@@ -228,3 +232,18 @@ def test_tokens_of_our_commits_are_those_that_duckdb_checks_conflicts_by(lake, c
     assert set(made[4].split(",")) == {f"deleted_from_table:{number}", f"inlined_delete:{number}"}
     assert made[5] == f"deleted_from_table:{number}"
     assert_protocol(lake)
+
+
+@pytest.mark.parametrize("name", ["x" * 70, "ü" * 40, "ROW_ID", "begin_snapshot", 'we "quote" it', "a.b", "_row_id"])
+def test_columns_of_any_name_can_be_added_to_a_table_with_inlined_rows(lake, catalog, name):
+    lake.run("CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
+    table = catalog.load_table("main.t")
+
+    with table.update_schema() as update:
+        update.add_column((name,), LongType())
+
+    lake.run("INSERT INTO t VALUES (2, 3)", "DELETE FROM t WHERE id = 1")
+    assert_same_rows(lake)
+    table.refresh().append(pa.table({"id": [4], name: [5]}))
+    lake.run("INSERT INTO t FROM (SELECT 6, 7 FROM range(20))")
+    assert_same_rows(lake)

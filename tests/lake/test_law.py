@@ -39,11 +39,11 @@ class Client:
         self.names += 1
         return f"{prefix}{self.names}"
 
-    def set_properties(self, metadata):
+    def set_properties(self, _):
         value = self.random.choice(["", "ü 'x'", "a\0b", "{}"])
         return [{"action": "set-properties", "updates": {self.name("p"): value, "p0": "x"}}]
 
-    def tables_comment(self, metadata):
+    def tables_comment(self, _):
         return [{"action": "set-properties", "updates": {"comment": self.name("it's ")}}]
 
     def remove_properties(self, metadata):
@@ -121,7 +121,8 @@ class Client:
             (by_type[type_], transform)
             for type_, transform in [
                 ("date", "day"), ("timestamp", "hour"), ("timestamp", "month"), ("string", "truncate[3]"),
-                ("string", "identity"), ("long", "bucket[4]"), ("long", "void"), ("uuid", "bucket[3]"), ("int", "identity"),
+                ("string", "identity"), ("long", "bucket[4]"), ("long", "void"), ("uuid", "bucket[3]"),
+                ("int", "identity"),
             ]
             if type_ in by_type
         ]  # fmt: skip
@@ -141,7 +142,8 @@ class Client:
         transforms = self.random.choice([["identity"], ["identity", "bucket[2]"]])
         ids = self.random.sample(sorted(self.primitives(metadata).values()), 1)
         fields = [
-            {"source-id": ids[0], "transform": t, "direction": self.random.choice(["asc", "desc"]), "null-order": "nulls-last"}
+            {"source-id": ids[0], "transform": t, "direction": self.random.choice(["asc", "desc"]),
+             "null-order": "nulls-last"}
             for t in transforms
         ]  # fmt: skip
         order = {"order-id": 1, "fields": fields}
@@ -203,7 +205,8 @@ def test_what_is_committed_is_what_is_projected_and_duckdb_keeps_it(lake, seed):
         after = lake.metadata()
         assert after.properties["comment"] == f"comment {len(made)}"
         for name in ("schemas", "current_schema_id", "partition_specs", "default_spec_id", "sort_orders",
-                     "default_sort_order_id", "last_column_id", "last_partition_id", "location", "statistics"):  # fmt: skip
+                     "default_sort_order_id", "last_column_id", "last_partition_id", "location",
+                     "statistics"):  # fmt: skip
             if name != "partition_specs" or any(not spec.fields for spec in found.partition_specs):
                 assert getattr(after, name) == getattr(found, name), (name, made)
     columns = sorted(lake.duck.sql("FROM t LIMIT 0").columns)

@@ -1,4 +1,4 @@
-"""Whatever DuckDB does to a table, Iceberg readers see its rows, at every listed snapshot (catching up, design §6.17)."""
+"""Whatever DuckDB does to a table, Iceberg readers see its rows, at every listed snapshot (design §6.17)."""
 
 import random
 from contextlib import contextmanager
