@@ -37,7 +37,8 @@ def newest_inlined_table(lake, table):
     """Columns and types of the table that DuckDB inlines its next rows into, and the schema version it is for."""
     ((name, version),) = lake.sql(
         "SELECT i.table_name, i.schema_version FROM ducklake_inlined_data_tables i"
-        " JOIN ducklake_table t USING (table_id) WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
+        " JOIN ducklake_table t USING (table_id)"
+        " WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
     )  # fmt: skip
     columns = lake.sql(
         "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position",
