@@ -21,7 +21,7 @@ from duckicelake.cli.running import noted_uri
 from duckicelake.cli.serving import serve as serve_until_stopped
 from duckicelake.errors import CatalogError
 from duckicelake.lake.address import attach_source, embedded_url
-from duckicelake.lake.format import FORMAT_VERSION
+from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
 from duckicelake.settings import Settings, read_settings
 
 app = typer.Typer(
@@ -118,7 +118,7 @@ def _facts(settings: Settings) -> dict[str, str]:
     return {
         "uri": noted_uri(settings.lake) or uri(settings.host, settings.port),
         "ducklake-attach": attach_source(url),
-        "data-path": policy_of(settings).data_path,
+        "data-path": stored_data_path(url) or policy_of(settings).data_path,
         "format": FORMAT_VERSION,
     }
 

@@ -66,11 +66,12 @@ def prepare_lake(services: Services) -> str:
     Raises InvalidSettings if DuckDB's cleanup of that folder would find the Iceberg tables' files in it.
     """
     data_path = prepare(services.database, services.policy.data_path)
-    if is_within(services.policy.data_zone, data_path):
-        raise InvalidSettings(
-            f"warehouse {services.policy.warehouse} lies within the lake's DATA_PATH {data_path}, "
-            "where DuckDB deletes files it doesn't know: choose a warehouse outside of it"
-        )
+    for zone in (services.policy.data_zone, *services.policy.allowed):
+        if is_within(zone, data_path):
+            raise InvalidSettings(
+                f"{zone}, where Iceberg tables may live, lies within the lake's DATA_PATH {data_path}, "
+                "where DuckDB deletes files it doesn't know: choose a warehouse and allowed_locations outside of it"
+            )
     return data_path
 
 

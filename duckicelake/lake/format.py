@@ -1,5 +1,6 @@
 """Make or adopt a DuckLake 1.0 catalog, and bring our side of it up to date."""
 
+import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import UnsupportedCatalog
@@ -26,6 +27,16 @@ def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
     if row is None or not row[0]:
         return None
     return dict(cursor.execute(queries("format").options).fetchall())
+
+
+def stored_data_path(url: str) -> str | None:
+    """The DATA_PATH of the catalog at a Postgres URL; None if it doesn't answer or holds none."""
+    try:
+        with psycopg.connect(url, connect_timeout=2) as connection, connection.cursor() as cursor:
+            options = read_options(cursor)
+    except psycopg.OperationalError:
+        return None
+    return options["data_path"] if options else None
 
 
 def check_supported(options: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,13 @@ class Served:
 
 
 @contextmanager
-def serving(lake: Path, *arguments: str) -> Iterator[Served]:
+def serving(lake: Path, *arguments: str, **settings: str) -> Iterator[Served]:
     output = lake.parent / "printed"
     with output.open("wb") as stream:
         process = subprocess.Popen(
             [*COMMAND, "serve", "--lake", str(lake), "--port", "0", *arguments],
             cwd=lake.parent,
-            env=environment(),
+            env=environment(**settings),
             stdout=stream,
             stderr=subprocess.STDOUT,
         )
@@ -241,6 +241,27 @@ def test_info_beside_a_running_server_tells_its_uri(lake: Path) -> None:
         "data-path": f"{lake}/warehouse/ducklake/",
         "format": "1.0",
     }
+
+
+def test_adopted_lake_keeps_its_data_path_and_info_tells_it(
+    lake: Path, empty_database_url: str, attach: Callable[..., duckdb.DuckDBPyConnection], tmp_path: Path
+) -> None:
+    own = f"{tmp_path}/own/"
+    attach(url=empty_database_url, data_path=own).execute("CREATE TABLE birds AS SELECT 'duck' AS name FROM range(20)")
+    external = {"DUCKICELAKE_DATABASE_URL": empty_database_url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
+    with serving(lake, **external) as served:
+        facts = json.loads(run("info", "--lake", str(lake), "--json", **external).stdout)
+        table = httpx.get(f"{served.uri}/v1/namespaces/main/tables/birds", timeout=30).raise_for_status().json()
+    assert facts["data-path"] == own
+    assert table["metadata"]["location"].startswith(f"file://{tmp_path}/warehouse/data/main/birds-")
+    assert table["metadata"]["snapshots"][0]["summary"]["added-records"] == "20"
+
+
+def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
+    inside = f"{lake}/warehouse/ducklake/x"
+    refused = run("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_ALLOWED_LOCATIONS=inside)
+    assert refused.returncode == 2
+    assert "DATA_PATH" in refused.stderr
 
 
 def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
