@@ -198,9 +198,9 @@ def _manifests(base: Base, target: TableMetadata, increment: Increment, manifest
         snapshot.sequence_number,
         target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id,
     )
-    if snapshot.parent_snapshot_id is None:
-        return next_list((), increment.files, set(), owner, manifest_ids)
     removed = {row.file_id for row in increment.upload.removed}
+    if snapshot.parent_snapshot_id is None and sum(manifest.live_count for manifest in base.manifests) == len(removed):
+        return next_list((), increment.files, set(), owner, manifest_ids)  # a replaced table starts afresh
     return next_list(base.manifests, increment.files, removed, owner, manifest_ids)
 
 
@@ -227,9 +227,15 @@ def _kinds(increment: Increment, definition: DefinitionChange, *, is_new: bool) 
     adds = any(file.content is FileContent.DATA for file, _, _ in upload.added)
     removes = bool(upload.removed or deletes.delete_files or deletes.ended_rows)
     kinds = ["altered_table"] if definition and not is_new else []
-    if upload.snapshot.operation == "replace" and not deletes.ended_rows:
+    if upload.snapshot.operation == "replace" and not deletes.ended_rows and not _adds_rows(upload):
         return (*kinds, "rewrite_delete")
     kinds += ["inserted_into_table"] if adds else []
     kinds += ["deleted_from_table"] if removes else []
     kinds += ["inlined_delete"] if deletes.ended_rows else []
     return tuple(kinds)
+
+
+def _adds_rows(upload: Upload) -> bool:
+    """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
+    added = sum(file.record_count for file, _, _ in upload.added if file.content is FileContent.DATA)
+    return added > sum(row.record_count for row in upload.removed if row.content == FileContent.DATA)

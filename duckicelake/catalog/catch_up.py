@@ -5,6 +5,7 @@ is made and no lock is held while computing. A table that no Iceberg client has 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from duckicelake.bridge import positions
@@ -27,7 +28,7 @@ from duckicelake.catalog.listing import listed_manifests
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_deletes, serve_rows
 from duckicelake.catalog.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTable, Unavailable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader, side_tables, writer
@@ -61,7 +62,8 @@ def catch_up(services: Services, table_id: int) -> tuple[int, int]:
         except StaleBase:
             continue
         if change is not None and change.target.removed_snapshots:
-            release_files(services, table_id)
+            with suppress(Unavailable):  # best effort, as after a commit: the next release takes what this one leaves
+                release_files(services, table_id)
         return pending.upto, pending.epoch
 
 
@@ -114,6 +116,8 @@ def _adopt(services: Services, table_id: int) -> None:
     """Give a table that DuckDB created its side-table row, as it was when it was created."""
     with services.database.transaction() as cursor:
         created = native.created_at(cursor, table_id)
+        if native.definition(cursor, table_id, native.newest_snapshot(cursor)) is None:
+            created = None  # dropped: its row was purged while somebody loaded it
         definition = None if created is None else native.definition(cursor, table_id, created)
         if created is None or definition is None:
             raise NoSuchTable(f"Table {table_id} does not exist")

@@ -169,7 +169,7 @@ def _base(services: Services, cached: CachedTable) -> Base:
     row, state = cached.materialized.row, cached.materialized.state
     current = state.current()
     with services.database.reading() as cursor:
-        definition = native.definition(cursor, row.table_id, cached.checked_upto)
+        definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
         return Base(
             table_id=row.table_id,
             version=row.version,
@@ -190,7 +190,8 @@ def _increments(services: Services, base: Base, target: TableMetadata, renumbere
         proposed_id = renumbered.proposed.get(snapshot.snapshot_id)
         read = read_upload(services, target, snapshot, proposed_id or snapshot.snapshot_id, parent)
         files = new_files(read.upload, target, ids)
-        deletes = resolve_deletes(services, base.table_id, target.location, read.upload, files, base.manifests)
+        earlier = [(each.files, each.deletes) for each in increments]
+        deletes = resolve_deletes(services, base.table_id, target.location, read.upload, files, base.manifests, earlier)
         expected = None if proposed_id is None else snapshot.snapshot_id
         increments.append(Increment(read.upload, files, deletes, proposed_id, expected))
         parent = read.as_parent(files)

@@ -16,7 +16,7 @@ from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.restored import check_nothing_returns
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import read_uploaded
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
@@ -25,6 +25,8 @@ from duckicelake.lake.state import FileRow
 from duckicelake.storage.parquet import read_position_deletes, write_position_deletes
 
 Positions = Mapping[int, frozenset[int]]
+Earlier = Sequence[tuple[Sequence[NewFile], Deletes]]
+"""What the snapshots before it in the same request bring: no row of the catalog tells yet."""
 
 
 def resolve_deletes(
@@ -34,14 +36,22 @@ def resolve_deletes(
     upload: Upload,
     files: Sequence[NewFile],
     prior: Sequence[ListedManifest],
+    earlier: Earlier = (),
 ) -> Deletes:
     """The deletes of an upload whose files got these rows; reads the client's delete files and writes DuckLake's."""
-    deletions = _added_deletions(services, table_id, location, upload, files, prior)
-    if table_id is None or not (deletions or upload.removed):
-        return Deletes(deletions=deletions)
+    older = [file for brought, _ in earlier for file in brought]
+    deletions = _added_deletions(services, table_id, location, upload, [*older, *files], files, prior)
+    if not (deletions or upload.removed):
+        return Deletes()
+    if table_id is None:
+        raise Unsupported(
+            "deletes-on-create", "Rows are deleted by the commit that creates the table: delete them later"
+        )
     check_nothing_returns(services, table_id, upload, deletions, prior)
     removed = {row.file_id for row in upload.removed if row.content == FileContent.DATA}
     touched = _touched(deletions, removed)
+    done = _touched((row for _, deletes in earlier for row in deletes.deletions), set())
+    new = {file.file_id: file for file in (*older, *files)}
     with services.database.reading() as cursor:
         virtual = reader.virtual_files(cursor, table_id, touched.keys() | removed)
         gone = positions.by_data_file(reader.deletions_of(cursor, table_id, virtual))
@@ -51,15 +61,19 @@ def resolve_deletes(
         existing = {file.target_id: file for file in native.live_delete_files(cursor, table_id, lake_ids)}
         inlined = native.inlined_deletes(cursor, table_id, native.newest_snapshot(cursor))
         folder = native.path_prefix(cursor, table_id)
-    positions.check(touched, {**known, **{file.file_id: file for file in files}})
+    positions.check(touched, {**known, **new})
+    ended_before = {key for _, deletes in earlier for key in deletes.ended_rows}
     rows: list[InlinedKey] = []
     for file_id, file in virtual.items():
         ended = frozenset(range(len(file.keys))) if file_id in removed else touched[file_id]
-        rows += [file.keys[position] for position in sorted(ended - gone.get(file_id, frozenset()))]
-    new = {file.file_id for file in files}
+        keys = (file.keys[position] for position in sorted(ended - gone.get(file_id, frozenset())))
+        rows += [key for key in keys if key not in ended_before]
     targets = {file_id: found for file_id, found in touched.items() if file_id in real or file_id in new}
     before = {i: _deleted_before(services, row, existing, inlined) for i, row in real.items()}
-    written = _write_delete_files(services, targets, before, folder, _paths(files, real))
+    for file_id in done.keys() & targets.keys():
+        in_file, in_rows = before.get(file_id, (frozenset[int](), frozenset[int]()))
+        before[file_id] = (in_file | (done[file_id] - in_rows), in_rows)
+    written = _write_delete_files(services, targets, before, folder, _paths(new.values(), real))
     return Deletes(deletions, tuple(written), tuple(rows))
 
 
@@ -68,6 +82,7 @@ def _added_deletions(
     table_id: int | None,
     location: str,
     upload: Upload,
+    brought: Sequence[NewFile],
     files: Sequence[NewFile],
     prior: Sequence[ListedManifest],
 ) -> tuple[NewDeletion, ...]:
@@ -75,17 +90,30 @@ def _added_deletions(
     added = [file for file in files if file.content == FileContent.POSITION_DELETES]
     found = {file.file_id: _read_positions(services, location, file) for file in added}
     paths = {path for by_path in found.values() for path in by_path}
-    targets = {file.path: file.file_id for file in files if file.content == FileContent.DATA and file.path in paths}
-    if table_id is not None and paths - targets.keys():
+    targets: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for file in brought:
+        if file.content == FileContent.DATA:
+            targets[file.path].append((file.file_id, file.sequence_number))
+    if table_id is not None and paths:
         with services.database.reading() as cursor:
             manifest_ids = [manifest.manifest_id for manifest in prior]
-            targets |= reader.data_files_by_path(cursor, table_id, manifest_ids, paths - targets.keys())
+            for path, file_id, number in reader.data_files_by_path(cursor, table_id, manifest_ids, paths):
+                targets[path].append((file_id, number))
     left = {row.file_id for row in upload.removed}
+    numbers = {file.file_id: file.sequence_number for file in added}
+    for file_id, by_path in found.items():
+        for path in by_path:
+            if any(number > numbers[file_id] and target not in left for target, number in targets[path]):
+                raise InvalidRequest(
+                    f"A delete file with sequence number {numbers[file_id]} deletes from {path}, which is newer: "
+                    "readers don't agree on whether it does"
+                )
     return tuple(
-        NewDeletion(file_id, targets[path], positions.encode(rows))
+        NewDeletion(file_id, target, positions.encode(rows))
         for file_id, by_path in found.items()
         for path, rows in by_path.items()
-        if path in targets and targets[path] not in left
+        for target, _ in targets[path]
+        if target not in left
     )
 
 

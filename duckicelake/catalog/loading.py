@@ -45,5 +45,6 @@ def refresh(services: Services, table_id: int) -> CachedTable:
 
 
 def _is_current(cached: CachedTable, fresh: Freshness) -> bool:
-    same_version = cached.materialized.row.version == fresh.version
-    return same_version and cached.checked_upto == fresh.newest_snapshot and cached.epoch == fresh.epoch
+    row = cached.materialized.row
+    same_row = (row.version, row.caught_up_to) == (fresh.version, fresh.caught_up_to)
+    return same_row and cached.checked_upto == fresh.newest_snapshot and cached.epoch == fresh.epoch

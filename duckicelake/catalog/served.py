@@ -40,7 +40,9 @@ def serve_rows(
         rows = write_rows(
             [_parquet_column(c, columns) for c in children_of(columns, None)], _values(services, keys, columns)
         )
-        path = _write(services, metadata, f"{numbers.snapshot_id}-{{}}-inlined.parquet", rows.data)
+        path = _write(
+            services, metadata, f"{numbers.snapshot_id}-{{}}-inlined.parquet", rows.data, keys[0].inlined_table
+        )
         metadata, spec = with_unpartitioned(metadata)
         data_file = _data_file(path, rows, columns, metadata)
         files.append(new_file(file_id, data_file, spec, metadata, numbers, None))
@@ -145,8 +147,9 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
     )
 
 
-def _write(services: Services, metadata: TableMetadata, name: str, data: bytes) -> str:
-    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest())
+def _write(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
+    """The path; two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths."""
+    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
     path = f"{metadata.location}/metadata/{name.format(unique)}"
     services.store.write(path, data)
     return path

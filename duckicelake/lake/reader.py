@@ -124,10 +124,11 @@ def new_manifest_ids(cursor: Cursor[Row], count: int) -> list[int]:
 
 def data_files_by_path(
     cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], paths: Iterable[str]
-) -> dict[str, int]:
-    """Those of the paths that are live data files of the manifests, with their file ids."""
+) -> list[tuple[str, int, int]]:
+    """(path, file id, sequence number) of live data files of the manifests; a path may have been added twice."""
     parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "paths": list(paths)}
-    return dict(cursor.execute(_SQL.data_files_by_path, parameters).fetchall())
+    rows = cursor.execute(_SQL.data_files_by_path, parameters).fetchall()
+    return [(path, file_id, sequence_number) for path, file_id, sequence_number in rows]
 
 
 def deletions_of(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:

@@ -31,6 +31,7 @@ def drop_table(cursor: Cursor[Row], schema_name: str, table_name: str, *, purge:
     table_id = reader.table_id(cursor, schema_name, table_name)
     if table_id is None:
         return False
+    cursor.execute(_SQL.lock_table, {"table_id": table_id})
     purged = side_tables.purgeable(cursor, table_id) if purge else []
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})

@@ -54,10 +54,11 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
 
 
 def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) -> None:
-    """Note that nothing since `after` changes what Iceberg clients see of the table."""
-    side_tables.see_deletes(cursor, table_id, progress.seen_deletes)
+    """Note that nothing since `after` changes what Iceberg clients see of the table; StaleBase if others were first."""
     parameters = {"table_id": table_id, "after": after, "upto": progress.upto, "epoch": progress.epoch}
-    cursor.execute(_SQL.advance, parameters)
+    if not cursor.execute(_SQL.advance, parameters).rowcount:
+        raise StaleBase(f"table {table_id} was caught up by another worker")
+    side_tables.see_deletes(cursor, table_id, progress.seen_deletes)
 
 
 def release(cursor: Cursor[Row], table_id: int) -> int:

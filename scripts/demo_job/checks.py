@@ -76,9 +76,10 @@ def differing_rows(left: pa.Table, right: pa.Table) -> int:
     with duckdb.connect() as connection:
         connection.register("l", left)
         connection.register("r", right)
-        one_sided = [f"(SELECT {columns} FROM {a} EXCEPT ALL SELECT {columns} FROM {b})" for a, b in ("lr", "rl")]
-        (count,) = connection.sql(f"SELECT count(*) FROM ({' UNION ALL '.join(one_sided)})").fetchall()
-    return int(count[0])
+        both = f"SELECT {columns}, 1 AS side FROM l UNION ALL SELECT {columns}, -1 FROM r"
+        surplus = f"SELECT abs(sum(side)) AS rows FROM ({both}) GROUP BY {columns}"
+        ((count,),) = connection.sql(f"SELECT coalesce(sum(rows), 0) FROM ({surplus})").fetchall()
+    return int(count)
 
 
 def short(value: object) -> str:

@@ -106,7 +106,7 @@ FOR SHARE
 ON CONFLICT DO NOTHING;
 
 -- data_files_by_path: live data files by path
-SELECT f.path, f.file_id
+SELECT f.path, f.file_id, f.sequence_number
 FROM duckicelake_file f
 WHERE f.table_id = %(table_id)s AND f.path = ANY(%(paths)s) AND f.content = 0
   AND EXISTS (
