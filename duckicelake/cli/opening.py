@@ -8,13 +8,13 @@ from pathlib import Path
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import CatalogError, InvalidSettings
 from duckicelake.lake.address import check_url
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
 from duckicelake.settings import Settings
-from duckicelake.storage.objects import open_store
+from duckicelake.storage.objects import ObjectStore, open_store
 from duckicelake.storage.policy import LocationPolicy, is_within
 
 _POOL_SIZE = 8
@@ -47,7 +47,7 @@ def open_services(settings: Settings) -> Iterator[Services]:
     """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer."""
     assert settings.database_url is not None
     store = open_store(warehouse_of(settings))
-    store.check()
+    _check_warehouse(store, warehouse_of(settings))
     logging.getLogger("psycopg.pool").setLevel(
         logging.CRITICAL
     )  # what it would say, the error that we raise says better
@@ -58,6 +58,16 @@ def open_services(settings: Settings) -> Iterator[Services]:
         yield Services(database, store, policy_of(settings), settings.snapshot_ids, now_ms, cache)
     finally:
         database.close()
+
+
+def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
+    try:
+        store.check()
+    except CatalogError as error:
+        raise InvalidSettings(
+            f"the warehouse {warehouse} can't be used ({error}): "
+            "make it a folder that this user can write, or set DUCKICELAKE_WAREHOUSE to another"
+        ) from error
 
 
 def prepare_lake(services: Services) -> str:

@@ -11,6 +11,7 @@ spark-sql --packages {_SPARK_PACKAGE} \\
   --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
   --conf spark.sql.catalog.lake.type=rest \\
   --conf spark.sql.catalog.lake.uri={uri} \\
+  --conf spark.sql.catalog.lake.cache-enabled=false \\
   --conf spark.sql.defaultCatalog=lake"""
 
 

@@ -31,7 +31,8 @@ _SEQUENTIAL_IDS_VERSION = 1
 
 
 def add_schema(draft: Draft, update: AddSchema) -> None:
-    check_schema(update.schema_, draft.format_version)
+    served = draft.current_schema().fields_by_id() if draft.current_schema_id is not None else {}
+    check_schema(update.schema_, draft.format_version, served)
     schema_id = next((each.schema_id for each in draft.schemas.values() if each.same_as(update.schema_)), None)
     if schema_id is None:
         schema_id = _next_id(draft.schemas, first=0)

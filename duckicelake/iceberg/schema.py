@@ -1,7 +1,7 @@
 """Table schemas: an id, fields, identifier fields (table spec, "Schemas")."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import count
 from typing import Literal
@@ -112,8 +112,11 @@ def _renumbered(kind: IcebergType, ids: Iterator[int], new: dict[int, int]) -> I
     return kind
 
 
-def check_schema(schema: Schema, format_version: int) -> None:
+def check_schema(schema: Schema, format_version: int, served: Mapping[int, NestedField] | None = None) -> None:
     """Check that a table of this format version may get the schema.
+
+    `served` are the fields that the table has: a default that clients were given with one of them may come back, even
+    where the format version has no defaults.
 
     Raises:
         InvalidRequest: ids or names collide (names that differ only by case too), a type or a default isn't in the
@@ -124,7 +127,7 @@ def check_schema(schema: Schema, format_version: int) -> None:
     _check_names(schema.fields, "")
     for field, _ in walk(schema.struct):
         _check_names(field.type.fields if isinstance(field.type, StructType) else (), f" in {field.name!r}")
-        _check_version(field, format_version)
+        _check_version(field, format_version, (served or {}).get(field.id))
         _check_default(field)
     _check_dotted_names(schema)
     for field_id in schema.identifier_field_ids:
@@ -161,12 +164,14 @@ def _check_dotted_names(schema: Schema) -> None:
             raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
 
 
-def _check_version(field: NestedField, format_version: int) -> None:
+def _check_version(field: NestedField, format_version: int, served: NestedField | None) -> None:
     problem = f"Invalid schema for v{format_version}: Invalid"
     first = FIRST_VERSION.get(field.type.name, 1) if isinstance(field.type, PrimitiveType) else 1
     if format_version < first:
         raise InvalidRequest(f"{problem} type for {field.name}: {field.type} is not supported until v{first}")
-    has_default = field.initial_default is not None or field.write_default is not None
+    known = (served.initial_default, served.write_default) if served else (None, None)
+    defaults = zip((field.initial_default, field.write_default), known, strict=True)
+    has_default = any(default is not None and default != before for default, before in defaults)
     if has_default and format_version < DEFAULTS_FIRST_VERSION:
         raise InvalidRequest(f"{problem} default for {field.name}: not supported until v{DEFAULTS_FIRST_VERSION}")
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from duckicelake.errors import LakeInUse
+from duckicelake.errors import InvalidSettings, LakeInUse
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # platformdirs complains where XDG_RUNTIME_DIR is unset; /tmp is good enough
@@ -24,9 +24,17 @@ class EmbeddedPostgres:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Start Postgres, creating the folder if need be; LakeInUse if another process holds it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _hold(folder / ".lock")
+        """Start Postgres, creating the folder if need be; LakeInUse if another process holds it.
+
+        Raises InvalidSettings if the folder can't be made or written.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _hold(folder / ".lock")
+        except OSError as error:
+            raise InvalidSettings(
+                f"the lake can't be kept in {folder}: {error.strerror}; choose a folder that this user can write"
+            ) from error
         # A killed holder stays in the wheel's list of users, for whose sake it would never stop Postgres again.
         (folder / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         try:

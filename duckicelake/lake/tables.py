@@ -53,7 +53,7 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     if table_id is None:
         return False
     snapshot = begin_snapshot(cursor, schema_change=True)
-    schema_id = writer.check_name_is_free(cursor, *destination)
+    schema_id = writer.check_name_is_free(cursor, *destination, own_id=table_id)
     parameters = {
         "table_id": table_id,
         "at": snapshot.id,

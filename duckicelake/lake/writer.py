@@ -99,12 +99,15 @@ def _create(cursor: Cursor[Row], step: LakeStep, snapshot: NewSnapshot) -> int:
     return snapshot.first_catalog_id
 
 
-def check_name_is_free(cursor: Cursor[Row], schema_name: str, table_name: str) -> int:
-    """The id of the live schema; NoSuchNamespace without one, AlreadyExists or InvalidRequest if the name is taken."""
+def check_name_is_free(cursor: Cursor[Row], schema_name: str, table_name: str, own_id: int | None = None) -> int:
+    """The id of the live schema; NoSuchNamespace without one, AlreadyExists or InvalidRequest if the name is taken.
+
+    A table that is being renamed, `own_id`, may take another spelling of its own name.
+    """
     row = cursor.execute(_SQL.schema_id, {"schema_name": schema_name}).fetchone()
     if row is None:
         raise NoSuchNamespace(f"Namespace does not exist: {schema_name}")
-    taken = cursor.execute(_SQL.names_taken, {"schema_id": row[0], "name": table_name}).fetchall()
+    taken = cursor.execute(_SQL.names_taken, {"schema_id": row[0], "name": table_name, "own_id": own_id}).fetchall()
     if (table_name,) in taken:
         raise AlreadyExists(f"Table or view already exists: {schema_name}.{table_name}")
     if taken:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
@@ -248,3 +249,29 @@ def test_columns_of_any_name_can_be_added_to_a_table_with_inlined_rows(lake, cat
     table.refresh().append(pa.table({"id": [4], name: [5]}))
     lake.run("INSERT INTO t FROM (SELECT 6, 7 FROM range(20))")
     assert_same_rows(lake)
+
+
+def test_column_default_of_duckdb_survives_a_schema_change_by_pyiceberg(lake, catalog):
+    lake.run(
+        "CREATE TABLE t (id BIGINT)",
+        "INSERT INTO t FROM range(20)",
+        "ALTER TABLE t ADD COLUMN colour VARCHAR DEFAULT 'grey'",
+        "INSERT INTO t VALUES (100, 'red')",
+    )
+
+    with catalog.load_table("main.t").update_schema() as update:
+        update.add_column("size", LongType())
+
+    assert_same_rows(lake, "t")
+    lake.run("INSERT INTO t (id, size) VALUES (101, 7)")
+    assert_same_rows(lake, "t")
+    assert lake.one("SELECT count(*) FILTER (colour = 'grey'), count(*) FILTER (colour = 'red') FROM t") == (21, 1)
+
+
+def test_rename_may_change_the_case_of_a_table_s_own_name(lake, catalog):
+    lake.run("CREATE TABLE t AS FROM range(20) AS r(id)")
+    catalog.rename_table("main.t", "main.T")
+    assert_same_rows(lake, "T")
+    assert catalog.list_tables("main") == [("main", "T")]
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.rename_table("main.T", "main.T")

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duckicelake.errors import LakeInUse
+from duckicelake.errors import InvalidSettings, LakeInUse
 from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 
 HOLD_UNTIL_STDIN_CLOSES = """
@@ -76,3 +76,9 @@ def test_attach_quotes_what_sql_and_conninfo_need_quoted():
     assert sql.startswith("ATTACH 'ducklake:postgres:")
     assert "password=''pass\\''w d''" in sql
     assert sql.endswith(' AS "my ""lake""" (DATA_PATH \'/it\'\'s/\')')
+
+
+def test_folder_that_is_a_file_says_to_choose_another(tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    with pytest.raises(InvalidSettings, match="choose a folder that this user can write"):
+        EmbeddedPostgres(tmp_path / "lake")

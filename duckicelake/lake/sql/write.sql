@@ -77,6 +77,7 @@ SELECT schema_id FROM ducklake_schema WHERE schema_name = %(schema_name)s AND en
 -- names_taken: live tables and views of a schema whose name differs at most by case
 SELECT table_name FROM ducklake_table
 WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(table_name) = lower(%(name)s)
+  AND (table_id IS DISTINCT FROM %(own_id)s::bigint OR table_name = %(name)s)
 UNION ALL
 SELECT view_name FROM ducklake_view
 WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(view_name) = lower(%(name)s);
