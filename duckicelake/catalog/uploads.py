@@ -27,23 +27,27 @@ from duckicelake.lake import reader
 from duckicelake.lake.changes import NewFile
 from duckicelake.lake.state import FileRow
 
-ParentList = Mapping[str, int | tuple[NewFile, ...]]
+ParentList = Mapping[str, int | tuple[FileRow | NewFile, ...]]
 """The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadUpload:
-    """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path."""
+    """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path.
+
+    `missing` are the files of the parent's manifests that it doesn't list; the new ones may hold them still.
+    """
 
     upload: Upload
     kept: ParentList
     read: Mapping[str, Manifest]
+    missing: Sequence[FileRow | NewFile]
 
     def as_parent(self, files: Sequence[NewFile]) -> ParentList:
         """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
-        by_path = {file.path: file for file in files}
+        by_path: dict[str, FileRow | NewFile] = {file.path: file for file in (*self.missing, *files)}
         own = {
-            path: tuple(by_path[e.data_file.file_path] for e in manifest.entries if e.data_file.file_path in by_path)
+            path: tuple(by_path[e.data_file.file_path] for e in manifest.entries if e.status is not EntryStatus.DELETED)
             for path, manifest in self.read.items()
         }
         return {**self.kept, **own}
@@ -73,7 +77,7 @@ def read_upload(
     check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
         _check_supported(file)
-    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read)
+    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing)
 
 
 def read_uploaded(services: Services, table_location: str, location: str, what: str) -> bytes:
@@ -92,7 +96,7 @@ def _check_supported(file: DataFile) -> None:
         raise Unsupported("file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only")
 
 
-def _files_of(services: Services, sources: Sequence[int | tuple[NewFile, ...]]) -> list[FileRow | NewFile]:
+def _files_of(services: Services, sources: Sequence[int | tuple[FileRow | NewFile, ...]]) -> list[FileRow | NewFile]:
     """The live files of manifests."""
     files: list[FileRow | NewFile] = [f for source in sources if isinstance(source, tuple) for f in source]
     ids = sorted(source for source in sources if isinstance(source, int))

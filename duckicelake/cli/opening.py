@@ -80,7 +80,7 @@ def prepare_lake(services: Services) -> str:
         if is_within(zone, data_path):
             raise InvalidSettings(
                 f"{zone}, where Iceberg tables may live, lies within the lake's DATA_PATH {data_path}, "
-                "where DuckDB deletes files it doesn't know: choose a warehouse and allowed_locations outside of it"
+                "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
     return data_path
 

@@ -220,6 +220,13 @@ SEQUENCES: dict[str, tuple[Step, ...]] = {
         spark("DELETE FROM {t} WHERE amount = 3"),
         duck("DELETE FROM {t} WHERE amount IS NULL"),
     ),
+    "pyiceberg_drops_one_file_and_rewrites_another_of_the_same_manifest": (
+        spark(f"{CREATE} PARTITIONED BY (amount)", CREATE),
+        append((1, "a", 1), (2, "b", 2), (3, "c", 2), (4, "d", 3)),
+        pyiceberg(lambda table: table.delete("id <= 2"), "DELETE FROM {t} WHERE id <= 2"),
+        duck("DELETE FROM {t} WHERE id = 3"),
+        pyiceberg(lambda table: table.delete("id <= 4"), "DELETE FROM {t} WHERE id <= 4"),
+    ),
     "spark_sorts_writes_and_sets_properties": (
         spark(CREATE),
         spark(BIG),
