@@ -8,6 +8,7 @@ from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.values import from_json, to_json
+from duckicelake.lake.changes import NewFile
 from duckicelake.lake.state import FileRow
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -36,7 +37,7 @@ def partition_json(file: DataFile, type_: StructType) -> list[Any]:
     ]
 
 
-def data_file(row: FileRow, type_: StructType) -> DataFile:
+def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
     """The DataFile of a row; `type_` is the partition type of its spec."""
     metrics = row.metrics
     return DataFile(

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.changes import NewFile, NewManifest
 
 PACK = 10
@@ -22,12 +24,17 @@ class ListedManifest:
     content: int
     spec_id: int
     live_count: int
+    format_version: int
     live: Mapping[int, int] | None = None
 
     @property
     def magnitude(self) -> int:
         """The number of digits of its live count: manifests are packed with their like."""
         return len(str(self.live_count))
+
+    def lacks_row_ids(self, format_version: int) -> bool:
+        """Whether a table of this format version needs row ids of its files, which only a manifest of version 3 says."""
+        return self.content == ManifestContent.DATA and self.format_version < ROW_LINEAGE_VERSION <= format_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class ListOwner:
     snapshot_id: int
     sequence_number: int
     schema_id: int
+    format_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +55,10 @@ class ManifestList:
     new: tuple[NewManifest, ...]
 
 
-def must_load(parent: Iterable[ListedManifest]) -> set[int]:
-    """Ids of the manifests that the next list packs, so that their live files are needed."""
-    return {m.manifest_id for group in _groups(parent).values() if len(group) >= PACK for m in group}
+def must_load(parent: Sequence[ListedManifest], format_version: int) -> set[int]:
+    """Ids of the manifests that the next list packs or writes anew, so that their live files are needed."""
+    packed = {m.manifest_id for group in _groups(parent).values() if len(group) >= PACK for m in group}
+    return packed | {manifest.manifest_id for manifest in parent if manifest.lacks_row_ids(format_version)}
 
 
 def next_list(
@@ -68,7 +77,7 @@ def next_list(
     new = [manifest for _, manifest in fresh]
     for manifest in (manifest for manifest in parent if manifest.live_count):
         hit = removed & manifest.live.keys() if manifest.live else set[int]()
-        if not hit:
+        if not hit and not manifest.lacks_row_ids(owner.format_version):
             kept.append(manifest)
             continue
         listed, rewritten = _rewritten(manifest, hit, owner, next(new_ids))
@@ -92,7 +101,7 @@ def _added(
     content, spec_id = key
     live = {file.file_id: file.sequence_number for file in files}
     new = _manifest(manifest_id, content, spec_id, owner, live, added=tuple(live))
-    return ListedManifest(manifest_id, content, spec_id, len(live), live), new
+    return _listed(new, live), new
 
 
 def _rewritten(
@@ -108,7 +117,11 @@ def _rewritten(
         existing=tuple(live),
         deleted=tuple(sorted(removed)),
     )
-    return ListedManifest(manifest_id, manifest.content, manifest.spec_id, len(live), live), new
+    return _listed(new, live), new
+
+
+def _listed(new: NewManifest, live: Mapping[int, int]) -> ListedManifest:
+    return ListedManifest(new.manifest_id, new.content, new.spec_id, len(live), new.format_version, live)
 
 
 def _manifest(
@@ -123,6 +136,7 @@ def _manifest(
 ) -> NewManifest:
     return NewManifest(
         manifest_id=manifest_id,
+        format_version=owner.format_version,
         content=content,
         spec_id=spec_id,
         schema_id=owner.schema_id,
@@ -157,6 +171,5 @@ def _merged(
     live = {file: number for manifest in group for file, number in (manifest.live or {}).items()}
     gone = {manifest.manifest_id for manifest in group}
     merged = _manifest(manifest_id, group[0].content, group[0].spec_id, owner, live, existing=tuple(live))
-    listed = ListedManifest(manifest_id, group[0].content, group[0].spec_id, len(live), live)
     kept = tuple(manifest for manifest in manifests.listed if manifest.manifest_id not in gone)
-    return ManifestList((*kept, listed), (*manifests.new, merged))
+    return ManifestList((*kept, _listed(merged, live)), (*manifests.new, merged))

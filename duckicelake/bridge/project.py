@@ -1,11 +1,11 @@
 """PURE. From the side tables' rows to TableMetadata, and back to the row that holds it (design D3, D9)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.lake.changes import TableTarget
+from duckicelake.lake.changes import NewSnapshot, TableTarget
 from duckicelake.lake.state import SnapshotRow, TableState
 
 DUCKLAKE_ID = "ducklake.snapshot-id"
@@ -68,6 +68,23 @@ def snapshot_of(row: SnapshotRow) -> Snapshot:
         first_row_id=row.first_row_id,
         added_rows=row.added_rows,
         key_id=row.key_id,
+    )
+
+
+def snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id: int | None = None) -> NewSnapshot:
+    """The row of a new Iceberg snapshot that lists these manifests."""
+    return NewSnapshot(
+        snapshot_id=snapshot.snapshot_id,
+        proposed_id=proposed_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        timestamp_ms=snapshot.timestamp_ms,
+        schema_id=snapshot.schema_id,
+        summary={key: value for key, value in snapshot.summary.items() if key != DUCKLAKE_ID},
+        manifest_ids=tuple(manifest_ids),
+        first_row_id=snapshot.first_row_id,
+        added_rows=snapshot.added_rows,
+        key_id=snapshot.key_id,
     )
 
 

@@ -1,12 +1,17 @@
-"""PURE. Mode `ducklake`: the snapshot ids that clients propose, translated into DuckLake's (design D3)."""
+"""PURE. A request's snapshots in the catalog's numbers instead of those that the client proposed (design D3).
+
+In mode `ducklake` a snapshot's id and sequence number are DuckLake's snapshot id; on tables of format version 3, whose
+files say sequence numbers and row ids in columns that DuckLake writes too, the sequence number always is.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
+from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.updates import (
     AddSnapshot,
     RemovePartitionStatistics,
@@ -21,12 +26,31 @@ from duckicelake.lake.state import SnapshotRow
 
 
 @dataclass(frozen=True, slots=True)
-class Renumbered:
-    """A request in the catalog's ids; `proposed` is what the client called each new snapshot."""
+class Numbers:
+    """What the catalog gives out next: DuckLake's next snapshot id, and its next row id where the table becomes v3.
 
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
-    proposed: Mapping[int, int]
+    `shared_ids` says whether Iceberg's snapshot ids are DuckLake's, `format_version` what the table has afterwards.
+    """
+
+    next_id: int
+    shared_ids: bool
+    format_version: int
+    row_shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Renumbered:
+    """A request in the catalog's numbers.
+
+    By new snapshot id: what the client called it, where that differs, and the DuckLake snapshot it must become, where
+    its numbers say so. `row_shift` was added to the client's row ids.
+    """
+
+    requirements: tuple[TableRequirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+    proposed: Mapping[int, int] = field(default_factory=dict)
+    expected: Mapping[int, int] = field(default_factory=dict)
+    row_shift: int = 0
 
 
 def aliases_of(snapshots: Iterable[SnapshotRow]) -> dict[int, int]:
@@ -39,28 +63,48 @@ def renumber(
     updates: Sequence[TableUpdate],
     base: TableMetadata | None,
     aliases: Mapping[int, int],
-    next_id: int,
+    numbers: Numbers,
 ) -> Renumbered:
-    """The request with every new snapshot numbered from `next_id`, as id and as sequence number.
+    """The request with every new snapshot in the catalog's numbers.
 
-    InvalidRequest if one is proposed under an id that the table has, or once proposed.
+    InvalidRequest if one is proposed under an id that the table has, or once proposed; CommitFailed if its sequence
+    number is behind the table's.
     """
-    added = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshot)]
-    taken = [each for each in added if each in aliases or (base and each in base.snapshots_by_id)]
-    if taken:
-        raise InvalidRequest(f"Snapshot already exists for: {taken[0]}")
-    ids = {**aliases, **{proposed: next_id + index for index, proposed in enumerate(added)}}
-    last = base.last_sequence_number if base else 0
-    translated: list[TableUpdate] = []
-    for update in updates:
-        if isinstance(update, AddSnapshot):
-            last = max(ids[update.snapshot.snapshot_id], last + 1)
-        translated.append(_update(update, ids, last))
+    shared_numbers = numbers.shared_ids or numbers.format_version >= ROW_LINEAGE_VERSION
+    if not shared_numbers:
+        return Renumbered(tuple(requirements), tuple(updates))
+    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
+    _check_proposed(added, base, aliases)
+    following = {snapshot.snapshot_id: numbers.next_id + index for index, snapshot in enumerate(added)}
+    ids = {**aliases, **following} if numbers.shared_ids else {}
+    translated = _translated(updates, ids, following, base.last_sequence_number if base else 0, numbers.row_shift)
     return Renumbered(
         tuple(_requirement(requirement, ids) for requirement in requirements),
         tuple(translated),
-        {ids[proposed]: proposed for proposed in added},
+        {ids[proposed]: proposed for proposed in following if proposed in ids},
+        {ids.get(proposed, proposed): ducklake_id for proposed, ducklake_id in following.items()},
+        numbers.row_shift,
     )
+
+
+def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, aliases: Mapping[int, int]) -> None:
+    for snapshot in added:
+        if snapshot.snapshot_id in aliases or (base and snapshot.snapshot_id in base.snapshots_by_id):
+            raise InvalidRequest(f"Snapshot already exists for: {snapshot.snapshot_id}")
+        number, last = snapshot.sequence_number, base.last_sequence_number if base else 0
+        if snapshot.parent_snapshot_id is not None and number <= last:
+            raise CommitFailed(
+                f"Cannot add snapshot with sequence number {number} older than last sequence number {last}"
+            )
+
+
+def _translated(
+    updates: Sequence[TableUpdate], ids: Mapping[int, int], following: Mapping[int, int], last: int, row_shift: int
+) -> Iterable[TableUpdate]:
+    for update in updates:
+        if isinstance(update, AddSnapshot):
+            last = max(following[update.snapshot.snapshot_id], last + 1)
+        yield _update(update, ids, last, row_shift)
 
 
 def _requirement(requirement: TableRequirement, ids: Mapping[int, int]) -> TableRequirement:
@@ -69,17 +113,19 @@ def _requirement(requirement: TableRequirement, ids: Mapping[int, int]) -> Table
     return requirement
 
 
-def _update(update: TableUpdate, ids: Mapping[int, int], sequence_number: int) -> TableUpdate:
+def _update(update: TableUpdate, ids: Mapping[int, int], sequence_number: int, row_shift: int) -> TableUpdate:
     def renamed(snapshot_id: Any) -> Any:
         return ids.get(snapshot_id, snapshot_id)
 
     match update:
         case AddSnapshot(snapshot=snapshot):
+            first = snapshot.first_row_id
             return update.replaced(
                 snapshot=snapshot.replaced(
                     snapshot_id=renamed(snapshot.snapshot_id),
                     parent_snapshot_id=renamed(snapshot.parent_snapshot_id),
                     sequence_number=sequence_number,
+                    first_row_id=None if first is None else first + row_shift,
                 )
             )
         case SetSnapshotRef() | RemoveStatistics() | RemovePartitionStatistics():

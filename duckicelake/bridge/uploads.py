@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.bridge.realise import AnyFile
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import (
     UNASSIGNED,
     DataFile,
     EntryStatus,
+    FileContent,
     Manifest,
     ManifestEntry,
     ManifestFile,
 )
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.types import StructType
 from duckicelake.lake.changes import NewFile
-from duckicelake.lake.state import FileRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,19 @@ class Upload:
 
     snapshot: Snapshot
     added: tuple[tuple[DataFile, int, int | None], ...]
-    removed: tuple[FileRow, ...]
+    removed: tuple[AnyFile, ...]
 
 
 def changed_files(
     listed: Sequence[ManifestFile],
     read: Mapping[str, Manifest],
-    missing: Sequence[FileRow | NewFile],
+    missing: Sequence[AnyFile],
     snapshot: Snapshot,
     proposed_id: int,
 ) -> Upload:
     """What a proposed snapshot adds to and removes from its parent.
 
-    `read` are the manifests of its list that the parent doesn't list, by path; `missing` the live files of those that
+    `read` are the manifests of its list that the catalog doesn't know, by path; `missing` the live files of those that
     the parent lists and it doesn't. InvalidRequest if it keeps a file that the parent doesn't have.
     """
     by_path = {row.path: row for row in missing}
@@ -59,20 +60,10 @@ def changed_files(
                 added.append((entry.data_file, line.partition_spec_id, None if inherited else entry.sequence_number))
             elif entry.status is not EntryStatus.DELETED:
                 kept.add(_kept_path(entry, by_path, line, snapshot))
-    return Upload(snapshot, tuple(added), _existing(row for row in missing if row.path not in kept))
+    return Upload(snapshot, tuple(added), tuple(row for row in missing if row.path not in kept))
 
 
-def _existing(rows: Iterable[FileRow | NewFile]) -> tuple[FileRow, ...]:
-    found = tuple(rows)
-    for row in found:
-        if isinstance(row, NewFile):
-            raise Unsupported("same-commit-removal", f"{row.path} is added and removed by the same commit")
-    return tuple(row for row in found if isinstance(row, FileRow))
-
-
-def _kept_path(
-    entry: ManifestEntry, known: Mapping[str, FileRow | NewFile], line: ManifestFile, snapshot: Snapshot
-) -> str:
+def _kept_path(entry: ManifestEntry, known: Mapping[str, AnyFile], line: ManifestFile, snapshot: Snapshot) -> str:
     path = entry.data_file.file_path
     if path not in known:
         raise InvalidRequest(
@@ -82,10 +73,11 @@ def _kept_path(
     return path
 
 
-def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tuple[NewFile, ...]:
-    """The side-table rows of the files that an upload adds."""
+def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int], row_shift: int = 0) -> tuple[NewFile, ...]:
+    """The side-table rows of the files that an upload adds; the client's row ids are `row_shift` too low."""
     types = {spec.spec_id: writable_partition_type(spec, target.schemas)[1] for spec in target.partition_specs}
     snapshot = upload.snapshot
+    row_ids = _RowIds(target, snapshot, row_shift)
     rows = []
     for file, spec_id, number in upload.added:
         sequence = snapshot.sequence_number if number is None else number
@@ -103,10 +95,25 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int]) -> tupl
                 added_snapshot_id=snapshot.snapshot_id,
                 sequence_number=sequence,
                 file_sequence_number=snapshot.sequence_number,
-                first_row_id=file.first_row_id,
+                first_row_id=row_ids.first_of(file),
             )
         )
     return tuple(rows)
+
+
+class _RowIds:
+    """First row ids of added data files: what the manifest list gave them, else the next free ones of the snapshot."""
+
+    def __init__(self, target: TableMetadata, snapshot: Snapshot, shift: int) -> None:
+        self._next = snapshot.first_row_id if target.format_version >= ROW_LINEAGE_VERSION else None
+        self._shift = shift
+
+    def first_of(self, file: DataFile) -> int | None:
+        if self._next is None or file.content is not FileContent.DATA:
+            return None
+        first = self._next if file.first_row_id is None else file.first_row_id + self._shift
+        self._next = max(self._next, first + file.record_count)
+        return first
 
 
 def _partition(file: DataFile, type_: StructType) -> list[Any]:

@@ -1,93 +1,76 @@
-"""Commits to one table: check the requirements, apply the updates, write the difference (design, "A commit walks").
+"""Commits: check the requirements, apply the updates, write the difference (design, "A commit walks").
 
-Everything is computed outside the lock, from a base that the writer checks again under it. If the base has moved, the
-commit is computed again: what still holds is committed on the new base, what does not is the client's conflict.
+Everything is computed outside the lock, from bases that the writer checks again under it. If one has moved, the commit
+is computed again: what still holds is committed on the new base, what does not is the client's conflict. A commit to
+several tables is the same, all of it in one transaction.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass
 
-from duckicelake.bridge.clock import on_our_clock
-from duckicelake.bridge.diff import Base, Increment, change_set
-from duckicelake.bridge.manifests import ListedManifest
-from duckicelake.bridge.project import DUCKLAKE_ID
-from duckicelake.bridge.renumber import Renumbered, aliases_of, renumber
-from duckicelake.bridge.supported import check_format_version, new_on_main
-from duckicelake.bridge.uploads import new_files
+from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
 from duckicelake.catalog.cache import CachedTable, Materialized
-from duckicelake.catalog.deletes import resolve_deletes
-from duckicelake.catalog.ids import file_ids, manifest_ids
-from duckicelake.catalog.listing import listed_manifests
 from duckicelake.catalog.loading import current_table, refresh
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.uploads import main_list, read_upload
-from duckicelake.errors import AlreadyExists, CatalogError, CommitFailed, CommitStateUnknown, Unavailable
-from duckicelake.iceberg.apply import apply, check
+from duckicelake.errors import AlreadyExists, CatalogError, CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.requirements import AssertCreate
 from duckicelake.lake import native, writer
-from duckicelake.lake.changes import ChangeSet, Creation
+from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.snapshots import queue, queue_alone, retrying
 
 ATTEMPTS = 50
-PLAIN = Renumbered((), (), {})
 SHARED_ATTEMPTS = 3
 """After so many attempts that others overtook, a commit takes a turn of its own."""
 
 
-def commit(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> Materialized:
-    """Commit to an existing table; the committed version, all files written.
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do."""
+
+    cached: CachedTable | None
+    change: ChangeSet | None
+
+
+def commit(services: Services, commit: TableCommit) -> Materialized:
+    """Commit to one table, or create it; the committed version, all files written.
 
     Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
+    """
+    ((table_id, unchanged),) = commit_all(services, [commit])
+    return committed(services, table_id) if unchanged is None else unchanged
+
+
+def commit_all(services: Services, commits: Sequence[TableCommit]) -> list[tuple[int, Materialized | None]]:
+    """Commit to several tables in one transaction; (table id, the table itself if nothing changed) for each.
+
+    Raises as `commit` does; then nothing is written at all.
     """
     for attempt in range(ATTEMPTS):
         alone = attempt >= SHARED_ATTEMPTS
         with _turn(services, alone=alone):
-            cached = current_table(services, namespace, name)
-            renumbered = _renumbered(services, request, cached)
-            base = cached.materialized.metadata
-            check(renumbered.requirements, base)
-            target = _applied(services, base, renumbered)
-            if target is base or _only_says_ours(base, target):
-                return cached.materialized
+            planned = _plan(services, commits)
+            changes = [plan.change for plan in planned if plan.change is not None]
             try:
-                table_id = _commit_over(services, cached, target, renumbered, alone=alone)
+                table_ids = _write(services, changes, alone=alone)
             except StaleBase:
                 continue
-        return committed(services, table_id)
-    raise Unavailable(f"Other writers changed {'.'.join(namespace)}.{name} {ATTEMPTS} times in a row; try again")
+            except AlreadyExists:
+                raise CommitFailed("Requirement failed: table already exists") from None
+        _release(services, changes)
+        return [_outcome(plan, table_ids) for plan in planned]
+    names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
+    raise Unavailable(f"Other writers changed {names} {ATTEMPTS} times in a row; try again")
 
 
-def create(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> Materialized:
-    """Commit a table that doesn't exist yet, with `assert-create` among the requirements."""
-    for _ in range(ATTEMPTS):
-        renumbered = _renumbered(services, request, None)
-        check(renumbered.requirements, None)
-        target = _applied(services, None, renumbered)
-        try:
-            return create_from(services, namespace, name, target, renumbered)
-        except AlreadyExists:
-            raise CommitFailed("Requirement failed: table already exists") from None
-        except StaleBase:
-            continue
-    raise Unavailable(f"Other writers were faster {ATTEMPTS} times in a row; try again")
-
-
-def create_from(
-    services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered = PLAIN
-) -> Materialized:
+def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
     """Create a table with this metadata; AlreadyExists, NoSuchNamespace, InvalidRequest."""
-    check_format_version(target)
-    services.policy.check_table_location(target.location)
-    base = Base()
-    increments = _increments(services, base, target, renumbered)
-    creation = Creation(schema_name(namespace), name, target.table_uuid)
-    change = change_set(base, target, increments, manifest_ids(services), creation)
-    return committed(services, _write(services, change))
+    change = creation_of(services, namespace, name, target)
+    return committed(services, next(_write(services, [change])))
 
 
 def committed(services: Services, table_id: int) -> Materialized:
@@ -109,100 +92,52 @@ def _turn(services: Services, *, alone: bool) -> Iterator[None]:
         yield
 
 
-def _renumbered(services: Services, request: CommitTableRequest, cached: CachedTable | None) -> Renumbered:
-    if services.snapshot_ids == "client":
-        return Renumbered(request.requirements, request.updates, {})
-    if cached is None:
-        with services.database.reading() as cursor:
-            newest = native.newest_snapshot(cursor)
-        return renumber(request.requirements, request.updates, None, {}, newest + 1)
-    aliases = aliases_of(cached.materialized.state.snapshots)
-    base = cached.materialized.metadata
-    return renumber(request.requirements, request.updates, base, aliases, cached.checked_upto + 1)
-
-
-def _applied(services: Services, base: TableMetadata | None, renumbered: Renumbered) -> TableMetadata:
-    now = services.clock()
-    return apply(base, on_our_clock(renumbered.updates, base, now), now)
-
-
-def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
-    """Whether the request changes nothing but the property that the server says itself."""
-    ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
-    return (
-        ours == base.properties
-        and target.replaced(properties=base.properties, last_updated_ms=base.last_updated_ms) == base.replaced()
-    )
-
-
-def _commit_over(
-    services: Services, cached: CachedTable, target: TableMetadata, renumbered: Renumbered, *, alone: bool
-) -> int:
-    check_format_version(target)
-    row = cached.materialized.row
-    if target.location != row.location:
-        services.policy.check_table_location(target.location)
-    base = _base(services, cached)
-    increments = _increments(services, base, target, renumbered)
-    loaded = replace(base, manifests=_to_rewrite(services, base, increments))
-    change = change_set(loaded, target, increments, manifest_ids(services))
-    table_id = _write(services, change, alone=alone)
-    if change.target.removed_snapshots:
-        _release(services, table_id)
-    return table_id
-
-
-def _release(services: Services, table_id: int) -> None:
-    """Best effort: the commit is done, and the next release takes what this one leaves."""
-    with suppress(Unavailable):
-        release_files(services, table_id)
-
-
-def _to_rewrite(services: Services, base: Base, increments: Sequence[Increment]) -> tuple[ListedManifest, ...]:
-    """The base's manifests, those that hold removed files with their files."""
-    removed = [row.file_id for increment in increments for row in increment.upload.removed]
+def _plan(services: Services, commits: Sequence[TableCommit]) -> list[_Planned]:
+    """Every table's change over its newest state; their DuckLake snapshots will follow each other."""
+    loaded = [_load(services, each) for each in commits]
     with services.database.reading() as cursor:
-        return listed_manifests(cursor, [manifest.manifest_id for manifest in base.manifests], removed)
+        newest = native.newest_snapshot(cursor)
+    next_id = max([newest, *(cached.checked_upto for cached in loaded if cached)]) + 1
+    planned: list[_Planned] = []
+    for each, cached in zip(commits, loaded, strict=True):
+        change = change_over(services, each, cached, next_id)
+        next_id += len(change.steps) if change else 0
+        planned.append(_Planned(cached, change))
+    return planned
 
 
-def _base(services: Services, cached: CachedTable) -> Base:
-    row, state = cached.materialized.row, cached.materialized.state
-    current = state.current()
-    with services.database.reading() as cursor:
-        definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
-        return Base(
-            table_id=row.table_id,
-            version=row.version,
-            caught_up_to=row.caught_up_to,
-            metadata=cached.materialized.metadata,
-            declared=definition.partition_keys if definition else (),
-            manifests=listed_manifests(cursor, current.manifest_ids if current else (), ()),
-            stats=native.table_stats(cursor, row.table_id),
-            column_stats=native.table_column_stats(cursor, row.table_id),
-        )
+def _load(services: Services, commit: TableCommit) -> CachedTable | None:
+    """The table, None where the request is to create it."""
+    try:
+        return current_table(services, commit.namespace, commit.name)
+    except NoSuchTable:
+        if any(isinstance(requirement, AssertCreate) for requirement in commit.request.requirements):
+            return None
+        raise
 
 
-def _increments(services: Services, base: Base, target: TableMetadata, renumbered: Renumbered) -> list[Increment]:
-    """The new snapshots of main with what their manifests and delete files say."""
-    increments: list[Increment] = []
-    ids, parent = file_ids(services), main_list(services, base.manifests)
-    for snapshot in new_on_main(base.metadata, target):
-        proposed_id = renumbered.proposed.get(snapshot.snapshot_id)
-        read = read_upload(services, target, snapshot, proposed_id or snapshot.snapshot_id, parent)
-        files = new_files(read.upload, target, ids)
-        earlier = [(each.files, each.deletes) for each in increments]
-        deletes = resolve_deletes(services, base.table_id, target.location, read.upload, files, base.manifests, earlier)
-        expected = None if proposed_id is None else snapshot.snapshot_id
-        increments.append(Increment(read.upload, files, deletes, proposed_id, expected))
-        parent = read.as_parent(files)
-    return increments
+def _write(services: Services, changes: Sequence[ChangeSet], *, alone: bool = False) -> Iterator[int]:
+    """Write all changes in one transaction; their table ids."""
 
-
-def _write(services: Services, change: ChangeSet, *, alone: bool = False) -> int:
-    def attempt() -> int:
+    def attempt() -> list[int]:
         with services.commit_turn, services.database.transaction() as cursor:
             if not alone:
                 queue(cursor)
-            return writer.write(cursor, change)
+            return [writer.write(cursor, change) for change in changes]
 
-    return retrying(attempt)
+    return iter(retrying(attempt) if changes else ())
+
+
+def _outcome(plan: _Planned, table_ids: Iterator[int]) -> tuple[int, Materialized | None]:
+    if plan.change is not None:
+        return next(table_ids), None
+    assert plan.cached is not None
+    return plan.cached.materialized.row.table_id, plan.cached.materialized
+
+
+def _release(services: Services, changes: Sequence[ChangeSet]) -> None:
+    """Best effort: the commit is done, and the next release takes what this one leaves."""
+    with suppress(Unavailable):
+        for change in changes:
+            if change.table_id is not None and change.target.removed_snapshots:
+                release_files(services, change.table_id)

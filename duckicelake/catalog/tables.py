@@ -5,17 +5,16 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.bridge.supported import FORMAT_VERSION, check_format_version
 from duckicelake.catalog import commits
+from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.loading import current_table, freshness
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, NoSuchNamespace, NoSuchTable
-from duckicelake.iceberg.apply import new_table_metadata
+from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.iceberg.requirements import AssertCreate
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RenameTableRequest, TableIdentifier
 from duckicelake.lake import tables as lake_tables
 from duckicelake.lake.snapshots import retrying
@@ -62,10 +61,7 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
 
     Raises NoSuchTable, CommitFailed, InvalidRequest, Unsupported, CommitStateUnknown.
     """
-    if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
-        committed = _commit_creation(services, namespace, name, request)
-    else:
-        committed = commits.commit(services, namespace, name, request)
+    committed = commits.commit(services, TableCommit(namespace, name, request))
     location = orjson.dumps(committed.location)
     body = b'{"metadata-location":' + location + b',"metadata":' + committed.body + b"}"
     return LoadedTable(body, _etag(committed, ALL))
@@ -102,14 +98,6 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
     retrying(rename)
 
 
-def _commit_creation(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> Materialized:
-    try:
-        _check_absent(services, namespace, name)
-    except AlreadyExists:
-        return commits.commit(services, namespace, name, request)
-    return commits.create(services, namespace, name, request)
-
-
 def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
     with services.database.reading() as cursor:
         lake_tables.check_name_is_free(cursor, schema_name(namespace), name)
@@ -125,10 +113,9 @@ def _first_metadata(services: Services, namespace: Namespace, request: CreateTab
         spec=request.partition_spec,
         sort_order=request.write_order,
         properties=request.properties,
-        format_version=FORMAT_VERSION,
+        format_version=DEFAULT_FORMAT_VERSION,
         now_ms=services.clock(),
     )
-    check_format_version(metadata)
     services.policy.check_table_location(metadata.location)
     return metadata
 

@@ -5,9 +5,10 @@ files is the client's to know, as InvalidRequest.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Upload, changed_files, check_added, check_manifests
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
@@ -21,13 +22,12 @@ from duckicelake.iceberg.manifest import (
     read_manifest,
     read_manifest_list,
 )
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import reader
 from duckicelake.lake.changes import NewFile
-from duckicelake.lake.state import FileRow
 
-ParentList = Mapping[str, int | tuple[FileRow | NewFile, ...]]
+ParentList = Mapping[str, int | tuple[AnyFile, ...]]
 """The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
 
 
@@ -35,49 +35,64 @@ ParentList = Mapping[str, int | tuple[FileRow | NewFile, ...]]
 class ReadUpload:
     """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path.
 
-    `missing` are the files of the parent's manifests that it doesn't list; the new ones may hold them still.
+    `missing` are the files of the parent's manifests that it doesn't list; the new ones may hold them still. `borrowed`
+    are manifests of other snapshots that it lists as they are.
     """
 
     upload: Upload
     kept: ParentList
     read: Mapping[str, Manifest]
-    missing: Sequence[FileRow | NewFile]
+    missing: Sequence[AnyFile]
+    borrowed: Mapping[str, int]
 
     def as_parent(self, files: Sequence[NewFile]) -> ParentList:
         """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
-        by_path: dict[str, FileRow | NewFile] = {file.path: file for file in (*self.missing, *files)}
+        by_path: dict[str, AnyFile] = {file.path: file for file in (*self.missing, *files)}
         own = {
             path: tuple(by_path[e.data_file.file_path] for e in manifest.entries if e.status is not EntryStatus.DELETED)
             for path, manifest in self.read.items()
         }
-        return {**self.kept, **own}
+        return {**self.kept, **self.borrowed, **own}
 
 
-def main_list(services: Services, prior: Sequence[ListedManifest]) -> ParentList:
-    """The manifests of main as clients know them."""
+def parent_list(services: Services, manifest_ids: Sequence[int]) -> ParentList:
+    """The manifests of a snapshot as clients know them."""
     with services.database.reading() as cursor:
-        rows = reader.manifests(cursor, [manifest.manifest_id for manifest in prior])
+        rows = reader.manifests(cursor, manifest_ids)
     return {row.path: row.manifest_id for row in rows.values() if row.path is not None}
 
 
 def read_upload(
-    services: Services, target: TableMetadata, snapshot: Snapshot, proposed_id: int, parent: ParentList
+    services: Services,
+    table_id: int | None,
+    target: TableMetadata,
+    snapshot: Snapshot,
+    proposed_id: int,
+    parent: ParentList,
 ) -> ReadUpload:
     """What the snapshot adds to and removes from its parent."""
     listed = _read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
+    borrowed = _borrowed(services, table_id, paths - parent.keys())
     read = {
         line.manifest_path: _read_manifest(services, target.location, line)
         for line in listed
-        if line.manifest_path not in parent
+        if line.manifest_path not in parent and line.manifest_path not in borrowed
     }
     check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
     missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
     check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
-        _check_supported(file)
-    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing)
+        _check_supported(file, target.format_version)
+    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
+
+
+def _borrowed(services: Services, table_id: int | None, paths: AbstractSet[str]) -> dict[str, int]:
+    if table_id is None or not paths:
+        return {}
+    with services.database.reading() as cursor:
+        return reader.manifests_at(cursor, table_id, paths)
 
 
 def read_uploaded(services: Services, table_location: str, location: str, what: str) -> bytes:
@@ -89,16 +104,20 @@ def read_uploaded(services: Services, table_location: str, location: str, what: 
         raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
 
 
-def _check_supported(file: DataFile) -> None:
-    if file.content is FileContent.EQUALITY_DELETES:
-        raise Unsupported("equality-deletes", f"{file.file_path} holds equality deletes, which are refused yet")
-    if file.file_format.upper() != "PARQUET":
+def _check_supported(file: DataFile, format_version: int) -> None:
+    """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
+    is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
+    if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
+        raise InvalidRequest(f"{file.file_path} holds deletes, which need format version 2: upgrade the table")
+    if is_vector and format_version < ROW_LINEAGE_VERSION:
+        raise InvalidRequest(f"{file.file_path} holds deletion vectors, which need format version 3: upgrade the table")
+    if file.file_format != "PARQUET" and not is_vector:
         raise Unsupported("file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only")
 
 
-def _files_of(services: Services, sources: Sequence[int | tuple[FileRow | NewFile, ...]]) -> list[FileRow | NewFile]:
+def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) -> list[AnyFile]:
     """The live files of manifests."""
-    files: list[FileRow | NewFile] = [f for source in sources if isinstance(source, tuple) for f in source]
+    files: list[AnyFile] = [f for source in sources if isinstance(source, tuple) for f in source]
     ids = sorted(source for source in sources if isinstance(source, int))
     if ids:
         with services.database.reading() as cursor:
@@ -109,12 +128,19 @@ def _files_of(services: Services, sources: Sequence[int | tuple[FileRow | NewFil
 
 def _read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     if snapshot.manifest_list is None:
-        raise InvalidRequest(f"Snapshot {snapshot.snapshot_id} names no manifest-list")
+        return tuple(_line_of(services, location, path, snapshot) for path in snapshot.manifests or ())
     data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
     try:
         return read_manifest_list(data)
     except InvalidRequest as error:
         raise InvalidRequest(f"{snapshot.manifest_list}: {error}") from error
+
+
+def _line_of(services: Services, location: str, path: str, snapshot: Snapshot) -> ManifestFile:
+    """The line of a manifest that a version 1 snapshot lists itself, without a manifest list."""
+    data = read_uploaded(services, location, path, "manifest")
+    manifest = read_manifest(data)
+    return ManifestFile(path, len(data), manifest.spec_id, manifest.content, 0, 0, snapshot.snapshot_id, *[None] * 6)
 
 
 def _read_manifest(services: Services, location: str, line: ManifestFile) -> Manifest:

@@ -8,9 +8,9 @@ from duckicelake.iceberg.create import new_table_metadata
 from duckicelake.iceberg.draft import Draft, draft_of, draft_of_new, finished
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import check
-from duckicelake.iceberg.updates import TableUpdate, UpgradeFormatVersion
+from duckicelake.iceberg.updates import SetProperties, TableUpdate, UpgradeFormatVersion
 
-__all__ = ["DEFAULT_FORMAT_VERSION", "apply", "check", "new_table_metadata"]
+__all__ = ["DEFAULT_FORMAT_VERSION", "apply", "check", "format_version_after", "new_table_metadata"]
 
 DEFAULT_FORMAT_VERSION: Final = 2
 
@@ -57,6 +57,16 @@ def apply(base: TableMetadata | None, updates: Sequence[TableUpdate], now_ms: in
         _APPLY[type(update)](draft, update)
     apply_snapshots.settle_snapshot_log(draft)
     return finished(draft)
+
+
+def format_version_after(base: TableMetadata | None, updates: Sequence[TableUpdate]) -> int:
+    """Give the format version that the table has after the updates, as far as they may be applied at all."""
+    wanted = [each.format_version for each in updates if isinstance(each, UpgradeFormatVersion)]
+    if base is None and not wanted:
+        wanted = [DEFAULT_FORMAT_VERSION]
+    properties = (each.updates for each in updates if isinstance(each, SetProperties))
+    wanted += [apply_settings.format_version_of(each, 1) for each in properties]
+    return max([base.format_version if base else 1, *wanted])
 
 
 def _new_draft(updates: Sequence[TableUpdate], now_ms: int) -> Draft:

@@ -33,7 +33,11 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class NewDataFile:
-    """A `ducklake_data_file` row for a new file on main, with its statistics and partition values."""
+    """A `ducklake_data_file` row for a file that joins main, with its statistics and partition values.
+
+    `file_id` is its id in `duckicelake_file`: a new row's of the same step, or that of a file which was elsewhere before
+    (on a branch, in a snapshot that main goes back to, or serving inlined rows).
+    """
 
     file_id: int
     path: str
@@ -79,6 +83,7 @@ class NewManifest:
     """A `duckicelake_manifest` row; `added`, `existing` and `deleted` are file ids by the status of their entries."""
 
     manifest_id: int
+    format_version: int
     content: int
     spec_id: int
     schema_id: int
@@ -158,22 +163,23 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class LakeStep:
-    """One DuckLake snapshot of one table: what it changes natively, and the Iceberg snapshot that it makes, if any.
+    """One DuckLake snapshot of one table: what it changes natively, and the Iceberg snapshots that it makes, if any.
 
-    `ducklake_id` is the DuckLake snapshot id that the step was computed for: a native one's, or in mode `ducklake` the
-    one that must be assigned; None: any.
+    `ducklake_id` is the DuckLake snapshot id that the step was computed for: a native one's, or the one that must be
+    assigned because Iceberg's numbers say it; None: any. `ended_files` are ids of `duckicelake_file`; a file may end and
+    be registered again by the same step.
     """
 
     ducklake_id: int | None = None
     creation: Creation | None = None
     kinds: tuple[str, ...] = ()
     definition: DefinitionChange = field(default_factory=DefinitionChange)
-    ended_data_files: tuple[int, ...] = ()
+    ended_files: tuple[int, ...] = ()
     ended_rows: tuple[InlinedKey, ...] = ()
     data_files: tuple[NewDataFile, ...] = ()
     delete_files: tuple[NewDeleteFile, ...] = ()
     stats: TableStats | None = None
-    snapshot: NewSnapshot | None = None
+    snapshots: tuple[NewSnapshot, ...] = ()
     side: SideFiles = field(default_factory=SideFiles)
 
     @property
@@ -205,7 +211,8 @@ class TableTarget:
 class ChangeSet:
     """One commit to one table, valid only against the base version and `caught_up_to` that it was computed from.
 
-    `table_id` is None for a table that the first step creates; `moves_main` says whether the last step realises main.
+    `table_id` is None for a table that the first step creates; `main_step` is the step that realises main, None where
+    main stays.
     """
 
     table_id: int | None
@@ -213,7 +220,7 @@ class ChangeSet:
     caught_up_to: int
     steps: tuple[LakeStep, ...]
     target: TableTarget
-    moves_main: bool = True
+    main_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,16 +38,21 @@ _LONGEST_NAME = 63  # bytes; Postgres cuts what is longer
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
     """Begin a table; its columns and keys are written as a change of its definition."""
-    name = creation.table_name
     parameters = {
         "table_id": table_id,
         "table_uuid": creation.table_uuid,
         "at": at,
         "schema_id": schema_id,
-        "table_name": name,
-        "path": f"{name if _PLAIN_NAME.fullmatch(name) else creation.table_uuid}/",
+        "table_name": creation.table_name,
+        "path": folder_name(creation),
     }
     cursor.execute(_SQL.create_table, parameters)
+
+
+def folder_name(creation: Creation) -> str:
+    """The folder of the new table's own files in its schema's, with its final slash."""
+    name = creation.table_name
+    return f"{name if _PLAIN_NAME.fullmatch(name) else creation.table_uuid}/"
 
 
 def catalog_ids(change: DefinitionChange) -> int:

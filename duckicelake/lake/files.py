@@ -19,10 +19,10 @@ class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute
 
 def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
     """End what leaves main at the snapshot; StaleBase if any of it had already left."""
-    if step.ended_data_files:
-        parameters = {"table_id": table_id, "at": at, "ids": list(step.ended_data_files)}
-        _expect(cursor.execute(_SQL.end_data_files, parameters).rowcount, len(step.ended_data_files))
+    if step.ended_files:
+        parameters = {"table_id": table_id, "at": at, "file_ids": list(step.ended_files)}
         cursor.execute(_SQL.end_deletes_of, parameters)
+        _expect(cursor.execute(_SQL.end_data_files, parameters).rowcount, len(step.ended_files))
     _end_rows(cursor, step.ended_rows, at)
 
 
@@ -74,10 +74,10 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
 
 def write_data_files(
     cursor: Cursor[Row], table_id: int, files: Sequence[NewDataFile], first_id: int, at: int
-) -> dict[int, int]:
-    """Register data files of main; the `ducklake_data_file` id of each by its id in `duckicelake_file`."""
+) -> None:
+    """Register data files of main, each under the next `ducklake_data_file` id; their side-table rows must be there."""
     if not files:
-        return {}
+        return
     partitioning = cursor.execute(_SQL.current_partitioning, {"table_id": table_id}).fetchone()
     partition_id = partitioning[0] if partitioning else None
     ids = {file.file_id: first_id + index for index, file in enumerate(files)}
@@ -89,7 +89,13 @@ def write_data_files(
     values = [row for file in files for row in _partition_values(table_id, ids[file.file_id], file)]
     if values:
         cursor.executemany(_SQL.insert_partition_value, values)
-    return ids
+    parameters = {
+        "file_ids": [file.file_id for file in files],
+        "ducklake_ids": list(ids.values()),
+        "row_id_starts": [file.row_id_start for file in files],
+        "paths": [file.path for file in files],
+    }
+    cursor.execute(_SQL.register_files, parameters)
 
 
 def _data_file(

@@ -6,7 +6,10 @@ from typing import LiteralString
 
 from psycopg import Cursor, sql
 
+from duckicelake.errors import NoSuchNamespace
+from duckicelake.lake.changes import Creation
 from duckicelake.lake.database import Row
+from duckicelake.lake.definition import folder_name
 from duckicelake.lake.model import (
     Column,
     ColumnStats,
@@ -98,6 +101,14 @@ def path_prefix(cursor: Cursor[Row], table_id: int) -> str:
     row = cursor.execute(_SQL.path_prefix, {"table_id": table_id}).fetchone()
     assert row is not None
     return str(row[0])
+
+
+def new_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
+    """What `path_prefix` will be once the table is created; NoSuchNamespace."""
+    row = cursor.execute(_SQL.schema_prefix, {"schema_name": creation.schema_name}).fetchone()
+    if row is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {creation.schema_name}")
+    return f"{row[0]}{folder_name(creation)}"
 
 
 def window(

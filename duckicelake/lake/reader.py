@@ -122,13 +122,23 @@ def new_manifest_ids(cursor: Cursor[Row], count: int) -> list[int]:
     return [row[0] for row in cursor.execute(_SQL.manifest_ids, {"count": count}).fetchall()]
 
 
-def data_files_by_path(
-    cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], paths: Iterable[str]
-) -> list[tuple[str, int, int]]:
-    """(path, file id, sequence number) of live data files of the manifests; a path may have been added twice."""
-    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "paths": list(paths)}
-    rows = cursor.execute(_SQL.data_files_by_path, parameters).fetchall()
-    return [(path, file_id, sequence_number) for path, file_id, sequence_number in rows]
+def data_files_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> set[int]:
+    """Ids of the data files that the table ever had at the paths."""
+    rows = cursor.execute(_SQL.data_files_at, {"table_id": table_id, "paths": list(paths)}).fetchall()
+    return {row[0] for row in rows}
+
+
+def live_among(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Iterable[int]) -> list[tuple[int, int]]:
+    """(manifest id, file id) of those of the files that the manifests list as live."""
+    parameters = {"manifest_ids": list(manifest_ids), "file_ids": list(file_ids)}
+    rows = cursor.execute(_SQL.live_among, parameters).fetchall()
+    return [(manifest_id, file_id) for manifest_id, file_id in rows]
+
+
+def manifests_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> dict[str, int]:
+    """Ids of the table's manifests that were written at the paths."""
+    rows = cursor.execute(_SQL.manifests_at, {"table_id": table_id, "paths": list(paths)}).fetchall()
+    return dict(rows)
 
 
 def deletions_of(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:

@@ -1,6 +1,6 @@
 """Writes of our side tables; rows are immutable except in `duckicelake_table`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 
@@ -14,22 +14,19 @@ from duckicelake.lake.queries import queries
 _SQL = queries("write")
 
 
-def write_side_files(
-    cursor: Cursor[Row], table_id: int, side: SideFiles, ducklake_ids: Mapping[int, int], format_version: int
-) -> None:
+def write_side_files(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
     """Insert the files, deletions and manifests that a new snapshot brings."""
     if side.files:
-        rows = [_file(table_id, file, ducklake_ids.get(file.file_id, file.ducklake_id)) for file in side.files]
-        cursor.executemany(_SQL.insert_file, rows)
+        cursor.executemany(_SQL.insert_file, [_file(table_id, file) for file in side.files])
     if side.deletions:
         cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
     if side.virtual_files:
         cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
     if side.manifests:
-        cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m, format_version) for m in side.manifests])
+        cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m) for m in side.manifests])
 
 
-def _file(table_id: int, file: NewFile, ducklake_id: int | None) -> dict[str, object]:
+def _file(table_id: int, file: NewFile) -> dict[str, object]:
     return {
         "file_id": file.file_id,
         "table_id": table_id,
@@ -45,7 +42,7 @@ def _file(table_id: int, file: NewFile, ducklake_id: int | None) -> dict[str, ob
         "file_sequence_number": file.file_sequence_number,
         "first_row_id": file.first_row_id,
         "metrics": file.metrics,
-        "ducklake_id": ducklake_id,
+        "ducklake_id": file.ducklake_id,
     }
 
 
@@ -60,12 +57,12 @@ def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
     }
 
 
-def _manifest(table_id: int, manifest: NewManifest, format_version: int) -> dict[str, object]:
+def _manifest(table_id: int, manifest: NewManifest) -> dict[str, object]:
     return {
         "manifest_id": manifest.manifest_id,
         "table_id": table_id,
         "content": manifest.content,
-        "format_version": format_version,
+        "format_version": manifest.format_version,
         "spec_id": manifest.spec_id,
         "schema_id": manifest.schema_id,
         "sequence_number": manifest.sequence_number,

@@ -4,6 +4,8 @@ The order of locks is fixed: our advisory lock, the snapshot row, the table's si
 the change was computed from is checked after the snapshot row is ours, when nobody else can commit any more.
 """
 
+from collections.abc import Sequence
+
 import orjson
 from psycopg import Cursor
 
@@ -29,8 +31,8 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     else:
         _check_base(cursor, change, table_id, upto)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
-        _write_step(cursor, change, step, table_id, snapshot)
-    _finish(cursor, change, table_id, snapshots[-1].id if snapshots else upto)
+        _write_step(cursor, step, table_id, snapshot)
+    _finish(cursor, change, table_id, [snapshot.id for snapshot in snapshots] or [upto])
     return table_id
 
 
@@ -42,11 +44,11 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
         raise StaleBase(f"table {change.table_id} was caught up by another worker")
     ducklake_id = _realised(cursor, change.table_id)
     for step in change.steps:
-        side_tables.write_side_files(cursor, change.table_id, step.side, {}, change.target.format_version)
-        if step.snapshot is not None:
+        side_tables.write_side_files(cursor, change.table_id, step.side)
+        for snapshot in step.snapshots:
             assert step.ducklake_id is not None
             ducklake_id = step.ducklake_id
-            side_tables.write_snapshot(cursor, change.table_id, step.snapshot, ducklake_id)
+            side_tables.write_snapshot(cursor, change.table_id, snapshot, ducklake_id)
     side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, progress.upto)
     side_tables.write_history(cursor, change.table_id, change.target)
     side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)
@@ -118,7 +120,7 @@ def check_name_is_free(cursor: Cursor[Row], schema_name: str, table_name: str, o
     return int(row[0])
 
 
-def _write_step(cursor: Cursor[Row], change: ChangeSet, step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
+def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
     files.end_files(cursor, table_id, step, snapshot.id)
     if step.definition or step.creation:
         first_id = snapshot.first_catalog_id + (step.creation is not None)
@@ -126,13 +128,13 @@ def _write_step(cursor: Cursor[Row], change: ChangeSet, step: LakeStep, table_id
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
     first_file = snapshot.first_file_id
-    ids = files.write_data_files(cursor, table_id, step.data_files, first_file, snapshot.id)
-    side_tables.write_side_files(cursor, table_id, step.side, ids, change.target.format_version)
+    side_tables.write_side_files(cursor, table_id, step.side)
+    files.write_data_files(cursor, table_id, step.data_files, first_file, snapshot.id)
     files.write_delete_files(cursor, table_id, step.delete_files, first_file + len(step.data_files), snapshot.id)
-    extra_info = None
-    if step.snapshot is not None:
-        side_tables.write_snapshot(cursor, table_id, step.snapshot, snapshot.id)
-        extra_info = orjson.dumps({"iceberg": {str(table_id): step.snapshot.snapshot_id}}).decode()
+    for made in step.snapshots:
+        side_tables.write_snapshot(cursor, table_id, made, snapshot.id)
+    newest = step.snapshots[-1].snapshot_id if step.snapshots else None
+    extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None
     record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
 
 
@@ -145,14 +147,17 @@ def _created(creation: Creation) -> str:
     return f"created_table:{quoted(creation.schema_name, creation.table_name)}"
 
 
-def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, newest: int) -> None:
+def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Sequence[int]) -> None:
+    """`snapshots` are those of the steps, or the newest one where there are no steps."""
+    newest, main_step = snapshots[-1], change.main_step
     if change.table_id is None:
         creation = change.steps[0].creation
         assert creation is not None
         epoch = reader.epoch(cursor)
-        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, newest, newest, epoch)
+        realised = snapshots[0] if main_step is None else snapshots[main_step]
+        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, realised, newest, epoch)
     else:
-        realised = newest if change.moves_main else _realised(cursor, table_id)
+        realised = _realised(cursor, table_id) if main_step is None else snapshots[main_step]
         side_tables.update_table(cursor, table_id, change.target, realised, newest)
     side_tables.write_history(cursor, table_id, change.target)
 

@@ -30,11 +30,11 @@ class Table:
 
     def commit(self, added=(), removed=frozenset()):
         self.sequence += 1
-        needed = must_load(self.listed)
+        needed = must_load(self.listed, 2)
         parent = [
             m if m.manifest_id in needed or removed & m.live.keys() else replace(m, live=None) for m in self.listed
         ]
-        owner = ListOwner(self.sequence, self.sequence, 0)
+        owner = ListOwner(self.sequence, self.sequence, 0, 2)
         result = next_list(parent, added, removed, owner, self.ids)
         known = {m.manifest_id: m for m in self.listed}
         self.listed = tuple(m if m.live is not None else known[m.manifest_id] for m in result.listed)

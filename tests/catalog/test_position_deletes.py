@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitFailed, Unsupported
+from duckicelake.errors import CommitFailed
 from duckicelake.iceberg.manifest import FileContent, ManifestContent
 from tests.catalog.client import (
     Client,
@@ -208,19 +208,29 @@ def test_client_compacts_delete_files_into_one(client: Client, check: Check) -> 
     assert [entry.data_file.content for entry in deletes] == [FileContent.POSITION_DELETES]
 
 
-def test_removal_of_a_delete_file_that_would_bring_rows_back_is_refused(
+def test_rows_come_back_when_their_delete_file_is_removed(
     client: Client, check: Check, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     client.create()
     metadata = client.append(*ROWS)["metadata"]
     (path,) = data_files(metadata)
+    row_ids = ducklake.sql("SELECT id, rowid FROM lake.ns.t WHERE id <> 1 ORDER BY id").fetchall()
     client.commit(delete(metadata, (path, 1)))
     ducklake.execute("DELETE FROM lake.ns.t WHERE id = 5")
-    draft = Draft(client.metadata(), operation="overwrite")
-    kept = [line for line in draft.parent_manifests if line.content is ManifestContent.DATA]
-    with pytest.raises(Unsupported, match="would come back"):
-        client.commit(draft.body(kept))
+    loaded = Draft(client.metadata(), operation="overwrite")
+    ours, theirs = (
+        [line for line in loaded.parent_manifests if (line.added_snapshot_id == loaded.parent) == native]
+        for native in (True, False)
+    )
+    kept = [line for line in (*ours, *theirs) if line.content is ManifestContent.DATA or line in ours]
+    client.commit(loaded.body(kept))
+    check(without(ROWS, 5))
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id = 1")
     check(without(ROWS, 1, 5))
+    draft = Draft(client.metadata(), operation="overwrite")
+    client.commit(draft.body([line for line in draft.parent_manifests if line.content is ManifestContent.DATA]))
+    check(ROWS)
+    assert ducklake.sql("SELECT id, rowid FROM lake.ns.t WHERE id <> 1 ORDER BY id").fetchall() == row_ids
 
 
 def test_old_snapshots_keep_their_rows_through_all_deletes(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:

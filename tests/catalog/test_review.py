@@ -12,7 +12,7 @@ from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchTable, Unsupported
+from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.manifest import EntryStatus, ManifestEntry, ManifestFile
 from duckicelake.lake import tables as lake_tables
 from tests.catalog.client import (
@@ -178,7 +178,9 @@ def test_a_purged_table_is_not_adopted_again(services: Services, client: Client)
 
 
 @pytest.mark.parametrize("snapshots", [1, 2])
-def test_a_commit_that_creates_the_table_may_not_delete(client: Client, snapshots: int) -> None:
+def test_a_commit_that_creates_the_table_may_delete_at_once(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, snapshots: int
+) -> None:
     staged = client.create("t", stage_create=True)["metadata"]
     first = Draft(staged)
     file = first.data_file([(1, "a"), (2, "b")])
@@ -193,8 +195,9 @@ def test_a_commit_that_creates_the_table_may_not_delete(client: Client, snapshot
         body = both(first.body(first_list), second.body(more))
     body["requirements"] = [{"type": "assert-create"}]
     body["updates"] = [*creation(staged), *body["updates"]]
-    with pytest.raises(Unsupported, match="delete them later"):
-        client.commit(body)
+    answer = client.commit(body)
+    assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [(2, "b")]
+    assert_whole(answer)
 
 
 def creation(metadata: Json) -> list[Json]:

@@ -88,6 +88,11 @@ WHERE t.table_id = %(table_id)s AND m.key = 'data_path' AND m.scope IS NULL
 ORDER BY t.begin_snapshot DESC
 LIMIT 1;
 
+-- schema_prefix: where relative paths of a schema's tables begin
+SELECT CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END
+FROM ducklake_schema s, ducklake_metadata m
+WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND m.key = 'data_path' AND m.scope IS NULL;
+
 -- file_stats: column statistics of data files
 SELECT data_file_id, column_id, null_count > 0, contains_nan, min_value, max_value, column_size_bytes, value_count,
        null_count

@@ -17,7 +17,7 @@ FROM duckicelake_snapshot s
 LEFT JOIN duckicelake_artifact a
   ON a.table_id = s.table_id AND a.kind = 'manifest-list' AND a.object_id = s.snapshot_id
 WHERE s.table_id = %(table_id)s
-ORDER BY s.ducklake_id, s.snapshot_id;
+ORDER BY s.ducklake_id, s.sequence_number, s.timestamp_ms, s.snapshot_id;
 
 -- snapshot_log: which snapshots main named, oldest first
 SELECT snapshot_id, timestamp_ms
@@ -105,13 +105,20 @@ FROM duckicelake_table t WHERE t.table_id = %(table_id)s AND t.version = %(objec
 FOR SHARE
 ON CONFLICT DO NOTHING;
 
--- data_files_by_path: live data files by path
-SELECT f.path, f.file_id, f.sequence_number
-FROM duckicelake_file f
-WHERE f.table_id = %(table_id)s AND f.path = ANY(%(paths)s) AND f.content = 0
-  AND EXISTS (
-    SELECT FROM duckicelake_manifest m
-    WHERE m.manifest_id = ANY(%(manifest_ids)s) AND (f.file_id = ANY(m.added) OR f.file_id = ANY(m.existing)));
+-- data_files_at: data files at paths, live or not
+SELECT file_id FROM duckicelake_file
+WHERE table_id = %(table_id)s AND path = ANY(%(paths)s) AND content = 0;
+
+-- live_among: those of the files that the manifests list as live
+SELECT m.manifest_id, u.file_id
+FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
+WHERE m.manifest_id = ANY(%(manifest_ids)s)
+  AND (m.added && %(file_ids)s::bigint[] OR m.existing && %(file_ids)s::bigint[])
+  AND u.file_id = ANY(%(file_ids)s::bigint[]);
+
+-- manifests_at: manifests of a table by the path at which they were written
+SELECT path, object_id FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest' AND path = ANY(%(paths)s);
 
 -- deletions_of: the positions that are deleted from data files
 SELECT delete_file_id, data_file_id, positions

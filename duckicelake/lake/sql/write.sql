@@ -222,12 +222,28 @@ VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);
 SELECT EXISTS (SELECT FROM ducklake_inlined_data_tables WHERE table_id = %(table_id)s);
 
 -- end_data_files: data files that leave main
-UPDATE ducklake_data_file SET end_snapshot = %(at)s
-WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND data_file_id = ANY(%(ids)s);
+UPDATE ducklake_data_file d SET end_snapshot = %(at)s
+FROM duckicelake_file f
+WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
+  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;
 
 -- end_deletes_of: delete files of data files that leave main
-UPDATE ducklake_delete_file SET end_snapshot = %(at)s
-WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND data_file_id = ANY(%(ids)s);
+UPDATE ducklake_delete_file d SET end_snapshot = %(at)s
+FROM duckicelake_file f
+WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
+  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;
+
+-- register_files: which rows of DuckLake these files have now; none of them serves inlined rows any more
+WITH registered AS (
+    SELECT * FROM unnest(%(file_ids)s::bigint[], %(ducklake_ids)s::bigint[], %(row_id_starts)s::bigint[])
+        AS u (file_id, ducklake_id, row_id_start)
+), real AS (
+    DELETE FROM duckicelake_virtual_file v USING registered r WHERE v.file_id = r.file_id
+), wanted AS (
+    DELETE FROM ducklake_files_scheduled_for_deletion WHERE NOT path_is_relative AND path = ANY(%(paths)s)
+)
+UPDATE duckicelake_file f SET ducklake_id = r.ducklake_id, first_row_id = coalesce(f.first_row_id, r.row_id_start)
+FROM registered r WHERE f.file_id = r.file_id;
 
 -- insert_data_file: a data file of main
 INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,

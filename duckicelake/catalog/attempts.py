@@ -1,0 +1,114 @@
+"""One attempt at a commit: the request over the table as it is now, as the ChangeSet that would commit it.
+
+Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
+"""
+
+from dataclasses import dataclass
+
+from duckicelake.bridge.clock import on_our_clock
+from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.project import DUCKLAKE_ID
+from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber
+from duckicelake.catalog.cache import CachedTable
+from duckicelake.catalog.increments import increments
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.apply import apply, check, format_version_after
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.lake import native, reader
+from duckicelake.lake.changes import ChangeSet, Creation
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A request to change one table, or to create it."""
+
+    namespace: Namespace
+    name: str
+    request: CommitTableRequest
+
+
+def change_over(
+    services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int
+) -> ChangeSet | None:
+    """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
+
+    `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
+    doesn't hold, InvalidRequest, Unsupported.
+    """
+    renumbered = _renumbered(services, commit.request, cached, next_id)
+    base = cached.materialized.metadata if cached else None
+    check(renumbered.requirements, base)
+    now = services.clock()
+    target = apply(base, on_our_clock(renumbered.updates, base, now), now)
+    if cached is None or base is None:
+        return creation_of(services, commit.namespace, commit.name, target, renumbered)
+    target = _with_row_ids(base, target, renumbered)
+    if target is base or _only_says_ours(base, target):
+        return None
+    if target.location != base.location:
+        services.policy.check_table_location(target.location)
+    new = increments(services, cached.materialized.state, base, target, renumbered)
+    return change_set(_base(services, cached), target, new)
+
+
+def creation_of(
+    services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
+) -> ChangeSet:
+    """The creation of a table with this metadata; InvalidRequest, Unsupported."""
+    services.policy.check_table_location(target.location)
+    creation = Creation(schema_name(namespace), name, target.table_uuid)
+    new = increments(services, None, None, target, renumbered or Renumbered(), creation)
+    return change_set(Base(), target, new, creation)
+
+
+def _renumbered(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int
+) -> Renumbered:
+    base = cached.materialized.metadata if cached else None
+    version = format_version_after(base, request.updates)
+    becomes_v3 = base is not None and base.format_version < ROW_LINEAGE_VERSION <= version
+    shift = _next_row_id(services, cached) if cached and becomes_v3 else 0
+    numbers = Numbers(next_id, services.snapshot_ids == "ducklake", version, shift)
+    aliases = aliases_of(cached.materialized.state.snapshots) if cached else {}
+    return renumber(request.requirements, request.updates, base, aliases, numbers)
+
+
+def _next_row_id(services: Services, cached: CachedTable) -> int:
+    with services.database.reading() as cursor:
+        stats = native.table_stats(cursor, cached.materialized.row.table_id)
+    return stats[1] if stats else 0
+
+
+def _with_row_ids(base: TableMetadata, target: TableMetadata, renumbered: Renumbered) -> TableMetadata:
+    """A table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
+    if target.next_row_id is None or base.next_row_id is not None:
+        return target
+    return target.replaced(next_row_id=max(target.next_row_id, renumbered.row_shift))
+
+
+def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
+    """Whether the request changes nothing but the property that the server says itself."""
+    ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
+    return (
+        ours == base.properties
+        and target.replaced(properties=base.properties, last_updated_ms=base.last_updated_ms) == base.replaced()
+    )
+
+
+def _base(services: Services, cached: CachedTable) -> Base:
+    row, current = cached.materialized.row, cached.materialized.state.current()
+    manifest_ids = current.manifest_ids if current else ()
+    with services.database.reading() as cursor:
+        definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
+        return Base(
+            table_id=row.table_id,
+            version=row.version,
+            caught_up_to=row.caught_up_to,
+            metadata=cached.materialized.metadata,
+            declared=definition.partition_keys if definition else (),
+            holds_files=any(m.content == 0 and m.live_files for m in reader.manifests(cursor, manifest_ids).values()),
+            stats=native.table_stats(cursor, row.table_id),
+            column_stats=native.table_column_stats(cursor, row.table_id),
+        )

@@ -1,0 +1,135 @@
+"""The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
+
+from collections.abc import Iterator
+
+from duckicelake.bridge.diff import Increment, NewList
+from duckicelake.bridge.manifests import ListOwner, next_list
+from duckicelake.bridge.renumber import Renumbered
+from duckicelake.bridge.uploads import new_files
+from duckicelake.catalog.deletes import Targets, read_deletions
+from duckicelake.catalog.ids import file_ids, manifest_ids
+from duckicelake.catalog.moves import move_main
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.uploads import ParentList, parent_list, read_upload
+from duckicelake.catalog.workspace import Listed, Workspace
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.changes import Creation, SideFiles
+from duckicelake.lake.state import TableState
+
+
+def increments(
+    services: Services,
+    state: TableState | None,
+    base: TableMetadata | None,
+    target: TableMetadata,
+    renumbered: Renumbered,
+    creation: Creation | None = None,
+) -> list[Increment]:
+    """What lies between `base`, which is `state` projected, and `target`; reads what clients uploaded."""
+    table = creation if state is None else state.row.table_id
+    assert table is not None
+    builder = _Builder(services, table, state, target, renumbered)
+    known = base.snapshots_by_id if base else {}
+    for snapshot in target.snapshots:
+        if snapshot.snapshot_id not in known:
+            builder.add(snapshot)
+    builder.settle_main()
+    return builder.increments
+
+
+class _Builder:
+    """Adds snapshots one after the other, each on the manifests of its parent; main follows those that it leads to."""
+
+    def __init__(
+        self,
+        services: Services,
+        table: int | Creation,
+        state: TableState | None,
+        target: TableMetadata,
+        renumbered: Renumbered,
+    ) -> None:
+        self.increments: list[Increment] = []
+        self._services = services
+        self._table_id = table if isinstance(table, int) else None
+        self._space = Workspace(services, table)
+        self._target = target
+        self._renumbered = renumbered
+        self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
+        self._lists: dict[int | None, Listed] = {None: ()}
+        self._parents: dict[int | None, ParentList] = {None: {}}
+        self._line = set(_ancestry(target))
+        current = state.row.current_snapshot_id if state else None
+        self._main: Listed = self._list_of(current)
+        self._main_is: int | None = current
+        self._file_ids, self._manifest_ids = file_ids(services), manifest_ids(services)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add a new snapshot."""
+        listed, side = self._build(snapshot)
+        self._lists[snapshot.snapshot_id] = listed
+        move = None
+        if snapshot.snapshot_id in self._line:
+            move = move_main(self._services, self._space, self._main, listed, snapshot.operation)
+            self._main, self._main_is = listed, snapshot.snapshot_id
+        row = NewList(
+            snapshot,
+            tuple(manifest.manifest_id for manifest in listed),
+            self._renumbered.proposed.get(snapshot.snapshot_id),
+        )
+        expected = self._renumbered.expected.get(snapshot.snapshot_id)
+        self.increments.append(Increment((row,), side, move, expected))
+
+    def settle_main(self) -> None:
+        """Move main to where the request leaves it, if no new snapshot did."""
+        current = self._target.current_snapshot_id
+        if current != self._main_is:
+            move = move_main(self._services, self._space, self._main, self._list_of(current))
+            self.increments.append(Increment(move=move))
+
+    def _build(self, snapshot: Snapshot) -> tuple[Listed, SideFiles]:
+        """The manifests that the snapshot lists, and the rows that it brings."""
+        services, target, space = self._services, self._target, self._space
+        parent_id = snapshot.parent_snapshot_id
+        proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
+        parents = self._parent_list(parent_id)
+        read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
+        files = new_files(read.upload, target, self._file_ids, self._renumbered.row_shift)
+        self._parents[snapshot.snapshot_id] = read.as_parent(files)
+        parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
+        removed = frozenset(file.file_id for file in read.upload.removed)
+        deletions = read_deletions(services, target.location, files, Targets(space, parent, removed, files))
+        space.learn(files, deletions)
+        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
+        loaded = space.loaded(parent, removed, self._version)
+        manifests = next_list(loaded, files, removed, owner, self._manifest_ids)
+        return manifests.listed, SideFiles(files=files, deletions=tuple(deletions), manifests=manifests.new)
+
+    @property
+    def _version(self) -> int:
+        return self._target.format_version
+
+    def _schema_id(self, snapshot: Snapshot) -> int:
+        return self._target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
+
+    def _list_of(self, snapshot_id: int | None) -> Listed:
+        """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
+        if snapshot_id not in self._lists:
+            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
+            self._lists[snapshot_id] = self._space.listed(row.manifest_ids) if row else ()
+        return self._lists[snapshot_id]
+
+    def _parent_list(self, snapshot_id: int | None) -> ParentList:
+        if snapshot_id not in self._parents:
+            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
+            self._parents[snapshot_id] = parent_list(self._services, row.manifest_ids) if row else {}
+        return self._parents[snapshot_id]
+
+
+def _ancestry(target: TableMetadata) -> Iterator[int]:
+    """The ids of main's snapshot and all before it."""
+    current = target.current_snapshot()
+    while current is not None:
+        yield current.snapshot_id
+        parent = current.parent_snapshot_id
+        current = None if parent is None else target.snapshot(parent)

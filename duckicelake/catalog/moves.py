@@ -1,0 +1,82 @@
+"""Main's moves: which files main gains and loses, and DuckLake's delete files for it, written before any lock."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import uuid4
+
+from duckicelake.bridge.diff import Move
+from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.workspace import Listed, Workspace
+from duckicelake.iceberg.manifest import FileContent
+from duckicelake.lake.changes import NewDeleteFile
+from duckicelake.lake.state import DeletionRow
+from duckicelake.storage.parquet import write_position_deletes
+
+
+def move_main(
+    services: Services, space: Workspace, before: Listed, after: Listed, operation: str | None = None
+) -> Move:
+    """What DuckLake must do for main to go from one manifest list to another; `operation` is the new snapshot's."""
+    difference = _difference(space, before, after)
+    realisation = realise(difference)
+    files = {file.file_id: file for file in (*difference.joined, *difference.kept)}
+    return Move(
+        ended_files=tuple(realisation.ended_files),
+        ended_rows=tuple(realisation.ended_rows),
+        registered=tuple(realisation.registered),
+        delete_files=tuple(_write_delete_files(services, space, realisation.delete_files, files)),
+        rewrites=operation == "replace" and not _adds_rows(space, realisation),
+    )
+
+
+def _difference(space: Workspace, before: Listed, after: Listed) -> Difference:
+    gone, come = _changed_files(space, before, after)
+    files = space.files(gone | come)
+    deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
+    left, joined = sorted(gone - deletes), sorted(come - deletes)
+    kept = space.among(after, space.targets_of(deletes)) - come
+    touched = {*left, *joined, *kept}
+    if not touched:
+        return Difference()
+    known = space.files(kept)
+    deletions = space.deletions_of(touched)
+    return Difference(
+        left=left,
+        joined=[files[file_id] for file_id in joined],
+        kept=[known[file_id] for file_id in sorted(kept)],
+        deleted_before=_deleted(space, before, deletions),
+        deleted_after=_deleted(space, after, deletions),
+        virtual=space.virtual(touched),
+        inlined=space.inlined_deletes(known.values()),
+    )
+
+
+def _changed_files(space: Workspace, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
+    """(files that only the first list has, files that only the second has); manifests of both aren't read."""
+    shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
+    old = space.live(manifest for manifest in before if manifest.manifest_id not in shared)
+    new = space.live(manifest for manifest in after if manifest.manifest_id not in shared)
+    return old - new, new - old
+
+
+def _deleted(space: Workspace, listed: Listed, deletions: Sequence[DeletionRow]) -> dict[int, frozenset[int]]:
+    live = space.among(listed, {row.delete_file_id for row in deletions})
+    return deleted_positions(deletions, space.files(live))
+
+
+def _adds_rows(space: Workspace, realisation: Realisation) -> bool:
+    """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
+    ended = space.files(realisation.ended_files).values()
+    return sum(file.record_count for file in realisation.registered) > sum(file.record_count for file in ended)
+
+
+def _write_delete_files(
+    services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, AnyFile]
+) -> Iterable[NewDeleteFile]:
+    """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""
+    folder = space.folder() if wanted else ""
+    for file_id, found in wanted.items():
+        name = f"ducklake-{uuid4()}-delete.parquet"
+        data = write_position_deletes([(files[file_id].path, position) for position in found])
+        services.store.write(folder + name, data)
+        yield NewDeleteFile(file_id, name, len(found), len(data))
