@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from duckicelake.bridge import positions
 from duckicelake.lake.changes import NewFile
 from duckicelake.lake.model import InlinedKey
-from duckicelake.lake.state import DeletionRow, FileRow, VirtualFileRow
+from duckicelake.lake.state import DeletionRow, FileRow, LiveFile, VirtualFileRow
 
 AnyFile = FileRow | NewFile
 DELETION_VECTOR = "PUFFIN"
@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Realisation:
-    """The same as DuckLake's rows: files that end and begin, inlined rows that end, and whole contents of delete files."""
+    """The same as DuckLake's rows: files that end and begin, inlined rows that end, whole contents of delete files."""
 
     ended_files: list[int] = field(default_factory=list)
     ended_rows: list[InlinedKey] = field(default_factory=list)
@@ -58,7 +58,7 @@ def realise(difference: Difference) -> Realisation:
 
 
 def deleted_positions(
-    deletions: Sequence[DeletionRow], delete_files: Mapping[int, AnyFile]
+    deletions: Sequence[DeletionRow], delete_files: Mapping[int, AnyFile | LiveFile]
 ) -> dict[int, frozenset[int]]:
     """The positions deleted from each data file by these live delete files; a deletion vector overrides all others."""
     vectors = {file_id for file_id, file in delete_files.items() if file.file_format == DELETION_VECTOR}
@@ -66,8 +66,7 @@ def deleted_positions(
     return positions.by_data_file(
         row
         for row in deletions
-        if row.delete_file_id in delete_files
-        and (row.delete_file_id in vectors or row.data_file_id not in has_vector)
+        if row.delete_file_id in delete_files and (row.delete_file_id in vectors or row.data_file_id not in has_vector)
     )
 
 

@@ -29,9 +29,7 @@ class TableCommit:
     request: CommitTableRequest
 
 
-def change_over(
-    services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int
-) -> ChangeSet | None:
+def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
     """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
 
     `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that

@@ -16,6 +16,7 @@ from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.deletes import MAX_POSITIONS, read_vector
 from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewDeletion, NewFile
 from duckicelake.storage.parquet import read_position_deletes
 
@@ -25,7 +26,7 @@ Positions = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The data files that a snapshot's delete files may delete from: its parent's without those removed, and its own."""
+    """Data files that a snapshot's delete files may delete from: its parent's without those removed, and its own."""
 
     space: Workspace
     parent: Listed
@@ -43,12 +44,33 @@ class Targets:
 
 
 def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:
-    """The deletions of added position delete files and vectors; positions in files that have left mean nothing."""
-    deletes = [file for file in added if file.content == FileContent.POSITION_DELETES]
+    """The deletions of added position delete files and vectors; positions in files that have left mean nothing.
+
+    InvalidRequest where readers wouldn't agree on what is deleted.
+    """
+    rows = _matched(services, location, added, targets)
+    for delete, target, _ in rows:
+        _check_applies(delete, target)
+    return [_deletion(*row) for row in rows]
+
+
+def read_all_deletions(
+    services: Services, metadata: TableMetadata, files: Sequence[NewFile], targets: Targets
+) -> list[NewDeletion]:
+    """The deletions of all delete files of a table's history; some of its data files are newer than some deletes."""
+    rows = _matched(services, metadata.location, files, targets)
+    return [_deletion(*row) for row in rows if row[1].sequence_number <= row[0].sequence_number]
+
+
+def _matched(
+    services: Services, location: str, files: Sequence[NewFile], targets: Targets
+) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
+    """Each delete file with each data file that it names, and the positions there."""
+    deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
     found = {file.file_id: _read(services, location, file) for file in deletes}
     by_path = targets.at({path for rows in found.values() for path in rows})
     return [
-        _deletion(delete, target, rows)
+        (delete, target, rows)
         for delete in deletes
         for path, rows in found[delete.file_id].items()
         for target in by_path.get(path, ())
@@ -56,6 +78,11 @@ def read_deletions(services: Services, location: str, added: Sequence[NewFile], 
 
 
 def _deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> NewDeletion:
+    positions.check({target.file_id: frozenset(rows)}, {target.file_id: target})
+    return NewDeletion(delete.file_id, target.file_id, positions.encode(rows))
+
+
+def _check_applies(delete: NewFile, target: AnyFile) -> None:
     if target.sequence_number > delete.sequence_number:
         raise InvalidRequest(
             f"A delete file with sequence number {delete.sequence_number} deletes from {target.path}, which is newer: "
@@ -66,8 +93,6 @@ def _deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> NewDelet
             f"{delete.path} deletes from {target.path}, which is in another partition: "
             "readers don't agree on whether it does"
         )
-    positions.check({target.file_id: frozenset(rows)}, {target.file_id: target})
-    return NewDeletion(delete.file_id, target.file_id, positions.encode(rows))
 
 
 def _read(services: Services, location: str, file: NewFile) -> Positions:

@@ -10,12 +10,20 @@ from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.loading import current_table, freshness
 from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.registration import register_table as register
+from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyExists, NoSuchNamespace, NoSuchTable
+from duckicelake.errors import NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RenameTableRequest, TableIdentifier
+from duckicelake.iceberg.rest import (
+    CommitTableRequest,
+    CreateTableRequest,
+    RegisterTableRequest,
+    RenameTableRequest,
+    TableIdentifier,
+)
 from duckicelake.lake import tables as lake_tables
 from duckicelake.lake.snapshots import retrying
 
@@ -62,9 +70,21 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
     Raises NoSuchTable, CommitFailed, InvalidRequest, Unsupported, CommitStateUnknown.
     """
     committed = commits.commit(services, TableCommit(namespace, name, request))
-    location = orjson.dumps(committed.location)
-    body = b'{"metadata-location":' + location + b',"metadata":' + committed.body + b"}"
-    return LoadedTable(body, _etag(committed, ALL))
+    return LoadedTable(_named(committed), _etag(committed, ALL))
+
+
+def register_table(services: Services, namespace: Namespace, request: RegisterTableRequest) -> LoadedTable:
+    """Make a table of another catalog's metadata.json; its files stay where they are.
+
+    Raises AlreadyExists, NoSuchNamespace, FileMissing, InvalidRequest, Unsupported.
+    """
+    location = request.metadata_location
+    return _loaded(register(services, namespace, request.name, location, overwrite=request.overwrite), ALL)
+
+
+def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
+    """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTable."""
+    return _named(unregister(services, namespace, name))
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
@@ -125,6 +145,10 @@ def _loaded(table: Materialized, snapshots: str) -> LoadedTable:
     location = orjson.dumps(table.location)
     loaded = b'{"metadata-location":' + location + b',"metadata":' + body + b',"config":{}}'
     return LoadedTable(loaded, _etag(table, snapshots))
+
+
+def _named(table: Materialized) -> bytes:
+    return b'{"metadata-location":' + orjson.dumps(table.location) + b',"metadata":' + table.body + b"}"
 
 
 def _only_refs(metadata: TableMetadata) -> TableMetadata:

@@ -71,11 +71,11 @@ def read_upload(
     parent: ParentList,
 ) -> ReadUpload:
     """What the snapshot adds to and removes from its parent."""
-    listed = _read_list(services, target.location, snapshot)
+    listed = read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     borrowed = _borrowed(services, table_id, paths - parent.keys())
     read = {
-        line.manifest_path: _read_manifest(services, target.location, line)
+        line.manifest_path: read_manifest_at(services, target.location, line)
         for line in listed
         if line.manifest_path not in parent and line.manifest_path not in borrowed
     }
@@ -84,7 +84,7 @@ def read_upload(
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
     check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
-        _check_supported(file, target.format_version)
+        check_supported(file, target.format_version)
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
 
 
@@ -104,7 +104,7 @@ def read_uploaded(services: Services, table_location: str, location: str, what: 
         raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
 
 
-def _check_supported(file: DataFile, format_version: int) -> None:
+def check_supported(file: DataFile, format_version: int) -> None:
     """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
     is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
     if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
@@ -126,7 +126,8 @@ def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) 
     return files
 
 
-def _read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+def read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The lines of a snapshot's manifest list; InvalidRequest."""
     if snapshot.manifest_list is None:
         return tuple(_line_of(services, location, path, snapshot) for path in snapshot.manifests or ())
     data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
@@ -143,7 +144,8 @@ def _line_of(services: Services, location: str, path: str, snapshot: Snapshot) -
     return ManifestFile(path, len(data), manifest.spec_id, manifest.content, 0, 0, snapshot.snapshot_id, *[None] * 6)
 
 
-def _read_manifest(services: Services, location: str, line: ManifestFile) -> Manifest:
+def read_manifest_at(services: Services, location: str, line: ManifestFile) -> Manifest:
+    """The manifest of a line, its entries with what they inherit; InvalidRequest."""
     data = read_uploaded(services, location, line.manifest_path, "manifest")
     if len(data) != line.manifest_length:
         raise InvalidRequest(

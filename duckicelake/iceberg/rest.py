@@ -46,6 +46,20 @@ class CommitTableRequest(SpecModel):
     updates: tuple[TableUpdate, ...]
 
 
+class CommitTransactionRequest(SpecModel):
+    """Changes of several tables, to be committed together; each names its table."""
+
+    table_changes: tuple[CommitTableRequest, ...]
+
+
+class RegisterTableRequest(SpecModel):
+    """A table to make of a metadata.json; with `overwrite` it replaces the one of its name."""
+
+    name: TableNameField
+    metadata_location: str
+    overwrite: bool = False
+
+
 class RenameTableRequest(SpecModel):
     source: TableIdentifier
     destination: TableIdentifier

@@ -35,8 +35,8 @@ class NewFile:
 class NewDataFile:
     """A `ducklake_data_file` row for a file that joins main, with its statistics and partition values.
 
-    `file_id` is its id in `duckicelake_file`: a new row's of the same step, or that of a file which was elsewhere before
-    (on a branch, in a snapshot that main goes back to, or serving inlined rows).
+    `file_id` is its id in `duckicelake_file`: a new row's of the same step, or that of a file which was elsewhere
+    before (on a branch, in a snapshot that main goes back to, or serving inlined rows).
     """
 
     file_id: int
@@ -166,8 +166,8 @@ class LakeStep:
     """One DuckLake snapshot of one table: what it changes natively, and the Iceberg snapshots that it makes, if any.
 
     `ducklake_id` is the DuckLake snapshot id that the step was computed for: a native one's, or the one that must be
-    assigned because Iceberg's numbers say it; None: any. `ended_files` are ids of `duckicelake_file`; a file may end and
-    be registered again by the same step.
+    assigned because Iceberg's numbers say it; None: any. `ended_files` are ids of `duckicelake_file`; a file may end
+    and be registered again by the same step.
     """
 
     ducklake_id: int | None = None

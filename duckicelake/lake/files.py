@@ -72,9 +72,7 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         cursor.executemany(_SQL.insert_column_stats, rows)
 
 
-def write_data_files(
-    cursor: Cursor[Row], table_id: int, files: Sequence[NewDataFile], first_id: int, at: int
-) -> None:
+def write_data_files(cursor: Cursor[Row], table_id: int, files: Sequence[NewDataFile], first_id: int, at: int) -> None:
     """Register data files of main, each under the next `ducklake_data_file` id; their side-table rows must be there."""
     if not files:
         return

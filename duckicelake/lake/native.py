@@ -140,6 +140,7 @@ def window(
         deletes=inlined_deletes(cursor, table_id, upto),
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, new),
+        next_row_id=(table_stats(cursor, table_id) or (0, 0, 0))[1],
     )
 
 

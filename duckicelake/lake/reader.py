@@ -135,6 +135,12 @@ def live_among(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Itera
     return [(manifest_id, file_id) for manifest_id, file_id in rows]
 
 
+def shares_files(cursor: Cursor[Row], paths: Iterable[str]) -> bool:
+    """Whether any live table has a file at one of the paths."""
+    row = cursor.execute(_SQL.shares_files, {"paths": list(paths)}).fetchone()
+    return bool(row and row[0])
+
+
 def manifests_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> dict[str, int]:
     """Ids of the table's manifests that were written at the paths."""
     rows = cursor.execute(_SQL.manifests_at, {"table_id": table_id, "paths": list(paths)}).fetchall()

@@ -155,6 +155,17 @@ def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_i
     schedule(cursor, paths, first_file_id)
 
 
+def forget_dropped(cursor: Cursor[Row], table_uuid: str) -> None:
+    """Forget dropped tables of a UUID, whose files the table that is now registered has."""
+    for (table_id,) in cursor.execute(_SQL.dropped, {"table_uuid": table_uuid}).fetchall():
+        cursor.execute(_SQL.forget, {"table_id": table_id})
+
+
+def record_registered(cursor: Cursor[Row], table_id: int, location: str, timestamp_ms: int) -> None:
+    """Note from which metadata.json the table was registered: the first entry of its metadata log."""
+    cursor.execute(_SQL.record_registered, {"table_id": table_id, "path": location, "timestamp_ms": timestamp_ms})
+
+
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
     """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
     paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]

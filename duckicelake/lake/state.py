@@ -146,6 +146,7 @@ class LiveFile:
     content: int
     sequence_number: int
     ducklake_id: int | None
+    file_format: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class NativeWindow:
     `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
     definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live
     files that DuckLake no longer has at all; `delete_files` those not seen before; `rows` and `deletes` all that are
-    visible in the window.
+    visible in the window; `next_row_id` DuckLake's at its end.
     """
 
     after: int
@@ -182,3 +183,4 @@ class NativeWindow:
     deletes: tuple[InlinedDelete, ...]
     stats: Mapping[int, tuple[ColumnStats, ...]]
     partition_values: Mapping[int, Mapping[PartitionKey, str | None]]
+    next_row_id: int

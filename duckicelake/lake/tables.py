@@ -6,6 +6,7 @@ from duckicelake.lake import native, reader, side_tables, writer
 from duckicelake.lake.database import Row
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
+from duckicelake.lake.state import TableRow
 
 _SQL = queries("write")
 
@@ -21,8 +22,10 @@ def table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | N
     return [row[0] for row in cursor.execute(_SQL.table_names, parameters).fetchall()]
 
 
-def drop_table(cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool) -> bool:
-    """Drop the table, if there is one of the name.
+def drop_table(
+    cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool, expected: TableRow | None = None
+) -> bool:
+    """Drop the table, if there is one of the name; StaleBase if it isn't as `expected` any more.
 
     Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
     metadata files are scheduled for deletion.
@@ -34,6 +37,8 @@ def drop_table(cursor: Cursor[Row], schema_name: str, table_name: str, *, purge:
     cursor.execute(_SQL.lock_table, {"table_id": table_id})
     purged = side_tables.purgeable(cursor, table_id) if purge else []
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
+    if expected is not None:
+        writer.check_base(cursor, table_id, (expected.version, expected.caught_up_to), snapshot.id - 1)
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
     if purge:
         side_tables.purge(cursor, table_id, purged, snapshot.first_file_id)

@@ -29,7 +29,7 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     if table_id is None:
         table_id = _create(cursor, change.steps[0], snapshots[0])
     else:
-        _check_base(cursor, change, table_id, upto)
+        check_base(cursor, table_id, (change.base_version, change.caught_up_to), upto)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, step, table_id, snapshot)
     _finish(cursor, change, table_id, [snapshot.id for snapshot in snapshots] or [upto])
@@ -86,11 +86,12 @@ def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
     return snapshot
 
 
-def _check_base(cursor: Cursor[Row], change: ChangeSet, table_id: int, upto: int) -> None:
+def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], upto: int) -> None:
+    """StaleBase unless the table has this (version, progress) and no DuckDB client changed it up to a snapshot."""
     row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
-    if row != (change.base_version, change.caught_up_to):
+    if row != expected:
         raise StaleBase(f"table {table_id} is at version and progress {row}")
-    if native.changes(cursor, table_id, change.caught_up_to, upto):
+    if native.changes(cursor, table_id, expected[1], upto):
         raise StaleBase(f"DuckDB changed table {table_id}")
 
 

@@ -10,8 +10,10 @@ from pydantic.json_schema import models_json_schema
 
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
+    CommitTransactionRequest,
     CreateNamespaceRequest,
     CreateTableRequest,
+    RegisterTableRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
@@ -19,9 +21,11 @@ from duckicelake.server.routes.tables import MetricsReport
 
 REQUESTS: tuple[type[BaseModel], ...] = (
     CommitTableRequest,
+    CommitTransactionRequest,
     CreateNamespaceRequest,
     CreateTableRequest,
     MetricsReport,
+    RegisterTableRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )

@@ -82,7 +82,7 @@ SELECT nextval('duckicelake_file_id') FROM generate_series(1, %(count)s);
 SELECT nextval('duckicelake_manifest_id') FROM generate_series(1, %(count)s);
 
 -- live_files: the files that manifests list as live, in short
-SELECT m.manifest_id, f.file_id, f.content, f.sequence_number, f.ducklake_id
+SELECT m.manifest_id, f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
 FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
 JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s);
@@ -108,6 +108,13 @@ ON CONFLICT DO NOTHING;
 -- data_files_at: data files at paths, live or not
 SELECT file_id FROM duckicelake_file
 WHERE table_id = %(table_id)s AND path = ANY(%(paths)s) AND content = 0;
+
+-- shares_files: whether a live table has any of the files
+SELECT EXISTS (
+    SELECT FROM duckicelake_file f
+    JOIN duckicelake_table t USING (table_id)
+    JOIN ducklake_table l USING (table_id)
+    WHERE f.path = ANY(%(paths)s) AND l.end_snapshot IS NULL);
 
 -- live_among: those of the files that the manifests list as live
 SELECT m.manifest_id, u.file_id

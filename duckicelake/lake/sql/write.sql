@@ -159,6 +159,15 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
 
+-- dropped: tables of a UUID that are no longer there
+SELECT t.table_id FROM duckicelake_table t
+WHERE t.table_uuid = %(table_uuid)s
+  AND NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL);
+
+-- record_registered: the metadata.json of another catalog, older than every version of ours
+INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
+VALUES (%(table_id)s, 'metadata', -1, %(path)s, 0, '', %(timestamp_ms)s);
+
 -- end_columns: columns that a change of schema replaces or drops
 UPDATE ducklake_column SET end_snapshot = %(at)s
 WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND column_id = ANY(%(column_ids)s);

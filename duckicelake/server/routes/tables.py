@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import tables
-from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RenameTableRequest
+from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppContext, AppServices
@@ -105,6 +105,19 @@ def rename_table(services: AppServices, body: Body) -> Response:
     """Rename a table, or move it to another namespace."""
     tables.rename_table(services, parse_body(RenameTableRequest, body))
     return Response(status_code=204)
+
+
+@router.post("/namespaces/{namespace}/register", openapi_extra=takes(RegisterTableRequest))
+def register_table(services: AppServices, namespace: NamespacePath, body: Body) -> Response:
+    """Make a table of a metadata.json that another catalog wrote."""
+    loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body))
+    return conditional(loaded.body, loaded.etag)
+
+
+@router.post(f"{TABLE}/unregister")
+def unregister_table(services: AppServices, namespace: NamespacePath, table: TablePath) -> Response:
+    """Give a table up to another catalog; its files stay."""
+    return conditional(tables.unregister_table(services, namespace, table), None)
 
 
 @router.post(f"{TABLE}/metrics", status_code=204, openapi_extra=takes(MetricsReport))
