@@ -15,7 +15,7 @@ from duckicelake.catalog.uploads import read_uploaded
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.deletes import MAX_POSITIONS, read_vector
-from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.manifest import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewDeletion, NewFile
 from duckicelake.storage.parquet import read_position_deletes
@@ -41,6 +41,11 @@ class Targets:
             if is_target and file.file_id not in self.removed:
                 found[file.path].append(file)
         return found
+
+    def of_parent(self) -> list[AnyFile]:
+        """All live data files of the parent."""
+        data = [manifest for manifest in self.parent if manifest.content == ManifestContent.DATA]
+        return list(self.space.files(self.space.live(data) - self.removed).values())
 
 
 def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:

@@ -6,7 +6,8 @@ from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.renumber import Renumbered
 from duckicelake.bridge.uploads import new_files
-from duckicelake.catalog.deletes import Targets, read_deletions
+from duckicelake.catalog.conversion import listed_files
+from duckicelake.catalog.deletes import Targets
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.moves import move_main
 from duckicelake.catalog.services import Services
@@ -66,17 +67,14 @@ class _Builder:
 
     def add(self, snapshot: Snapshot) -> None:
         """Add a new snapshot."""
-        listed, side = self._build(snapshot)
+        listed, made, side = self._build(snapshot)
         self._lists[snapshot.snapshot_id] = listed
         move = None
         if snapshot.snapshot_id in self._line:
             move = move_main(self._services, self._space, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
-        row = NewList(
-            snapshot,
-            tuple(manifest.manifest_id for manifest in listed),
-            self._renumbered.proposed.get(snapshot.snapshot_id),
-        )
+        proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
+        row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
         expected = self._renumbered.expected.get(snapshot.snapshot_id)
         self.increments.append(Increment((row,), side, move, expected))
 
@@ -87,23 +85,25 @@ class _Builder:
             move = move_main(self._services, self._space, self._main, self._list_of(current))
             self.increments.append(Increment(move=move))
 
-    def _build(self, snapshot: Snapshot) -> tuple[Listed, SideFiles]:
-        """The manifests that the snapshot lists, and the rows that it brings."""
+    def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
+        """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
         services, target, space = self._services, self._target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
         parents = self._parent_list(parent_id)
         read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
-        files = new_files(read.upload, target, self._file_ids, self._renumbered.row_shift)
-        self._parents[snapshot.snapshot_id] = read.as_parent(files)
+        uploaded = new_files(read.upload, target, self._file_ids, self._renumbered.row_shift)
+        self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
-        removed = frozenset(file.file_id for file in read.upload.removed)
-        deletions = read_deletions(services, target.location, files, Targets(space, parent, removed, files))
-        space.learn(files, deletions)
+        gone = space.among(parent, (file.file_id for file in read.upload.removed))
+        targets = Targets(space, parent, frozenset(gone), uploaded)
+        made = listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
+        space.learn(made.files, made.deletions)
         owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
-        loaded = space.loaded(parent, removed, self._version)
-        manifests = next_list(loaded, files, removed, owner, self._manifest_ids)
-        return manifests.listed, SideFiles(files=files, deletions=tuple(deletions), manifests=manifests.new)
+        loaded = space.loaded(parent, made.removed, self._version)
+        manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
+        side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
+        return manifests.listed, made.snapshot, side
 
     @property
     def _version(self) -> int:
