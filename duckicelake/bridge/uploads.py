@@ -6,8 +6,9 @@ and those that the client dropped stand for their files. What the client kept of
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
 from duckicelake.bridge.realise import AnyFile
@@ -26,6 +27,9 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.types import StructType
 from duckicelake.lake.changes import NewFile
+
+Place: TypeAlias = tuple[str, int | None]
+"""Where a file is: its path, and for a deletion vector, which shares its Puffin file with others, the offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,8 @@ def changed_files(
     `read` are the manifests of its list that the catalog doesn't know, by path; `missing` the live files of those that
     the parent lists and it doesn't. InvalidRequest if it keeps a file that the parent doesn't have.
     """
-    by_path = {row.path: row for row in missing}
-    kept: set[str] = set()
+    places = {place_of(row) for row in missing}
+    kept: set[Place] = set()
     added: list[tuple[DataFile, int, int | None]] = []
     for line in listed:
         manifest = read.get(line.manifest_path)
@@ -59,18 +63,25 @@ def changed_files(
                 inherited = entry.sequence_number in (line.sequence_number, UNASSIGNED)
                 added.append((entry.data_file, line.partition_spec_id, None if inherited else entry.sequence_number))
             elif entry.status is not EntryStatus.DELETED:
-                kept.add(_kept_path(entry, by_path, line, snapshot))
-    return Upload(snapshot, tuple(added), tuple(row for row in missing if row.path not in kept))
+                kept.add(_kept_place(entry, places, line, snapshot))
+    return Upload(snapshot, tuple(added), tuple(row for row in missing if place_of(row) not in kept))
 
 
-def _kept_path(entry: ManifestEntry, known: Mapping[str, AnyFile], line: ManifestFile, snapshot: Snapshot) -> str:
-    path = entry.data_file.file_path
-    if path not in known:
+def place_of(file: AnyFile | DataFile) -> Place:
+    """What names a file in manifests: its path and, as deletion vectors share files, the place in that."""
+    if isinstance(file, DataFile):
+        return file.file_path, file.content_offset
+    return file.path, file.metrics.get("content_offset")
+
+
+def _kept_place(entry: ManifestEntry, known: AbstractSet[Place], line: ManifestFile, snapshot: Snapshot) -> Place:
+    place = place_of(entry.data_file)
+    if place not in known:
         raise InvalidRequest(
-            f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {path} as a file of before, "
+            f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {place[0]} as a file of before, "
             "but the snapshot it builds on doesn't hold that file: write the manifest from the current metadata"
         )
-    return path
+    return place
 
 
 def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int], row_shift: int = 0) -> tuple[NewFile, ...]:
@@ -127,7 +138,7 @@ def check_manifests(
     listed: Sequence[ManifestFile], read: Mapping[str, Manifest], specs: Mapping[int, PartitionSpec]
 ) -> None:
     """InvalidRequest unless each manifest is listed once and is what the list says; `read` are the new ones by path."""
-    check_once((line.manifest_path for line in listed), "manifest")
+    check_once(((line.manifest_path, None) for line in listed), "manifest")
     for line in listed:
         if line.manifest_path in read:
             _check_manifest(line, read[line.manifest_path], specs.get(line.partition_spec_id))
@@ -135,12 +146,12 @@ def check_manifests(
 
 def check_added(files: Iterable[DataFile]) -> None:
     """InvalidRequest if a snapshot adds a file twice."""
-    check_once((file.file_path for file in files), "file")
+    check_once(map(place_of, files), "file")
 
 
-def check_once(paths: Iterable[str], what: str) -> None:
-    """InvalidRequest naming the first path that occurs more than once."""
-    for path, times in Counter(paths).items():
+def check_once(places: Iterable[Place], what: str) -> None:
+    """InvalidRequest naming the first place that occurs more than once."""
+    for (path, _), times in Counter(places).items():
         if times > 1:
             raise InvalidRequest(f"The {what} {path} is listed {times} times: list it once")
 

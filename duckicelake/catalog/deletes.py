@@ -7,6 +7,7 @@ rows: DuckLake knows no other deletes, and every later question about deleted ro
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from duckicelake.bridge import positions
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
@@ -72,7 +73,8 @@ def _matched(
 ) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
     """Each delete file with each data file that it names, and the positions there."""
     deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
-    found = {file.file_id: _read(services, location, file) for file in deletes}
+    read = cache(partial(read_uploaded, services, location, what="delete file"))  # vectors share files
+    found = {file.file_id: _positions(file, read(file.path)) for file in deletes}
     by_path = targets.at({path for rows in found.values() for path in rows})
     return [
         (delete, target, rows)
@@ -100,8 +102,7 @@ def _check_applies(delete: NewFile, target: AnyFile) -> None:
         )
 
 
-def _read(services: Services, location: str, file: NewFile) -> Positions:
-    data = read_uploaded(services, location, file.path, "delete file")
+def _positions(file: NewFile, data: bytes) -> Positions:
     if file.file_format == DELETION_VECTOR:
         return _read_vector(file, data)
     found = read_position_deletes(data, file.path)

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
-from duckicelake.bridge.uploads import Upload, changed_files, check_added, check_manifests
+from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
@@ -47,9 +47,9 @@ class ReadUpload:
 
     def as_parent(self, files: Sequence[NewFile]) -> ParentList:
         """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
-        by_path: dict[str, AnyFile] = {file.path: file for file in (*self.missing, *files)}
+        known: dict[Place, AnyFile] = {place_of(file): file for file in (*self.missing, *files)}
         own = {
-            path: tuple(by_path[e.data_file.file_path] for e in manifest.entries if e.status is not EntryStatus.DELETED)
+            path: tuple(known[place_of(e.data_file)] for e in manifest.entries if e.status is not EntryStatus.DELETED)
             for path, manifest in self.read.items()
         }
         return {**self.kept, **self.borrowed, **own}

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import DataFile, FileContent, ManifestEntry
+from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.puffin import write_deletion_vectors
 from tests.catalog.client import (
     ARROW,
@@ -165,3 +165,33 @@ def test_an_upgraded_table_goes_on_with_its_row_ids(client: Client, ducklake: du
     assert sorted(entry.data_file.first_row_id or 0 for entry in entries) == [0, 5]
     assert ducklake.sql("SELECT rowid FROM lake.ns.t ORDER BY id").fetchall() == [(number,) for number in range(20)]
     check(client, ducklake)
+
+
+def test_one_of_two_vectors_in_a_file_is_replaced(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    client.create(properties={"format-version": "3"})
+    append(client, *ROWS[:10])
+    metadata = append(client, *ROWS[10:])
+    first, second = data_files(metadata)
+    made = draft(metadata)
+    puffin = write_deletion_vectors([(first, frozenset([0, 1])), (second, frozenset([0]))])
+    path = made.new_file("dvs.puffin", puffin.data)
+    both = [
+        replace(
+            vector(made, target, positions), file_path=path, file_size_in_bytes=len(puffin.data),
+            content_offset=blob.offset, content_size_in_bytes=blob.length,
+        )
+        for target, positions, blob in zip((first, second), ([0, 1], [0]), puffin.blobs, strict=True)
+    ]  # fmt: skip
+    client.commit(body(made, *both))
+    metadata = check(client, ducklake, 0, 1, 10)
+    made = draft(metadata)
+    lines = [line for line in made.parent_manifests if line.content is ManifestContent.DATA]
+    kept = [
+        replace(entry, status=EntryStatus.EXISTING)
+        for entry in deletes(metadata)
+        if entry.data_file.referenced_data_file == first
+    ]
+    changed = [*kept, made.added(vector(made, second, [0, 5]))]
+    lineage = {"first_row_id": metadata["next-row-id"], "added_rows": 0}
+    client.commit(made.body([made.manifest(changed), *lines], **lineage))
+    check(client, ducklake, 0, 1, 10, 15)
