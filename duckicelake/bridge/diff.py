@@ -33,7 +33,7 @@ class Base:
     """The state a commit is computed from; `metadata` is None for a table to be created.
 
     `declared` are DuckLake's partition keys, `stats` its (record count, next row id, size in bytes), and `holds_files`
-    says whether main has data files.
+    says whether main has data files. `row_ids` are (file id, first row id) of files that get theirs with this commit.
     """
 
     table_id: int | None = None
@@ -44,6 +44,7 @@ class Base:
     holds_files: bool = False
     stats: tuple[int, int, int] | None = None
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
+    row_ids: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def change_set(
 ) -> ChangeSet:
     """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
     definition = _definition(base, target)
-    if not increments and (definition or creation):
+    if not increments and (definition or creation or _row_ids_left(base, target)):
         increments = [Increment()]
     steps: list[LakeStep] = []
     state = base
@@ -100,7 +101,13 @@ def change_set(
         steps=tuple(steps),
         target=target_of(base.metadata, target),
         main_step=moved[-1] if moved else None,
+        row_ids=base.row_ids,
     )
+
+
+def _row_ids_left(base: Base, target: TableMetadata) -> bool:
+    """Whether Iceberg has given row ids that DuckLake would give again."""
+    return target.format_version >= ROW_LINEAGE_VERSION and (target.next_row_id or 0) > (base.stats or (0, 0, 0))[1]
 
 
 def _definition(base: Base, target: TableMetadata) -> DefinitionChange:

@@ -3,7 +3,7 @@
 Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, change_set
@@ -35,20 +35,21 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
     doesn't hold, InvalidRequest, Unsupported.
     """
-    renumbered = _renumbered(services, commit.request, cached, next_id)
+    upgrade = _upgrade(services, commit.request, cached) if cached else _Upgrade()
+    renumbered = _renumbered(services, commit.request, cached, next_id, upgrade)
     base = cached.materialized.metadata if cached else None
     check(renumbered.requirements, base)
     now = services.clock()
     target = apply(base, on_our_clock(renumbered.updates, base, now), now)
     if cached is None or base is None:
         return creation_of(services, commit.namespace, commit.name, target, renumbered)
-    target = _with_row_ids(base, target, renumbered)
+    target = _with_row_ids(base, target, upgrade)
     if target is base or _only_says_ours(base, target):
         return None
     if target.location != base.location:
         services.policy.check_table_location(target.location)
     new = increments(services, cached.materialized.state, base, target, renumbered)
-    return change_set(_base(services, cached), target, new)
+    return change_set(replace(_base(services, cached), row_ids=upgrade.given), target, new)
 
 
 def creation_of(
@@ -61,29 +62,44 @@ def creation_of(
     return change_set(Base(), target, new, creation)
 
 
+@dataclass(frozen=True, slots=True)
+class _Upgrade:
+    """What becoming version 3 means for row ids: the next one, and (file id, first row id) of files that have none."""
+
+    next_row_id: int = 0
+    given: tuple[tuple[int, int], ...] = ()
+
+
+def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTable) -> _Upgrade:
+    base = cached.materialized.metadata
+    if not base.format_version < ROW_LINEAGE_VERSION <= format_version_after(base, request.updates):
+        return _Upgrade()
+    table_id = cached.materialized.row.table_id
+    with services.database.reading() as cursor:
+        stats = native.table_stats(cursor, table_id)
+        unnumbered = reader.files_without_row_ids(cursor, table_id)
+    next_row_id, given = stats[1] if stats else 0, []
+    for file_id, record_count in unnumbered:
+        given.append((file_id, next_row_id))
+        next_row_id += record_count
+    return _Upgrade(next_row_id, tuple(given))
+
+
 def _renumbered(
-    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int
+    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int, upgrade: _Upgrade
 ) -> Renumbered:
     base = cached.materialized.metadata if cached else None
     version = format_version_after(base, request.updates)
-    becomes_v3 = base is not None and base.format_version < ROW_LINEAGE_VERSION <= version
-    shift = _next_row_id(services, cached) if cached and becomes_v3 else 0
-    numbers = Numbers(next_id, services.snapshot_ids == "ducklake", version, shift)
+    numbers = Numbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
     aliases = aliases_of(cached.materialized.state.snapshots) if cached else {}
     return renumber(request.requirements, request.updates, base, aliases, numbers)
 
 
-def _next_row_id(services: Services, cached: CachedTable) -> int:
-    with services.database.reading() as cursor:
-        stats = native.table_stats(cursor, cached.materialized.row.table_id)
-    return stats[1] if stats else 0
-
-
-def _with_row_ids(base: TableMetadata, target: TableMetadata, renumbered: Renumbered) -> TableMetadata:
+def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:
     """A table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
     if target.next_row_id is None or base.next_row_id is not None:
         return target
-    return target.replaced(next_row_id=max(target.next_row_id, renumbered.row_shift))
+    return target.replaced(next_row_id=max(target.next_row_id, upgrade.next_row_id))
 
 
 def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:

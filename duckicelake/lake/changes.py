@@ -212,7 +212,7 @@ class ChangeSet:
     """One commit to one table, valid only against the base version and `caught_up_to` that it was computed from.
 
     `table_id` is None for a table that the first step creates; `main_step` is the step that realises main, None where
-    main stays.
+    main stays. `row_ids` are (file id, first row id) of old files that had none.
     """
 
     table_id: int | None
@@ -221,6 +221,7 @@ class ChangeSet:
     steps: tuple[LakeStep, ...]
     target: TableTarget
     main_step: int | None = None
+    row_ids: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,12 @@ def live_among(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Itera
     return [(manifest_id, file_id) for manifest_id, file_id in rows]
 
 
+def files_without_row_ids(cursor: Cursor[Row], table_id: int) -> list[tuple[int, int]]:
+    """(file id, record count) of data files that were never on main, so that DuckLake gave their rows no ids."""
+    rows = cursor.execute(_SQL.files_without_row_ids, {"table_id": table_id}).fetchall()
+    return [(file_id, record_count) for file_id, record_count in rows]
+
+
 def shares_files(cursor: Cursor[Row], paths: Iterable[str]) -> bool:
     """Whether any live table has a file at one of the paths."""
     row = cursor.execute(_SQL.shares_files, {"paths": list(paths)}).fetchone()

@@ -74,6 +74,12 @@ def _manifest(table_id: int, manifest: NewManifest) -> dict[str, object]:
     }
 
 
+def give_row_ids(cursor: Cursor[Row], row_ids: Sequence[tuple[int, int]]) -> None:
+    """Note the first row ids of files, given as (file id, first row id)."""
+    if row_ids:
+        cursor.executemany(_SQL.give_row_ids, [{"file_id": file, "first_row_id": first} for file, first in row_ids])
+
+
 def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, ducklake_id: int) -> None:
     """Insert the Iceberg snapshot that this DuckLake snapshot makes."""
     parameters = {

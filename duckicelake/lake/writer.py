@@ -30,6 +30,7 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
         table_id = _create(cursor, change.steps[0], snapshots[0])
     else:
         check_base(cursor, table_id, (change.base_version, change.caught_up_to), upto)
+    side_tables.give_row_ids(cursor, change.row_ids)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, step, table_id, snapshot)
     _finish(cursor, change, table_id, [snapshot.id for snapshot in snapshots] or [upto])

@@ -28,9 +28,15 @@ WHERE c.table_id = %(table_id)s
   AND c.begin_snapshot <= %(at)s AND (c.end_snapshot IS NULL OR c.end_snapshot > %(at)s)
 ORDER BY c.parent_column NULLS FIRST, c.column_order;
 
--- partition_keys: partition keys of a table at a snapshot; one row of nulls where partitioning was reset
-SELECT i.partition_id, p.column_id, p.transform
+-- partition_keys: partition keys of a table at a snapshot; one row of nulls where partitioning was reset.
+-- The types named hash otherwise than the wider ones they are read as, so a bucket of theirs isn't one of those
+SELECT i.partition_id, p.column_id,
+       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN ('uint8', 'uint16', 'timestamp_s')
+                           THEN ' of ' || c.column_type ELSE '' END
 FROM ducklake_partition_info i LEFT JOIN ducklake_partition_column p USING (partition_id, table_id)
+LEFT JOIN ducklake_column c
+  ON c.table_id = p.table_id AND c.column_id = p.column_id
+ AND c.begin_snapshot <= %(at)s AND (c.end_snapshot IS NULL OR c.end_snapshot > %(at)s)
 WHERE i.table_id = %(table_id)s
   AND i.begin_snapshot <= %(at)s AND (i.end_snapshot IS NULL OR i.end_snapshot > %(at)s)
 ORDER BY p.partition_key_index;
@@ -99,11 +105,17 @@ SELECT data_file_id, column_id, null_count > 0, contains_nan, min_value, max_val
 FROM ducklake_file_column_stats
 WHERE data_file_id = ANY(%(data_file_ids)s);
 
--- partition_values: partition values of data files with the keys that they belong to
-SELECT v.data_file_id, p.column_id, p.transform, v.partition_value
+-- partition_values: partition values of data files with the keys that they belong to, as in partition_keys
+SELECT v.data_file_id, p.column_id,
+       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN ('uint8', 'uint16', 'timestamp_s')
+                           THEN ' of ' || c.column_type ELSE '' END,
+       v.partition_value
 FROM ducklake_file_partition_value v
 JOIN ducklake_data_file d USING (data_file_id)
 JOIN ducklake_partition_column p ON p.partition_id = d.partition_id AND p.partition_key_index = v.partition_key_index
+LEFT JOIN ducklake_column c
+  ON c.table_id = d.table_id AND c.column_id = p.column_id
+ AND c.begin_snapshot <= d.begin_snapshot AND (c.end_snapshot IS NULL OR c.end_snapshot > d.begin_snapshot)
 WHERE v.data_file_id = ANY(%(data_file_ids)s);
 
 -- table_stats: table-wide statistics

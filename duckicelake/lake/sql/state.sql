@@ -109,6 +109,11 @@ ON CONFLICT DO NOTHING;
 SELECT file_id FROM duckicelake_file
 WHERE table_id = %(table_id)s AND path = ANY(%(paths)s) AND content = 0;
 
+-- files_without_row_ids: data files that were never on main
+SELECT file_id, record_count FROM duckicelake_file
+WHERE table_id = %(table_id)s AND content = 0 AND first_row_id IS NULL
+ORDER BY file_id;
+
 -- shares_files: whether a live table has any of the files
 SELECT EXISTS (
     SELECT FROM duckicelake_file f

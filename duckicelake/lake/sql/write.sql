@@ -47,6 +47,9 @@ INSERT INTO duckicelake_manifest (manifest_id, table_id, content, format_version
 VALUES (%(manifest_id)s, %(table_id)s, %(content)s, %(format_version)s, %(spec_id)s, %(schema_id)s,
     %(sequence_number)s, %(min_sequence_number)s, %(added_snapshot_id)s, %(added)s, %(existing)s, %(deleted)s);
 
+-- give_row_ids: the first row id of a file that had none
+UPDATE duckicelake_file SET first_row_id = %(first_row_id)s WHERE file_id = %(file_id)s;
+
 -- insert_snapshot: an Iceberg snapshot
 INSERT INTO duckicelake_snapshot (table_id, snapshot_id, proposed_id, ducklake_id, parent_snapshot_id,
     sequence_number, timestamp_ms, schema_id, first_row_id, added_rows, key_id, summary, manifest_ids)
