@@ -48,12 +48,22 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeCopy:
+    """A file that DuckLake has in the place of one of Iceberg's; `path` is relative to the table's DuckLake folder."""
+
+    file_id: int
+    path: str
+    file_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
-    """Main's move as DuckLake makes it, its delete files written; `rewrites` if it shows the same rows as before."""
+    """Main's move as DuckLake makes it, what is DuckLake's alone written; `rewrites` if it shows the same rows."""
 
     ended_files: tuple[int, ...] = ()
     ended_rows: tuple[InlinedKey, ...] = ()
     registered: tuple[AnyFile, ...] = ()
+    copies: tuple[LakeCopy, ...] = ()
     delete_files: tuple[NewDeleteFile, ...] = ()
     rewrites: bool = False
 
@@ -125,6 +135,7 @@ def _step(
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
     definition, declared = _undeclare_buckets(target, files, definition, declared)
     data_files, stats = _data_files(base, target, files, declared)
+    data_files = _with_copies(data_files, move.copies)
     step = LakeStep(
         ducklake_id=increment.ducklake_id,
         kinds=_kinds(move, definition, is_new=base.metadata is None),
@@ -205,6 +216,16 @@ def _data_files(
     existing = base.column_stats if base.stats is not None else None
     columns = widen(existing, [row.stats for row in rows], leaves, truncation(target.properties)) if rows else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)
+
+
+def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tuple[NewDataFile, ...]:
+    by_file = {copy.file_id: copy for copy in copies}
+    return tuple(
+        replace(file, path=copy.path, path_is_relative=True, file_size_bytes=copy.file_size_bytes)
+        if (copy := by_file.get(file.file_id))
+        else file
+        for file in files
+    )
 
 
 def _kinds(move: Move, definition: DefinitionChange, *, is_new: bool) -> tuple[str, ...]:

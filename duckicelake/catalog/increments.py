@@ -15,6 +15,7 @@ from duckicelake.catalog.uploads import ParentList, parent_list, read_upload
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.updates import AddSnapshot
 from duckicelake.lake.changes import Creation, SideFiles
 from duckicelake.lake.state import TableState
 
@@ -22,19 +23,17 @@ from duckicelake.lake.state import TableState
 def increments(
     services: Services,
     state: TableState | None,
-    base: TableMetadata | None,
     target: TableMetadata,
     renumbered: Renumbered,
     creation: Creation | None = None,
 ) -> list[Increment]:
-    """What lies between `base`, which is `state` projected, and `target`; reads what clients uploaded."""
+    """What lies between the table's state and `target`; reads what clients uploaded."""
     table = creation if state is None else state.row.table_id
     assert table is not None
     builder = _Builder(services, table, state, target, renumbered)
-    known = base.snapshots_by_id if base else {}
-    for snapshot in target.snapshots:
-        if snapshot.snapshot_id not in known:
-            builder.add(snapshot)
+    for update in renumbered.updates:
+        if isinstance(update, AddSnapshot):
+            builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
     builder.settle_main()
     return builder.increments
 
@@ -66,23 +65,24 @@ class _Builder:
         self._file_ids, self._manifest_ids = file_ids(services), manifest_ids(services)
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a new snapshot."""
+        """Add a new snapshot; one that the request itself removes again is a step to the others, but isn't listed."""
         listed, made, side = self._build(snapshot)
         self._lists[snapshot.snapshot_id] = listed
         move = None
         if snapshot.snapshot_id in self._line:
-            move = move_main(self._services, self._space, self._main, listed, snapshot.operation)
+            move = move_main(self._services, self._space, self._target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
         proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
+        stays = self._target.snapshot(snapshot.snapshot_id) is not None
         expected = self._renumbered.expected.get(snapshot.snapshot_id)
-        self.increments.append(Increment((row,), side, move, expected))
+        self.increments.append(Increment((row,) if stays else (), side, move, expected))
 
     def settle_main(self) -> None:
         """Move main to where the request leaves it, if no new snapshot did."""
         current = self._target.current_snapshot_id
         if current != self._main_is:
-            move = move_main(self._services, self._space, self._main, self._list_of(current))
+            move = move_main(self._services, self._space, self._target, self._main, self._list_of(current))
             self.increments.append(Increment(move=move))
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:

@@ -5,18 +5,28 @@ from uuid import uuid4
 
 from duckicelake.bridge.diff import Move
 from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
+from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewDeleteFile
 from duckicelake.lake.state import DeletionRow
 from duckicelake.storage.parquet import write_position_deletes
 
 
 def move_main(
-    services: Services, space: Workspace, before: Listed, after: Listed, operation: str | None = None
+    services: Services,
+    space: Workspace,
+    metadata: TableMetadata,
+    before: Listed,
+    after: Listed,
+    operation: str | None = None,
 ) -> Move:
-    """What DuckLake must do for main to go from one manifest list to another; `operation` is the new snapshot's."""
+    """What DuckLake must do for main to go from one manifest list to another; `operation` is the new snapshot's.
+
+    `metadata` is the table's after the commit.
+    """
     difference = _difference(space, before, after)
     realisation = realise(difference)
     files = {file.file_id: file for file in (*difference.joined, *difference.kept)}
@@ -24,6 +34,7 @@ def move_main(
         ended_files=tuple(realisation.ended_files),
         ended_rows=tuple(realisation.ended_rows),
         registered=tuple(realisation.registered),
+        copies=tuple(copies_with_row_ids(services, space, metadata, realisation.registered)),
         delete_files=tuple(_write_delete_files(services, space, realisation.delete_files, files)),
         rewrites=operation == "replace" and not _adds_rows(space, realisation),
     )

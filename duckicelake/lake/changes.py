@@ -46,6 +46,7 @@ class NewDataFile:
     row_id_start: int
     stats: tuple[ColumnStats, ...]
     partition_values: tuple[str | None, ...] | None
+    path_is_relative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

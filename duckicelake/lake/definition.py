@@ -32,6 +32,7 @@ _INLINED_TYPES = {
     "json": "bytea",
     "blob": "bytea",
 }
+_NEVER_INLINED = {"variant", "geometry"}
 _RESERVED = {"row_id", "begin_snapshot", "end_snapshot"}
 _LONGEST_NAME = 63  # bytes; Postgres cuts what is longer
 
@@ -153,7 +154,7 @@ def _begin_schema_version(cursor: Cursor[Row], table_id: int, columns: Sequence[
     cursor.execute(_SQL.insert_schema_version, {"at": snapshot.id, "schema_version": version, "table_id": table_id})
     inlines = cursor.execute(_SQL.has_inlined_tables, {"table_id": table_id}).fetchone()
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
-    if inlines and inlines[0] and all(map(_can_inline, top)):
+    if inlines and inlines[0] and all(map(_can_inline, top)) and not _NEVER_INLINED & {c.column_type for c in columns}:
         name = f"ducklake_inlined_data_{table_id}_{version}"
         cursor.execute(_inlined_table(name, top))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
@@ -178,5 +179,5 @@ def _inlined_table(name: str, columns: Sequence[Column]) -> sql.Composed:
 
 def _inlined_type(column_type: str) -> str:
     if column_type.startswith("decimal("):
-        return "numeric"
+        return column_type.replace("decimal", "numeric")  # without its precision, DuckDB would read it as a double
     return _INLINED_TYPES.get(column_type, "varchar")

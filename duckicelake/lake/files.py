@@ -104,6 +104,7 @@ def _data_file(
         "table_id": table_id,
         "at": at,
         "path": file.path,
+        "path_is_relative": file.path_is_relative,
         "record_count": file.record_count,
         "file_size_bytes": file.file_size_bytes,
         "row_id_start": file.row_id_start,

@@ -52,6 +52,28 @@ class TableDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewDefinition:
+    """What DuckDB reads of a view; `column_aliases` are names in double quotes, joined by commas."""
+
+    dialect: str
+    sql: str
+    column_aliases: str
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeView:
+    """A live `ducklake_view` row with its comment; `timestamp_ms` is when it got its definition or name."""
+
+    view_id: int
+    view_uuid: str
+    schema_name: str
+    view_name: str
+    timestamp_ms: int
+    definition: ViewDefinition
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnStats:
     """A `ducklake_file_column_stats` or `ducklake_table_column_stats` row; None means not known."""
 

@@ -141,10 +141,10 @@ def files_without_row_ids(cursor: Cursor[Row], table_id: int) -> list[tuple[int,
     return [(file_id, record_count) for file_id, record_count in rows]
 
 
-def shares_files(cursor: Cursor[Row], paths: Iterable[str]) -> bool:
-    """Whether any live table has a file at one of the paths."""
-    row = cursor.execute(_SQL.shares_files, {"paths": list(paths)}).fetchone()
-    return bool(row and row[0])
+def sharing(cursor: Cursor[Row], paths: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """Live tables, as (schema, name), that have a file at one of the paths."""
+    rows = cursor.execute(_SQL.sharing, {"paths": list(paths)}).fetchall()
+    return frozenset((schema, name) for schema, name in rows)
 
 
 def manifests_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> dict[str, int]:

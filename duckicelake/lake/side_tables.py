@@ -161,9 +161,9 @@ def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_i
     schedule(cursor, paths, first_file_id)
 
 
-def forget_dropped(cursor: Cursor[Row], table_uuid: str) -> None:
-    """Forget dropped tables of a UUID, whose files the table that is now registered has."""
-    for (table_id,) in cursor.execute(_SQL.dropped, {"table_uuid": table_uuid}).fetchall():
+def forget_dropped(cursor: Cursor[Row], table_uuid: str, heir_id: int) -> None:
+    """Forget dropped tables of a UUID all of whose files the table that is now registered has."""
+    for (table_id,) in cursor.execute(_SQL.dropped, {"table_uuid": table_uuid, "heir_id": heir_id}).fetchall():
         cursor.execute(_SQL.forget, {"table_id": table_id})
 
 
@@ -175,6 +175,7 @@ def record_registered(cursor: Cursor[Row], table_id: int, location: str, timesta
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
     """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
     paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]
+    cursor.execute(_SQL.forget_held, {"table_id": table_id})
     return [row[0] for row in cursor.execute(_SQL.unnamed, {"paths": paths}).fetchall()] if paths else []
 
 

@@ -13,6 +13,7 @@ from duckicelake.lake.model import (
     LakeFile,
     PartitionKey,
     TableDefinition,
+    ViewDefinition,
 )
 
 
@@ -33,6 +34,17 @@ class TableRow:
     last_updated_ms: int
     current_snapshot_id: int | None
     metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRow:
+    """A `duckicelake_view` row: what Iceberg clients were last told, and what DuckDB read then."""
+
+    view_id: int
+    version: int
+    metadata: Mapping[str, Any]
+    metadata_location: str
+    definition: ViewDefinition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,19 @@ from psycopg import Cursor
 
 from duckicelake.lake import native, reader, side_tables, writer
 from duckicelake.lake.database import Row
+from duckicelake.lake.names import check_target_is_free, namespace_exists
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
 from duckicelake.lake.state import TableRow
 
 _SQL = queries("write")
 
-check_name_is_free = writer.check_name_is_free
-
 
 def table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
     """Names of live tables after a key, in code point order; None if there is no such namespace, virtual or real."""
-    parameters = {"schema_name": schema_name, "prefix": f"{schema_name}.", "after": after, "most": most}
-    exists = cursor.execute(_SQL.namespace_exists, parameters).fetchone()
-    if not exists or not exists[0]:
+    if not namespace_exists(cursor, schema_name):
         return None
+    parameters = {"schema_name": schema_name, "after": after, "most": most}
     return [row[0] for row in cursor.execute(_SQL.table_names, parameters).fetchall()]
 
 
@@ -58,7 +56,7 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     if table_id is None:
         return False
     snapshot = begin_snapshot(cursor, schema_change=True)
-    schema_id = writer.check_name_is_free(cursor, *destination, own_id=table_id)
+    schema_id = check_target_is_free(cursor, source, destination, table_id)
     parameters = {
         "table_id": table_id,
         "at": snapshot.id,

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import orjson
 from psycopg import Cursor
 
-from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
 from duckicelake.lake import definition, files, native, reader, side_tables
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress
 from duckicelake.lake.database import Row
 from duckicelake.lake.files import StaleBase
+from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, lock, quoted, record_changes
 
@@ -101,25 +101,6 @@ def _create(cursor: Cursor[Row], step: LakeStep, snapshot: NewSnapshot) -> int:
     schema_id = check_name_is_free(cursor, step.creation.schema_name, step.creation.table_name)
     definition.create_table(cursor, step.creation, snapshot.first_catalog_id, schema_id, snapshot.id)
     return snapshot.first_catalog_id
-
-
-def check_name_is_free(cursor: Cursor[Row], schema_name: str, table_name: str, own_id: int | None = None) -> int:
-    """The id of the live schema; NoSuchNamespace without one, AlreadyExists or InvalidRequest if the name is taken.
-
-    A table that is being renamed, `own_id`, may take another spelling of its own name.
-    """
-    row = cursor.execute(_SQL.schema_id, {"schema_name": schema_name}).fetchone()
-    if row is None:
-        raise NoSuchNamespace(f"Namespace does not exist: {schema_name}")
-    taken = cursor.execute(_SQL.names_taken, {"schema_id": row[0], "name": table_name, "own_id": own_id}).fetchall()
-    if (table_name,) in taken:
-        raise AlreadyExists(f"Table or view already exists: {schema_name}.{table_name}")
-    if taken:
-        raise InvalidRequest(
-            f"{schema_name}.{table_name} differs only by case from {schema_name}.{taken[0][0]}, "
-            "which DuckDB would take for the same table: choose another name"
-        )
-    return int(row[0])
 
 
 def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:

@@ -195,3 +195,23 @@ def test_one_of_two_vectors_in_a_file_is_replaced(client: Client, ducklake: duck
     lineage = {"first_row_id": metadata["next-row-id"], "added_rows": 0}
     client.commit(made.body([made.manifest(changed), *lines], **lineage))
     check(client, ducklake, 0, 1, 10, 15)
+
+
+def test_rows_without_row_ids_in_a_file_that_says_others(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    """As Spark's MERGE writes them; DuckDB would take all of them for one row, and lose it when it updates them."""
+    client.create(properties={"format-version": "3"})
+    append(client, *ROWS[:5])
+    made = draft(client.metadata(), "overwrite")
+    file = made.data_file([(50, "new"), (51, "old"), (52, "new")])
+    lineage = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
+    rows = pq.read_table(local(file.file_path)).append_column(lineage, pa.array([None, 3, None], pa.int64()))
+    pq.write_table(rows, local(file.file_path))
+    file = replace(file, file_size_in_bytes=local(file.file_path).stat().st_size, value_counts=None)
+    client.commit(body(made, file))
+    query = "SELECT rowid, id FROM lake.ns.t WHERE id >= 50 ORDER BY id"
+    assert ducklake.sql(query).fetchall() == [(5, 50), (3, 51), (7, 52)]
+    ducklake.execute("UPDATE lake.ns.t SET name = 'updated' WHERE id >= 50")
+    ducklake.execute("UPDATE lake.ns.t SET name = 'again' WHERE id = 50")
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id = 52")
+    assert duckdb_rows(ducklake) == pyiceberg_rows(client.load()) == [*ROWS[:5], (50, "again"), (51, "updated")]
+    assert ducklake.sql(query).fetchall() == [(5, 50), (3, 51)]

@@ -114,12 +114,15 @@ SELECT file_id, record_count FROM duckicelake_file
 WHERE table_id = %(table_id)s AND content = 0 AND first_row_id IS NULL
 ORDER BY file_id;
 
--- shares_files: whether a live table has any of the files
-SELECT EXISTS (
-    SELECT FROM duckicelake_file f
-    JOIN duckicelake_table t USING (table_id)
-    JOIN ducklake_table l USING (table_id)
-    WHERE f.path = ANY(%(paths)s) AND l.end_snapshot IS NULL);
+-- sharing: live tables that have any of the files
+WITH wanted AS MATERIALIZED (SELECT DISTINCT duckicelake_canonical_path(p) AS path FROM unnest(%(paths)s::text[]) p)
+SELECT DISTINCT s.schema_name, t.table_name
+FROM wanted w
+JOIN duckicelake_file f ON duckicelake_file_name(f.path) = duckicelake_file_name(w.path)
+    AND duckicelake_canonical_path(f.path) = w.path
+JOIN ducklake_table t USING (table_id)
+JOIN ducklake_schema s USING (schema_id)
+WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
 -- live_among: those of the files that the manifests list as live
 SELECT m.manifest_id, u.file_id

@@ -74,17 +74,6 @@ INSERT INTO duckicelake_snapshot_log (table_id, ordinal, snapshot_id, timestamp_
 SELECT %(table_id)s, coalesce(max(ordinal), 0) + 1, %(snapshot_id)s, %(timestamp_ms)s
 FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s;
 
--- schema_id: the live DuckLake schema of a name
-SELECT schema_id FROM ducklake_schema WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
-
--- names_taken: live tables and views of a schema whose name differs at most by case
-SELECT table_name FROM ducklake_table
-WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(table_name) = lower(%(name)s)
-  AND (table_id IS DISTINCT FROM %(own_id)s::bigint OR table_name = %(name)s)
-UNION ALL
-SELECT view_name FROM ducklake_view
-WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(view_name) = lower(%(name)s);
-
 -- create_table: a new DuckLake table
 INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path,
     path_is_relative)
@@ -119,11 +108,6 @@ WITH ended_table AS (
     UPDATE ducklake_tag SET end_snapshot = %(at)s WHERE object_id = %(table_id)s AND end_snapshot IS NULL
 )
 UPDATE ducklake_sort_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
-
--- namespace_exists: whether a schema of the name, or one below it, is live
-SELECT EXISTS (
-    SELECT FROM ducklake_schema
-    WHERE end_snapshot IS NULL AND (schema_name = %(schema_name)s OR starts_with(schema_name, %(prefix)s)));
 
 -- table_names: live tables of a schema after a key
 SELECT t.table_name
@@ -162,10 +146,14 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
 
--- dropped: tables of a UUID that are no longer there
+-- dropped: tables of a UUID that are no longer there, and have no file that their heir lacks
 SELECT t.table_id FROM duckicelake_table t
-WHERE t.table_uuid = %(table_uuid)s
-  AND NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL);
+WHERE t.table_uuid = %(table_uuid)s AND t.table_id <> %(heir_id)s
+  AND NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL)
+  AND NOT EXISTS (
+      SELECT FROM duckicelake_file f
+      WHERE f.table_id = t.table_id AND NOT EXISTS (
+          SELECT FROM duckicelake_file h WHERE h.table_id = %(heir_id)s AND h.path = f.path));
 
 -- record_registered: the metadata.json of another catalog, older than every version of ours
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
@@ -261,7 +249,7 @@ FROM registered r WHERE f.file_id = r.file_id;
 INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
     path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
     encryption_key, mapping_id, partial_max)
-VALUES (%(data_file_id)s, %(table_id)s, %(at)s, NULL, NULL, %(path)s, false, 'parquet', %(record_count)s,
+VALUES (%(data_file_id)s, %(table_id)s, %(at)s, NULL, NULL, %(path)s, %(path_is_relative)s, 'parquet', %(record_count)s,
     %(file_size_bytes)s, NULL, %(row_id_start)s, %(partition_id)s, NULL, NULL, NULL);
 
 -- insert_file_stats: a column's statistics in a data file
@@ -332,6 +320,13 @@ WITH listed AS MATERIALIZED (
     RETURNING a.path
 )
 SELECT path FROM files UNION SELECT path FROM artifacts;
+
+-- forget_held: rows of DuckLake that only kept its orphan cleaner from files which no listed snapshot needs any more
+DELETE FROM ducklake_delete_file d
+WHERE d.table_id = %(table_id)s AND d.begin_snapshot = duckicelake_never() AND NOT EXISTS (
+    SELECT FROM duckicelake_file f
+    WHERE f.table_id = d.table_id AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
+      AND duckicelake_file_name(f.path) = duckicelake_file_name(d.path));
 
 -- unnamed: those of the paths that nothing in the catalog names
 SELECT path FROM unnest(%(paths)s::text[]) AS p (path)

@@ -1,0 +1,16 @@
+-- namespace_exists: whether a schema of the name, or one below it, is live
+SELECT EXISTS (
+    SELECT FROM ducklake_schema
+    WHERE end_snapshot IS NULL AND (schema_name = %(schema_name)s OR starts_with(schema_name, %(prefix)s)));
+
+-- schema_id: the live DuckLake schema of a name
+SELECT schema_id FROM ducklake_schema WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
+
+-- taken: live tables and views of a schema whose name differs at most by case; `own_id` may respell its own
+SELECT 'Table', table_name FROM ducklake_table
+WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(table_name) = lower(%(name)s)
+  AND (table_id IS DISTINCT FROM %(own_id)s::bigint OR table_name = %(name)s)
+UNION ALL
+SELECT 'View', view_name FROM ducklake_view
+WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL AND lower(view_name) = lower(%(name)s)
+  AND (view_id IS DISTINCT FROM %(own_id)s::bigint OR view_name = %(name)s);

@@ -1,0 +1,207 @@
+"""The columns of a view that DuckDB made: DuckLake doesn't say them, so DuckDB is asked, without lake or files.
+
+The view's SQL is bound in memory against empty tables with the columns of what it reads; nothing is run, and no file or
+network can be reached from it. What can't be bound that way has no known columns: a view of a file, of a macro, of an
+extension's function, or one that is broken for DuckDB as well.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+from psycopg import Cursor
+
+from duckicelake.lake import native
+from duckicelake.lake.database import Row
+from duckicelake.lake.model import Column, LakeView, children_of
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import quoted
+from duckicelake.lake.views import find_view
+
+_SQL = queries("views")
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "lock_configuration": True,
+    "memory_limit": "256MB",
+    "threads": 1,
+}
+_DEEPEST = 16  # views of views
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
+
+_TO_DUCKDB = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "int128": "HUGEINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "uint128": "UHUGEINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "time_ns": "TIME_NS",
+    "timetz": "TIMETZ",
+    "timestamp": "TIMESTAMP",
+    "timestamp_us": "TIMESTAMP",
+    "timestamp_s": "TIMESTAMP_S",
+    "timestamp_ms": "TIMESTAMP_MS",
+    "timestamp_ns": "TIMESTAMP_NS",
+    "timestamptz": "TIMESTAMPTZ",
+    "interval": "INTERVAL",
+    "varchar": "VARCHAR",
+    "json": "JSON",
+    "blob": "BLOB",
+    "uuid": "UUID",
+    "variant": "VARIANT",
+    "geometry": "GEOMETRY",
+}
+_FROM_DUCKDB = {
+    "boolean": "boolean",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "integer": "int32",
+    "bigint": "int64",
+    "hugeint": "decimal(38,0)",
+    "utinyint": "uint8",
+    "usmallint": "uint16",
+    "uinteger": "int64",
+    "ubigint": "decimal(20,0)",
+    "uhugeint": "decimal(38,0)",
+    "float": "float32",
+    "double": "float64",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamp_s": "timestamp",
+    "timestamp_ms": "timestamp",
+    "timestamp_ns": "timestamp",
+    "timestamp with time zone": "timestamptz",
+    "blob": "blob",
+    "uuid": "uuid",
+}
+"""What a query yields is only cast by its reader, so types that Iceberg lacks are the nearest; the rest is varchar."""
+
+
+class _NotBoundError(Exception):
+    """The view can't be bound here."""
+
+
+def view_columns(cursor: Cursor[Row], view: LakeView) -> tuple[Column, ...] | None:
+    """The columns that DuckDB gives the view, with types that Iceberg has; None where they can't be told."""
+    try:
+        return _bound(cursor, view, _DEEPEST)
+    except (duckdb.Error, _NotBoundError):
+        return None
+
+
+def _bound(cursor: Cursor[Row], view: LakeView, depth: int) -> tuple[Column, ...]:
+    sql, aliases = view.definition.sql, view.definition.column_aliases
+    schema, name = quoted(view.schema_name), quoted(view.view_name)
+    with duckdb.connect(config=_SETTINGS) as memory:
+        if [each.type for each in memory.extract_statements(sql)] != [duckdb.StatementType.SELECT] or not depth:
+            raise _NotBoundError
+        memory.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}; USE {schema}")
+        for reference in sorted(memory.get_table_names(sql, qualified=True)):
+            _copy_empty(cursor, memory, view, _parts(reference), depth)
+        memory.execute(f"CREATE VIEW {name} {f'({aliases})' if aliases else ''} AS {sql}")
+        bound = memory.sql(f"FROM {name}")
+        return tuple(_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
+
+
+def _parts(reference: str) -> list[str]:
+    """The names of `catalog."a schema".table`."""
+    return [plain or quoted_name.replace('""', '"') for quoted_name, plain in _NAME.findall(reference)]
+
+
+def _copy_empty(
+    cursor: Cursor[Row], memory: duckdb.DuckDBPyConnection, view: LakeView, name: Sequence[str], depth: int
+) -> None:
+    """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss."""
+    for place, schema_name in _places(view, name):
+        columns = _columns_of(cursor, schema_name, name[-1], depth)
+        if columns is not None:
+            for catalog in place[:-1]:
+                memory.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(catalog)}")
+            definitions = ", ".join(_definition(column, columns) for column in children_of(columns, None))
+            memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(*place)}")
+            memory.execute(f"CREATE TABLE IF NOT EXISTS {quoted(*place, name[-1])} ({definitions})")
+            return
+
+
+def _places(view: LakeView, name: Sequence[str]) -> list[tuple[Sequence[str], str]]:
+    """Where DuckDB looks for a name, as (catalog, schema) or (schema,), and the lake's schema that this would be.
+
+    The lake is a catalog whatever clients call it; a view's own schema comes before that of the client.
+    """
+    match name:
+        case [_]:
+            return [([view.schema_name], view.schema_name), (["main"], "main")]
+        case [outer, _]:
+            return [([outer], outer), ([outer, "main"], "main")]
+        case [*place, _]:
+            return [(place, place[-1])]
+    raise _NotBoundError
+
+
+def _columns_of(cursor: Cursor[Row], schema_name: str, name: str, depth: int) -> tuple[Column, ...] | None:
+    """The columns of the lake's table or view that DuckDB means by a name."""
+    row = cursor.execute(_SQL.relation, {"schema_name": schema_name, "name": name}).fetchone()
+    if row is None:
+        return None
+    if row[2] is not None:
+        definition = native.definition(cursor, row[2], native.newest_snapshot(cursor))
+        return None if definition is None else definition.columns
+    view = find_view(cursor, row[0], row[1])
+    return None if view is None else _bound(cursor, view, depth - 1)
+
+
+def _definition(column: Column, columns: Sequence[Column]) -> str:
+    return f"{quoted(column.column_name)} {_duckdb_type(column, columns)}"
+
+
+def _duckdb_type(column: Column, columns: Sequence[Column]) -> str:
+    parts = children_of(columns, column.column_id)
+    match column.column_type:
+        case "struct":
+            return f"STRUCT({', '.join(_definition(part, columns) for part in parts)})"
+        case "list":
+            return f"{_duckdb_type(parts[0], columns)}[]"
+        case "map":
+            return f"MAP({_duckdb_type(parts[0], columns)}, {_duckdb_type(parts[1], columns)})"
+        case text:
+            return _TO_DUCKDB.get(text, text)
+
+
+def _columns(fields: Sequence[tuple[str, DuckDBPyType]], ids: Iterator[int], parent: int | None) -> Iterator[Column]:
+    for name, kind in fields:
+        if not name:
+            raise _NotBoundError
+        column_id, (text, parts) = next(ids), _lake_type(kind)
+        yield Column(column_id, parent, name, text, nulls_allowed=True)
+        yield from _columns(parts, ids, column_id)
+
+
+def _lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBPyType]]]:
+    """(DuckLake's type, the fields inside it)."""
+    match kind.id:
+        case "struct" | "map":
+            return kind.id, _parts_of(kind)
+        case "list" | "array":
+            return "list", [("element", part) for _, part in _parts_of(kind)]
+        case "decimal":
+            (_, precision), (_, scale) = kind.children
+            return f"decimal({precision},{scale})", []
+        case text:
+            return _FROM_DUCKDB.get(text, "varchar"), []
+
+
+def _parts_of(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """The types inside a nested one; an array's size is no type."""
+    return [(name, part) for name, part in kind.children if isinstance(part, DuckDBPyType)]

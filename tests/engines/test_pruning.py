@@ -1,0 +1,64 @@
+"""A filter on a partition's source column reads fewer files in every engine: the files are counted, not the time."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from pyiceberg.expressions import parser
+
+from tests.engines.engines import Engines
+
+pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+ROWS = """SELECT CAST(id AS bigint) AS id, CAST(id * 10 AS int) AS amount, concat(char(97 + id), 'name') AS name,
+date_add(DATE '2024-01-15', CAST(id * 31 AS int)) AS day,
+timestampadd(HOUR, CAST(id AS int), TIMESTAMP_NTZ '2024-05-05 00:30:00') AS moment FROM range(6) r(id)"""
+
+TRANSFORMS = {
+    "identity": ("name", "name = 'cname'", 1),
+    "bucket": ("bucket(16, id)", "id = 3", 1),
+    "truncate": ("truncate(20, amount)", "amount = 40", 1),
+    "year": ("years(day)", "day >= '2024-02-01' AND day < '2024-03-01'", 1),
+    "month": ("months(day)", "day >= '2024-04-01' AND day < '2024-05-01'", 1),
+    "day": ("days(day)", "day = '2024-03-17'", 1),
+    "hour": ("hours(moment)", "moment >= '2024-05-05 02:00:00' AND moment < '2024-05-05 03:00:00'", 1),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_a_filter_on_the_source_column_reads_fewer_files(engines: Engines, namespace: str, transform: str) -> None:
+    partitioning, where, expected = TRANSFORMS[transform]
+    name = f"{namespace}.t"
+    engines.spark.sql(f"CREATE TABLE lake.{name} PARTITIONED BY ({partitioning}) AS {ROWS}")
+    engines.spark.sql(f"INSERT INTO lake.{name} SELECT id + 100, amount + 1000, 'zname', DATE '1969-12-31', "
+                      f"TIMESTAMP_NTZ '1969-12-31 23:30:00' FROM lake.{name} WHERE id = 0")  # fmt: skip
+    total = len(list(engines.catalog.load_table(name).scan().plan_files()))
+    assert total > expected
+    counted: dict[str, Callable[[], int]] = {
+        "Spark": lambda: spark_files(engines, name, where),
+        "PyIceberg": lambda: pyiceberg_files(engines, name, where),
+        "DuckDB": lambda: duckdb_files(engines, name, where),
+    }
+    assert {engine: count() for engine, count in counted.items()} == dict.fromkeys(counted, expected)
+    rows = engines.read(name, where)
+    assert len({table.num_rows for table in rows.values()}) == 1
+    assert rows["DuckDB"].num_rows > 0
+
+
+def spark_files(engines: Engines, name: str, where: str) -> int:
+    """What Iceberg's scan says in its metrics."""
+    frame = engines.spark.table(f"lake.{name}").where(where)
+    frame.collect()
+    scan = frame._jdf.queryExecution().executedPlan().collectLeaves().apply(0)
+    return int(scan.metrics().apply("resultDataFiles").value())
+
+
+def pyiceberg_files(engines: Engines, name: str, where: str) -> int:
+    scan = engines.catalog.load_table(name).scan(row_filter=parser.parse(where.replace("00'", "00.000000'")))
+    return len(list(scan.plan_files()))
+
+
+def duckdb_files(engines: Engines, name: str, where: str) -> int:
+    ((_, plan),) = engines.duck.sql(f"EXPLAIN ANALYZE SELECT id FROM lake.{name} WHERE {where}").fetchall()
+    (count,) = re.findall(r"Total Files Read:\s+(\d+)", plan)
+    return int(count)
