@@ -1,0 +1,202 @@
+"""PURE. What an equality delete file deletes by, and from which data files (table spec, "Equality Delete Files")."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from duckicelake.bridge.realise import AnyFile
+from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.name_mapping import NamePath, mapped_names, schema_names
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
+from duckicelake.iceberg.values import from_bytes
+
+_DUCKDB_TYPES: Final = {
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ns": "TIMESTAMP_NS",
+    "string": "VARCHAR",
+    "uuid": "UUID",
+    "fixed": "BLOB",
+    "binary": "BLOB",
+}
+_FLOATS: Final = {"float", "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityKey:
+    """A delete column: the newest field of its id, with the ids of the structs it is in, outermost first."""
+
+    field: NestedField
+    parents: tuple[int, ...]
+    duckdb_type: str
+
+
+class Range(NamedTuple):
+    """What metrics say of a delete column; the bounds order as the values do, None is unknown."""
+
+    values: int | None
+    nulls: int | None
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """An equality delete file of a table."""
+
+    file: AnyFile
+    keys: tuple[EqualityKey, ...]
+    is_global: bool
+    ranges: Mapping[int, Range]
+
+    def may_delete_from(self, data: AnyFile) -> bool:
+        """Whether the file applies to a data file, as far as sequence numbers, partitions and metrics tell."""
+        return (
+            data.sequence_number < self.file.sequence_number
+            and (self.is_global or (data.spec_id, data.partition) == (self.file.spec_id, self.file.partition))
+            and all(_may_meet(self.ranges[key.field.id], _range(data, key)) for key in self.keys if not key.parents)
+        )
+
+
+def equality_deletes(file: AnyFile, table: TableMetadata) -> EqualityDeletes:
+    """The delete file with what it deletes by; InvalidRequest or Unsupported if rows can't be compared so."""
+    ids = sorted(set(file.metrics.get("equality_ids") or ()))
+    if not ids:
+        raise InvalidRequest(f"{file.path} holds equality deletes, but names no equality-ids to delete by")
+    keys = tuple(_key(file, field_id, table) for field_id in ids)
+    return EqualityDeletes(
+        file=file,
+        keys=keys,
+        is_global=_is_unpartitioned(table.spec(file.spec_id)),
+        ranges={key.field.id: _range(file, key) for key in keys},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """Field ids by name for files that have none: the table's name mapping, else the schema they were added under."""
+
+    table: TableMetadata
+    mapped: Mapping[NamePath, int] | None
+    by_schema: Mapping[int | None, Mapping[NamePath, int]]
+
+    def in_file(self, file: AnyFile) -> Mapping[NamePath, int]:
+        """The names for one data file."""
+        if self.mapped is not None:
+            return self.mapped
+        snapshot = self.table.snapshot(file.added_snapshot_id)
+        return self.by_schema.get(snapshot.schema_id if snapshot else None, self.by_schema[None])
+
+
+def field_names(table: TableMetadata) -> FieldNames:
+    """The names of a table's fields; InvalidRequest if its name mapping is none."""
+    by_schema: dict[int | None, Mapping[NamePath, int]] = {None: schema_names(table.schema())}
+    by_schema |= {schema.schema_id: schema_names(schema) for schema in table.schemas}
+    return FieldNames(table, mapped_names(table.properties), by_schema)
+
+
+def values_in(file: AnyFile, keys: Iterable[EqualityKey], table: TableMetadata) -> dict[int, str | None]:
+    """What delete columns hold that a data file lacks, as DuckDB's texts (table spec, "Column Projection")."""
+    fields = table.spec(file.spec_id).fields
+    identical = {
+        field.source_id: value
+        for field, value in zip(fields, file.partition, strict=True)
+        if field.transform.name == "identity"
+    }
+    return {key.field.id: _text(key, identical.get(key.field.id, key.field.initial_default)) for key in keys}
+
+
+def _key(file: AnyFile, field_id: int, table: TableMetadata) -> EqualityKey:
+    schema = _newest_with(field_id, table)
+    if schema is None:
+        raise InvalidRequest(f"{file.path} deletes by field {field_id}, which the table never had")
+    field, parents = schema.fields_by_id()[field_id], _parents(schema, field_id)
+    structs = all(isinstance(schema.fields_by_id()[parent].type, StructType) for parent in parents)
+    duckdb_type = _duckdb_type(field.type) if isinstance(field.type, PrimitiveType) and structs else None
+    if duckdb_type is None:
+        raise InvalidRequest(
+            f"{file.path} deletes by {schema.full_names()[field_id]}: delete columns have a primitive type that has an "
+            "order, and aren't in lists or maps"
+        )
+    return EqualityKey(field, parents, duckdb_type)
+
+
+def _newest_with(field_id: int, table: TableMetadata) -> Schema | None:
+    older = sorted(table.schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return next((schema for schema in (table.schema(), *older) if field_id in schema.fields_by_id()), None)
+
+
+def _parents(schema: Schema, field_id: int) -> tuple[int, ...]:
+    parents, found = schema.parents(), list[int]()
+    parent = parents[field_id]
+    while parent is not None:
+        found.insert(0, parent)
+        parent = parents[parent]
+    return tuple(found)
+
+
+def _duckdb_type(type_: PrimitiveType) -> str | None:
+    if type_.name == "timestamptz_ns":
+        raise Unsupported(
+            "equality-deletes", "Rows can't be deleted by a timestamptz_ns: DuckDB reads its microseconds"
+        )
+    if type_.name == "decimal":
+        return f"DECIMAL(38,{type_.scale})"
+    return _DUCKDB_TYPES.get(type_.name)
+
+
+def _is_unpartitioned(spec: PartitionSpec) -> bool:
+    return all(field.transform.name == "void" for field in spec.fields)
+
+
+def _text(key: EqualityKey, value: Any) -> str | None:
+    """A JSON single value as the text that DuckDB casts; it takes long years without a sign."""
+    if value is None or isinstance(value, str):
+        return value.removeprefix("+") if value and key.duckdb_type.startswith(("DATE", "TIMESTAMP")) else value
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _range(file: AnyFile, key: EqualityKey) -> Range:
+    metrics, name = file.metrics, str(key.field.id)
+    counts = (metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts"))
+    bounds = (_bound(key, metrics.get(kind, {}).get(name)) for kind in ("lower_bounds", "upper_bounds"))
+    return Range(*counts, *bounds)
+
+
+def _bound(key: EqualityKey, text: str | None) -> Any:
+    """A bound as it orders; None for what is unknown, and for floats, whose bounds leave NaN out."""
+    type_ = key.field.type
+    if text is None or not isinstance(type_, PrimitiveType) or type_.name in _FLOATS:
+        return None
+    try:
+        value = from_bytes(type_, bytes.fromhex(text))
+    except InvalidRequest:
+        return None
+    return value.encode() if isinstance(value, str) else value
+
+
+def _may_meet(deletes: Range, data: Range) -> bool:
+    """Whether two columns may have a value, or null, in common."""
+    if deletes.nulls != 0 and data.nulls != 0:
+        return True
+    if _is_null(deletes) or _is_null(data):
+        return False
+    bounds = (deletes.lower, deletes.upper, data.lower, data.upper)
+    if None in bounds or deletes.lower > deletes.upper or data.lower > data.upper:
+        return True
+    return bool(deletes.lower <= data.upper and data.lower <= deletes.upper)
+
+
+def _is_null(column: Range) -> bool:
+    """Whether the column is known to hold nothing but null."""
+    return column.nulls is not None and column.nulls == column.values

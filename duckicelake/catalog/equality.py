@@ -1,0 +1,92 @@
+"""Equality deletes as positions: DuckLake has no equality deletes, so what they delete is looked up in the data files.
+
+A file is read only if sequence numbers, partitions and metrics leave it possible that rows match, only where the server
+may read, and all together only up to `ducklake.equality-deletes.max-bytes`. Nothing here holds a lock or a connection.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from duckicelake.bridge.equality import EqualityDeletes, FieldNames, equality_deletes, field_names, values_in
+from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.services import Services
+from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.storage.equality import DataRows, DeleteRows, find_deleted
+from duckicelake.storage.key_columns import KeyColumn
+from duckicelake.storage.local_copies import local_copies
+from duckicelake.storage.policy import is_within
+
+MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
+DEFAULT_MAX_BYTES: Final = 1 << 30
+_BYTES: Final = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def positions_deleted_by_equality(
+    services: Services, table: TableMetadata, folder: str, deletes: Sequence[AnyFile], data_files: Sequence[AnyFile]
+) -> dict[int, dict[int, frozenset[int]]]:
+    """The positions that each equality delete file deletes, by data file, where there are any; all by file id.
+
+    `data_files` are those that are live without these deletes; positions that are deleted already may be among the
+    result. `folder` is where DuckLake keeps the table's own files. Raises InvalidRequest, naming the file, for one that
+    is missing, unreadable or not the table's, and if there is too much to read; Unsupported.
+    """
+    resolved = [equality_deletes(file, table) for file in deletes]
+    targets = {file.file_id: _applying(resolved, file) for file in data_files}
+    targeted = [file for file in data_files if targets[file.file_id]]
+    sizes = [_size(services, table, folder, file) for file in (*deletes, *targeted)]
+    _check_size(sum(sizes), len(targeted), table.properties)
+    names = field_names(table)
+    with local_copies(services.store, (file.path for file in (*deletes, *targeted))) as paths:
+        rows = [_delete_rows(delete, paths) for delete in resolved]
+        data = [_data_rows(file, targets[file.file_id], names, paths) for file in targeted]
+        return find_deleted(rows, data)
+
+
+def _applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[EqualityDeletes]:
+    return [delete for delete in deletes if delete.may_delete_from(data)]
+
+
+def _size(services: Services, table: TableMetadata, folder: str, file: AnyFile) -> int:
+    """The size of a file that may be read; what its manifest says is only what a client said."""
+    if file.file_format.upper() != "PARQUET":
+        raise Unsupported("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
+    if not is_within(file.path, folder):
+        services.policy.check_readable(file.path, table.location)
+    try:
+        return services.store.size(file.path)
+    except FileMissing:
+        raise InvalidRequest(f"{file.path} does not exist, but equality deletes can't be applied without it") from None
+
+
+def _check_size(total: int, files: int, properties: Mapping[str, str]) -> None:
+    text = properties.get(MAX_BYTES, str(DEFAULT_MAX_BYTES))
+    if not _BYTES.fullmatch(text):
+        raise InvalidRequest(f"The table property {MAX_BYTES} is {text!r}: write a number of bytes")
+    if total > int(text):
+        raise InvalidRequest(
+            f"These equality deletes may concern {files} data files, {total} bytes to read with the deletes, but the "
+            f"table property {MAX_BYTES} allows {text}: compact the table first, sorted or partitioned by the delete "
+            "columns so that fewer files qualify, or raise the property"
+        )
+
+
+def _delete_rows(delete: EqualityDeletes, paths: Mapping[str, Path]) -> DeleteRows:
+    keys = tuple(KeyColumn(key.field.id, key.parents, key.duckdb_type) for key in delete.keys)
+    return DeleteRows(delete.file.file_id, delete.file.path, paths[delete.file.path], keys)
+
+
+def _data_rows(
+    file: AnyFile, deletes: Sequence[EqualityDeletes], names: FieldNames, paths: Mapping[str, Path]
+) -> DataRows:
+    keys = {key.field.id: key for delete in deletes for key in delete.keys}
+    return DataRows(
+        file_id=file.file_id,
+        location=file.path,
+        path=paths[file.path],
+        deletes=frozenset(delete.file.file_id for delete in deletes),
+        names=names.in_file(file),
+        values=values_in(file, keys.values(), names.table),
+    )

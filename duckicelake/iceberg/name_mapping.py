@@ -1,0 +1,52 @@
+"""Field ids for data files that have none, by the names in them (table spec, "Name Mapping Serialization")."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Int, SpecModel, explain
+from duckicelake.iceberg.schema import Schema
+
+NAME_MAPPING = "schema.name-mapping.default"
+
+NamePath: TypeAlias = tuple[str, ...]
+"""The names of a field and what it is in, outermost first; `element`, `key` and `value` inside lists and maps."""
+
+
+class MappedField(SpecModel):
+    field_id: Int | None = None
+    names: tuple[str, ...]
+    fields: tuple["MappedField", ...] = ()
+
+
+_MAPPING = TypeAdapter(tuple[MappedField, ...])
+
+
+def mapped_names(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
+    """Field ids by name as the table's properties map them; None if they don't, InvalidRequest for no name mapping."""
+    text = properties.get(NAME_MAPPING)
+    if text is None:
+        return None
+    try:
+        return dict(_paths(_MAPPING.validate_json(text), ()))
+    except ValidationError as error:
+        raise InvalidRequest(f"The table property {NAME_MAPPING} isn't a name mapping: {explain(error)}") from error
+
+
+def schema_names(schema: Schema) -> dict[NamePath, int]:
+    """Field ids by the names that a schema has."""
+    parents, paths = schema.parents(), dict[int, NamePath]()
+    for field_id, field in schema.fields_by_id().items():
+        parent = parents[field_id]
+        paths[field_id] = (*(() if parent is None else paths[parent]), field.name)
+    return {path: field_id for field_id, path in paths.items()}
+
+
+def _paths(fields: Iterable[MappedField], inside: NamePath) -> Iterator[tuple[NamePath, int]]:
+    for field in fields:
+        for name in field.names:
+            if field.field_id is not None:
+                yield (*inside, name), field.field_id
+            yield from _paths(field.fields, (*inside, name))

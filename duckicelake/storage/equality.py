@@ -1,0 +1,152 @@
+"""Rows of data files that equal rows of equality delete files, by position; DuckDB reads the delete columns only.
+
+Null equals null and NaN equals NaN, but -0.0 isn't 0.0, as in Iceberg's Java library (`Comparators`, `StructLikeSet`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import duckdb
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.storage.key_columns import KeyColumn
+from duckicelake.storage.parquet_fields import NamePath, ParquetFields, read_fields
+
+_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "threads": 2,
+    "memory_limit": "512MB",
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRows:
+    """An equality delete file at a local path; errors call it by its location."""
+
+    file_id: int
+    location: str
+    path: Path
+    keys: tuple[KeyColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataRows:
+    """A data file at a local path, with the ids of the delete files that apply to it.
+
+    `names` are field ids by name, for a file that has none. `values` are what delete columns hold that the file lacks,
+    by field id, as texts that DuckDB casts, bytes as hex.
+    """
+
+    file_id: int
+    location: str
+    path: Path
+    deletes: frozenset[int]
+    names: Mapping[NamePath, int]
+    values: Mapping[int, str | None]
+
+
+def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> dict[int, dict[int, frozenset[int]]]:
+    """The deleted positions by delete file and data file, where there are any.
+
+    Raises InvalidRequest, naming the file, for one that isn't Parquet, lacks a delete column or has it of another type.
+    """
+    found: dict[int, dict[int, frozenset[int]]] = {delete.file_id: {} for delete in deletes}
+    with _connected([*(delete.path for delete in deletes), *(file.path for file in files)]) as connection:
+        tables = [_DeleteTable(connection, keys, group) for keys, group in _by_keys(deletes).items()]
+        for file in files:
+            with _readable(file.location, file.path):
+                fields = read_fields(connection, file.path)
+                for table in tables:
+                    for delete_id, positions in table.matches(file, fields):
+                        found[delete_id][file.file_id] = frozenset(positions)
+    return found
+
+
+class _DeleteTable:
+    """The rows of all delete files that have the same delete columns."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, keys: tuple[KeyColumn, ...], deletes: Sequence[DeleteRows]
+    ) -> None:
+        self._connection, self._keys = connection, keys
+        self._deletes = {delete.file_id for delete in deletes}
+        self._name = "_".join(["deletes", *(str(key.field_id) for key in keys)])
+        types = [type_ for key in keys for type_ in key.types]
+        self._columns = [f"k{number}" for number in range(len(types))]
+        columns = [f"{column} {type_}" for column, type_ in zip(self._columns, types, strict=True)]
+        connection.execute(f"CREATE TABLE {self._name} (delete_id BIGINT, {', '.join(columns)})")
+        for delete in deletes:
+            with _readable(delete.location, delete.path):
+                self._load(delete)
+
+    def _load(self, delete: DeleteRows) -> None:
+        fields = read_fields(self._connection, delete.path)
+        known = fields.by_id()
+        for key in self._keys:
+            if key.field_id not in known:
+                raise InvalidRequest(f"it has no column of field id {key.field_id}, by which it deletes")
+        values = ", ".join(part for key in self._keys for part in key.compared(key.read(known[key.field_id])))
+        query = f"INSERT INTO {self._name} SELECT DISTINCT $delete_id, {values} FROM {fields.source}"
+        self._connection.execute(query, {"delete_id": delete.file_id, "file": str(delete.path)})
+
+    def matches(self, file: DataRows, fields: ParquetFields) -> list[tuple[int, list[int]]]:
+        """(delete file, positions in the data file)."""
+        deletes = file.deletes & self._deletes
+        if not deletes:
+            return []
+        known, parts, texts = fields.by_id(file.names), list[str](), dict[str, str | None]()
+        for number, key in enumerate(self._keys):
+            if key.field_id in known:
+                value = key.read(known[key.field_id])
+            else:
+                texts[f"text{number}"] = file.values.get(key.field_id)
+                value = key.substitute(known, f"$text{number}")
+            parts += key.compared(value)
+        return self._join(fields.source, parts, {"file": str(file.path), "deletes": sorted(deletes), **texts})
+
+    def _join(self, source: str, parts: Sequence[str], parameters: Mapping[str, object]) -> list[tuple[int, list[int]]]:
+        values = ", ".join(f"{part} AS {column}" for part, column in zip(parts, self._columns, strict=True))
+        equal = " AND ".join(f"data.{column} IS NOT DISTINCT FROM d.{column}" for column in self._columns)
+        query = f"""
+            SELECT delete_id, list(position)
+            FROM (SELECT file_row_number AS position, {values} FROM {source}) AS data
+            JOIN {self._name} AS d ON {equal}
+            WHERE list_contains($deletes, delete_id)
+            GROUP BY delete_id
+        """
+        return self._connection.execute(query, parameters).fetchall()
+
+
+def _by_keys(deletes: Sequence[DeleteRows]) -> dict[tuple[KeyColumn, ...], list[DeleteRows]]:
+    groups: defaultdict[tuple[KeyColumn, ...], list[DeleteRows]] = defaultdict(list)
+    for delete in deletes:
+        groups[delete.keys].append(delete)
+    return groups
+
+
+@contextmanager
+def _connected(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory that may read these files and nothing else."""
+    with TemporaryDirectory() as spilled, duckdb.connect(config={**_SETTINGS, "temp_directory": spilled}) as connection:
+        paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+        connection.execute(f"SET allowed_paths = [{paths}]")
+        connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true")
+        yield connection
+
+
+@contextmanager
+def _readable(location: str, path: Path) -> Iterator[None]:
+    """Say of a file what is wrong with it."""
+    try:
+        yield
+    except (duckdb.Error, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0].replace(str(path), location)
+        raise InvalidRequest(f"{location} can't be read as Parquet: {reason}") from error
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{location}: {error}") from error
