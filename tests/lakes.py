@@ -10,7 +10,9 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.tables import commit_table
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.rest import CommitTableRequest
 
 Row = tuple[Any, ...]
 
@@ -35,6 +37,15 @@ class Lake:
     def static(self, table: str = "t", namespace: str = "main") -> StaticTable:
         location = current_table(self.services, (namespace,), table).materialized.location
         return StaticTable.from_metadata(location)
+
+    def commit(self, *updates: dict[str, Any], table: str = "t", namespace: str = "main") -> None:
+        """Commit as an Iceberg client does, without requirements."""
+        request = CommitTableRequest.model_validate({"requirements": [], "updates": updates})
+        commit_table(self.services, (namespace,), table, request)
+
+    def upgrade(self, format_version: int) -> None:
+        """Give table `t` a format version; DuckDB's own tables begin with version 2."""
+        self.commit({"action": "upgrade-format-version", "format-version": format_version})
 
     def duck_rows(self, table: str = "t", at: int | None = None) -> list[Row]:
         version = "" if at is None else f" AT (VERSION => {at})"

@@ -22,7 +22,7 @@ from duckicelake.iceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
@@ -81,7 +81,7 @@ def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: De
 
 
 def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> dict[str, Any]:
-    """What manifest lists repeat of a manifest: partition ranges, and files and rows added, existing and deleted."""
+    """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id."""
     _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
     by_status = [[file for file in files if file.status == status] for status in _STATUSES]
     partitions = (data_file(file, type_).partition for file in files)
@@ -89,10 +89,18 @@ def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Defin
         "files": [len(group) for group in by_status],
         "rows": [sum(file.record_count for file in group) for group in by_status],
         "partitions": [_range_json(each) for each in summarise_partitions(type_, partitions) or ()],
+        "first_row_id": _first_row_id(manifest, files),
     }
 
 
-def manifest_line(manifest: ManifestRow) -> ManifestFile:
+def _first_row_id(manifest: ManifestRow, files: Iterable[FileRow]) -> int | None:
+    """What the list must state of a manifest of format version 3: without one, Java ignores its files' row ids."""
+    if manifest.format_version < ROW_LINEAGE_VERSION or manifest.content != ManifestContent.DATA:
+        return None
+    return min((file.first_row_id for file in files if file.first_row_id is not None), default=0)
+
+
+def _line(manifest: ManifestRow) -> ManifestFile:
     """The line of a written manifest in manifest lists."""
     assert manifest.path is not None
     assert manifest.length is not None
@@ -113,22 +121,29 @@ def manifest_line(manifest: ManifestRow) -> ManifestFile:
         existing_rows_count=rows[1],
         deleted_rows_count=rows[2],
         partitions=tuple(map(_range, manifest.facts["partitions"])),
+        first_row_id=manifest.facts.get("first_row_id"),
     )
 
 
-def manifest_list_artifact(
-    snapshot: SnapshotRow, lines: Iterable[ManifestFile], format_version: int, known: Definitions
-) -> Artifact:
-    """The snapshot's manifest list."""
+def manifest_list_artifact(snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: Definitions) -> Artifact:
+    """The snapshot's manifest list, in the format that its table had: an upgrade leaves what was written as it is."""
     data = write_manifest_list(
-        format_version=format_version,
+        format_version=_format_version(snapshot, manifests),
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        manifests=lines,
+        manifests=map(_line, manifests),
         first_row_id=snapshot.first_row_id,
     )
     return _artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)
+
+
+def _format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> int:
+    """The format version of the table when the snapshot was made."""
+    if snapshot.first_row_id is not None:
+        return ROW_LINEAGE_VERSION
+    numbered = snapshot.sequence_number or any(manifest.format_version > 1 for manifest in manifests)
+    return SEQUENCE_NUMBER_VERSION if numbered else 1
 
 
 def metadata_artifact(metadata: TableMetadata, version: int) -> Artifact:

@@ -5,15 +5,17 @@ Files that the server itself wrote for a step (virtual Parquet of inlined rows, 
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
 from duckicelake.bridge.native import SAME_ROWS, NativeStep
+from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
-from duckicelake.bridge.project import target_of
+from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.stats import metrics_of
 from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.apply import apply
@@ -21,33 +23,17 @@ from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.iceberg.updates import RemoveSnapshots
+from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
 from duckicelake.lake.changes import (
     ChangeSet,
     LakeStep,
     NewDeletion,
     NewFile,
-    NewSnapshot,
     NewVirtualFile,
     SideFiles,
 )
 from duckicelake.lake.model import ColumnStats, LakeFile, PartitionKey
 from duckicelake.lake.state import FileRow, NativeWindow
-
-
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """The id and sequence number of the Iceberg snapshot that a DuckLake snapshot makes (design D3)."""
-
-    snapshot_id: int
-    sequence_number: int
-
-
-def numbering(metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"]) -> Numbering:
-    """The numbers of a native snapshot: its id is DuckLake's, and so is its number in mode `ducklake` and in v3."""
-    following = metadata.last_sequence_number + 1
-    shared = mode == "ducklake" or metadata.format_version > 2
-    return Numbering(ducklake_id, max(ducklake_id, following) if shared else following)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +55,8 @@ def native_files(
         values = window.partition_values.get(file.file_id, {})
         metadata, spec, partition = _placed(metadata, values, stats)
         data_file = _data_file(file, partition, stats, metadata)
-        rows.append(new_file(file_id, data_file, spec, metadata, numbers, file.file_id))
+        row = new_file(file_id, data_file, spec, metadata, numbers, file.file_id)
+        rows.append(replace(row, sequence_number=data_number(file, metadata, numbers)))
     return metadata, tuple(rows)
 
 
@@ -95,6 +82,7 @@ def new_file(
         added_snapshot_id=numbers.snapshot_id,
         sequence_number=numbers.sequence_number,
         file_sequence_number=numbers.sequence_number,
+        first_row_id=file.first_row_id,
         ducklake_id=ducklake_id,
     )
 
@@ -107,24 +95,19 @@ def native_step(
     added: Sequence[NewFile],
     removed: Sequence[FileRow | NewFile],
     served: ServedFiles,
+    next_row_id: int,
     manifest_ids: Iterator[int],
 ) -> tuple[LakeStep, TableMetadata, tuple[ListedManifest, ...]]:
-    """The step's rows, the metadata with its snapshot, and the manifests that the next step builds on."""
-    owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id)
-    manifests = next_list(parent, added, step.removed, owner, manifest_ids)
-    snapshot = _snapshot(step, metadata, numbers, added, removed)
+    """The step's rows, the metadata with its snapshot, and the manifests that the next step builds on.
+
+    `removed` are files of whichever content; `next_row_id` is DuckLake's after the step.
+    """
+    owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id, metadata.format_version)
+    manifests = next_list(parent, added, {file.file_id for file in removed}, owner, manifest_ids)
+    snapshot = _snapshot(step, metadata, numbers, added, removed, next_row_id)
     lake_step = LakeStep(
         ducklake_id=step.change.snapshot_id,
-        snapshot=NewSnapshot(
-            snapshot_id=snapshot.snapshot_id,
-            proposed_id=None,
-            parent_snapshot_id=snapshot.parent_snapshot_id,
-            sequence_number=snapshot.sequence_number,
-            timestamp_ms=snapshot.timestamp_ms,
-            schema_id=snapshot.schema_id,
-            summary=snapshot.summary,
-            manifest_ids=tuple(manifest.manifest_id for manifest in manifests.listed),
-        ),
+        snapshots=(snapshot_row(snapshot, [manifest.manifest_id for manifest in manifests.listed]),),
         side=SideFiles(
             files=tuple(added),
             deletions=served.deletions,
@@ -150,6 +133,25 @@ def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
     if changed is metadata:
         return metadata
     return changed.replaced(last_updated_ms=max(metadata.last_updated_ms, step.change.timestamp_ms))
+
+
+def upgraded(metadata: TableMetadata, steps: Sequence[NativeStep], next_row_id: int) -> TableMetadata:
+    """The metadata to begin with, of the format version that all the steps need; `next_row_id` is DuckLake's.
+
+    Version 1 has no word for deleted rows, version 2 lacks some types of columns.
+    """
+    needed = max(reduce(redefined, steps, metadata).format_version, 2 if any(step.positions for step in steps) else 1)
+    if metadata.format_version >= needed:
+        return metadata
+    changed = apply(metadata, [UpgradeFormatVersion(format_version=needed)], metadata.last_updated_ms)
+    return with_row_ids(changed, next_row_id)
+
+
+def with_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetadata:
+    """The metadata with no row id left to give that DuckLake gave already, be it to rows that no snapshot shows."""
+    if metadata.next_row_id is None or metadata.next_row_id >= next_row_id:
+        return metadata
+    return metadata.replaced(next_row_id=next_row_id)
 
 
 def without_expired(metadata: TableMetadata, expired: AbstractSet[int]) -> TableMetadata:
@@ -190,6 +192,7 @@ def _data_file(
         null_value_counts=metrics.null_value_counts,
         lower_bounds=metrics.lower_bounds,
         upper_bounds=metrics.upper_bounds,
+        first_row_id=file.row_id_start or 0,  # null where the file holds its row ids, which Java reads with any base
     )
 
 
@@ -199,6 +202,7 @@ def _snapshot(
     numbers: Numbering,
     added: Sequence[NewFile],
     removed: Sequence[FileRow | NewFile],
+    next_row_id: int,
 ) -> Snapshot:
     parent = metadata.current_snapshot()
     totals = Totals.of(parent.summary if parent else {})
@@ -210,6 +214,8 @@ def _snapshot(
         manifest_list="",
         summary=summarise(_operation(step, added, removed), added, removed, totals),
         schema_id=metadata.current_schema_id,
+        first_row_id=metadata.next_row_id,
+        added_rows=None if metadata.next_row_id is None else max(next_row_id - metadata.next_row_id, 0),
     )
 
 
@@ -233,4 +239,5 @@ def _with_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata
         snapshot_log=(*metadata.snapshot_log, entry),
         last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
         last_updated_ms=max(metadata.last_updated_ms, snapshot.timestamp_ms),
+        next_row_id=None if snapshot.first_row_id is None else snapshot.first_row_id + (snapshot.added_rows or 0),
     )

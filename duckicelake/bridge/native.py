@@ -8,7 +8,7 @@ the next step; and so do all but the last of a run that only inlined rows (desig
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -28,7 +28,7 @@ class NativeStep:
     """One DuckLake snapshot's change of the table's file set, in ids of `duckicelake_file`.
 
     `data_files` pair a new file id with DuckLake's row; `rows` are virtual files of new inlined rows; `positions` are
-    newly deleted positions by data file id.
+    newly deleted positions by data file id; `removed` are data files.
     """
 
     change: LakeChange
@@ -88,7 +88,6 @@ class _Tracker:
         self._new_ids = new_ids
         self._pending = sorted(window.definitions)
         self._data = {f.ducklake_id: f.file_id for f in live.files if f.ducklake_id is not None}
-        self._targets = {file_id: set(targets) for file_id, targets in live.delete_targets.items()}
         self._deleted = defaultdict(set, {file_id: set(done) for file_id, done in live.deleted.items()})
         self._places = {
             key: (file.file_id, position)
@@ -104,8 +103,6 @@ class _Tracker:
         data_files = self._add_data(at)
         emptied, positions = self._end_rows(at)
         rows = self._add_rows(at)
-        removed |= emptied
-        removed |= self._drop_idle_deletes(removed)
         for file_id, found in self._newly_deleted(at).items():
             positions[file_id] |= found
         return NativeStep(
@@ -114,7 +111,7 @@ class _Tracker:
             data_files=data_files,
             rows=rows,
             positions={file_id: frozenset(found) for file_id, found in positions.items()},
-            removed=frozenset(removed),
+            removed=frozenset(removed | emptied),
         )
 
     def _definition(self, at: int) -> TableDefinition | None:
@@ -156,15 +153,6 @@ class _Tracker:
         for file_id, keys in files:
             self._places.update((key, (file_id, position)) for position, key in enumerate(keys))
         return files
-
-    def _drop_idle_deletes(self, removed: Iterable[int]) -> set[int]:
-        """Delete files none of whose data files is left."""
-        for targets in self._targets.values():
-            targets.difference_update(removed)
-        idle = {file_id for file_id, targets in self._targets.items() if not targets}
-        for file_id in idle:
-            del self._targets[file_id]
-        return idle
 
     def _newly_deleted(self, at: int) -> dict[int, set[int]]:
         found: defaultdict[int, set[int]] = defaultdict(set)

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duckicelake.bridge import positions
+from duckicelake.iceberg import puffin
+from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake.changes import NewFile
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.state import DeletionRow, FileRow, LiveFile, VirtualFileRow
 
 AnyFile = FileRow | NewFile
-DELETION_VECTOR = "PUFFIN"
+DELETION_VECTOR = puffin.FILE_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,21 @@ def realise(difference: Difference) -> Realisation:
 def deleted_positions(
     deletions: Sequence[DeletionRow], delete_files: Mapping[int, AnyFile | LiveFile]
 ) -> dict[int, frozenset[int]]:
-    """The positions deleted from each data file by these live delete files; a deletion vector overrides all others."""
+    """The positions deleted from each data file by these live delete files.
+
+    A deletion vector overrides all other deletes by position (table spec, "Deletion Vectors"), not those by equality.
+    """
     vectors = {file_id for file_id, file in delete_files.items() if file.file_format == DELETION_VECTOR}
     has_vector = {row.data_file_id for row in deletions if row.delete_file_id in vectors}
+    plain = {
+        file_id
+        for file_id, file in delete_files.items()
+        if file.content == FileContent.POSITION_DELETES and file_id not in vectors
+    }
     return positions.by_data_file(
         row
         for row in deletions
-        if row.delete_file_id in delete_files and (row.delete_file_id in vectors or row.data_file_id not in has_vector)
+        if row.delete_file_id in delete_files and not (row.delete_file_id in plain and row.data_file_id in has_vector)
     )
 
 

@@ -8,27 +8,33 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from duckicelake.bridge import positions
 from duckicelake.bridge.caught_up import (
     ServedFiles,
     caught_up,
     native_files,
     native_step,
-    numbering,
     redefined,
+    upgraded,
+    with_row_ids,
     without_expired,
 )
 from duckicelake.bridge.evolve import first_metadata
+from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import NativeStep, replay
+from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
 from duckicelake.bridge.project import project, target_of
+from duckicelake.bridge.realise import deleted_positions
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.listing import listed_manifests
 from duckicelake.catalog.releasing import release_files
-from duckicelake.catalog.served import serve_deletes, serve_rows
+from duckicelake.catalog.served import serve_rows
+from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable, Unavailable
+from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
+from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader, side_tables, writer
@@ -99,15 +105,16 @@ def _pending(services: Services, table_id: int) -> _Pending:
 def _live_files(cursor: Transaction, state: TableState) -> LiveFiles:
     current, table_id = state.current(), state.row.table_id
     files = reader.live_files(cursor, current.manifest_ids) if current else ()
-    data = [file.file_id for file in files if file.content == 0 and file.ducklake_id is None]
-    deletions = reader.deletions(cursor, table_id, [file.file_id for file in files if file.content == 1])
+    data = [file.file_id for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
+    deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
+    deletions = reader.deletions(cursor, table_id, deletes)
     targets: dict[int, frozenset[int]] = {}
     for row in deletions:
         targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
     return LiveFiles(
         files=files,
         virtual=reader.virtual_files(cursor, table_id, data),
-        deleted=positions.by_data_file(deletions),
+        deleted=deleted_positions(deletions, deletes),
         delete_targets=targets,
     )
 
@@ -134,26 +141,29 @@ def _compute(services: Services, pending: _Pending, window: NativeWindow) -> Cha
     row, base = pending.state.row, project(pending.state)
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
     steps = replay(window, pending.live, deleted, file_ids(services))
-    manifests, known = _referenced(services, pending.state, steps)
-    builder = _Builder(services, row, window, base, manifests, known)
-    for step in steps:
-        builder.add(step)
-    target = without_expired(builder.metadata, pending.expired)
+    metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(pending.live)
+    manifests, known = _referenced(services, pending.state, steps, deletes, metadata.format_version)
+    builder = _Builder(services, row, window, metadata, manifests, known, deletes)
+    builder.add_all(steps)
+    target = without_expired(with_row_ids(builder.metadata, window.next_row_id), pending.expired)
     if not builder.steps and target is base:
         return None
     return caught_up(base, target, row.table_id, row.version, row.caught_up_to, builder.steps)
 
 
 def _referenced(
-    services: Services, state: TableState, steps: Sequence[NativeStep]
+    services: Services, state: TableState, steps: Sequence[NativeStep], deletes: LiveDeletes, format_version: int
 ) -> tuple[tuple[ListedManifest, ...], dict[int, FileRow]]:
     """(the current manifests, those to be rewritten with their files; the existing files that the steps refer to)."""
     removed = {file_id for step in steps for file_id in step.removed}
     targets = {file_id for step in steps for file_id in step.positions}
+    superseded = targets if format_version >= DELETION_VECTOR_VERSION else set[int]()
+    leaving = removed | deletes.idle_without(removed | superseded)
     current = state.current()
     with services.database.reading() as cursor:
-        manifests = listed_manifests(cursor, current.manifest_ids if current else (), removed)
-        return manifests, reader.files(cursor, removed | targets)
+        listed = current.manifest_ids if current else ()
+        manifests = listed_manifests(cursor, listed, leaving, format_version)
+        return manifests, reader.files(cursor, leaving | targets)
 
 
 class _Builder:
@@ -167,6 +177,7 @@ class _Builder:
         metadata: TableMetadata,
         manifests: tuple[ListedManifest, ...],
         known: Mapping[int, FileRow],
+        deletes: LiveDeletes,
     ) -> None:
         self.steps: list[LakeStep] = []
         self.metadata = metadata
@@ -175,36 +186,50 @@ class _Builder:
         self._window = window
         self._manifests = manifests
         self._known: dict[int, FileRow | NewFile] = dict(known)
+        self._deletes = deletes
         self._file_ids = file_ids(services)
         self._manifest_ids = manifest_ids(services)
 
-    def add(self, step: NativeStep) -> None:
-        """Add the step; one that changes no file changes the metadata only."""
-        self.metadata = redefined(self.metadata, step)
-        if step.changes_files:
-            self._add_snapshot(step)
+    def add_all(self, steps: Sequence[NativeStep]) -> None:
+        """Add the steps; those that change no file change the metadata only."""
+        last = max((index for index, step in enumerate(steps) if step.changes_files), default=0)
+        for index, step in enumerate(steps):
+            self.metadata = redefined(self.metadata, step)
+            if step.changes_files:
+                self._add_snapshot(step, is_last=index == last)
 
-    def _add_snapshot(self, step: NativeStep) -> None:
-        services, numbers = (
-            self._services,
-            numbering(self.metadata, step.change.snapshot_id, self._services.snapshot_ids),
-        )
-        metadata, data = native_files(step, self._window, self.metadata, numbers)
+    def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
+        services, window = self._services, self._window
+        numbers = numbering(self.metadata, step.change.snapshot_id, services.snapshot_ids)
+        metadata, data = native_files(step, window, self.metadata, numbers)
         metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
-        deletes = serve_deletes(services, step, metadata, numbers, self._known, self._file_ids)
-        self._learn(deletes.files)
+        removed, deletes = self._delete(step, metadata, numbers)
+        added = (*data, *rows.files, *deletes.files)
         lake_step, self.metadata, self._manifests = native_step(
             step,
             metadata,
             numbers,
             self._manifests,
-            added=(*data, *rows.files, *deletes.files),
-            removed=[self._known[file_id] for file_id in sorted(step.removed)],
+            added=added,
+            removed=[self._known[file_id] for file_id in sorted(removed)],
             served=ServedFiles(deletions=deletes.deletions, virtual_files=rows.virtual_files),
+            next_row_id=window.next_row_id if is_last else next_row_id(added, window.next_row_id),
             manifest_ids=self._manifest_ids,
         )
         self.steps.append(lake_step)
+
+    def _delete(
+        self, step: NativeStep, metadata: TableMetadata, numbers: Numbering
+    ) -> tuple[frozenset[int], ServedFiles]:
+        """(the files that leave, delete files with nothing left to delete from among them; the new delete files)."""
+        superseded = step.positions if metadata.format_version >= DELETION_VECTOR_VERSION else ()
+        idle = self._deletes.leave(step.removed.union(superseded))
+        deleted = NewlyDeleted(step.positions, self._deletes.deleted, self._known)
+        served = serve_deletes(self._services, metadata, numbers, deleted, self._file_ids)
+        self._learn(served.files)
+        self._deletes.join(served.deletions)
+        return step.removed | idle, served
 
     def _learn(self, files: Sequence[NewFile]) -> None:
         self._known |= {file.file_id: file for file in files}

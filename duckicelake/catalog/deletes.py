@@ -15,9 +15,8 @@ from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import read_uploaded
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.deletes import MAX_POSITIONS, read_vector
 from duckicelake.iceberg.manifest import FileContent, ManifestContent
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.puffin import read_deletion_vector
 from duckicelake.lake.changes import NewDeletion, NewFile
 from duckicelake.storage.parquet import read_position_deletes
 
@@ -45,8 +44,15 @@ class Targets:
 
     def of_parent(self) -> list[AnyFile]:
         """All live data files of the parent."""
-        data = [manifest for manifest in self.parent if manifest.content == ManifestContent.DATA]
-        return list(self.space.files(self.space.live(data) - self.removed).values())
+        return self._live(ManifestContent.DATA)
+
+    def equality_of_parent(self) -> list[AnyFile]:
+        """All live equality delete files of the parent."""
+        return [file for file in self._live(ManifestContent.DELETES) if file.content == FileContent.EQUALITY_DELETES]
+
+    def _live(self, content: ManifestContent) -> list[AnyFile]:
+        manifests = [manifest for manifest in self.parent if manifest.content == content]
+        return list(self.space.files(self.space.live(manifests) - self.removed).values())
 
 
 def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:
@@ -61,10 +67,10 @@ def read_deletions(services: Services, location: str, added: Sequence[NewFile], 
 
 
 def read_all_deletions(
-    services: Services, metadata: TableMetadata, files: Sequence[NewFile], targets: Targets
+    services: Services, location: str, files: Sequence[NewFile], targets: Targets
 ) -> list[NewDeletion]:
     """The deletions of all delete files of a table's history; some of its data files are newer than some deletes."""
-    rows = _matched(services, metadata.location, files, targets)
+    rows = _matched(services, location, files, targets)
     return [_deletion(*row) for row in rows if row[1].sequence_number <= row[0].sequence_number]
 
 
@@ -121,7 +127,7 @@ def _read_vector(file: NewFile, data: bytes) -> Positions:
             f"The deletion vector in {file.path} needs referenced_data_file, content_offset and content_size_in_bytes"
         )
     try:
-        rows = read_vector(data[offset : offset + size], MAX_POSITIONS)
+        rows = read_deletion_vector(data, path, offset, size)
     except InvalidRequest as error:
         raise InvalidRequest(f"{file.path} at {offset}: {error}") from error
     if len(rows) != file.record_count:

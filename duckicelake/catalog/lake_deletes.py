@@ -1,8 +1,8 @@
 """Reads the delete files that DuckDB wrote."""
 
-from duckicelake.bridge import positions
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.deletes import read_vector
 from duckicelake.lake.model import LakeFile
 from duckicelake.storage.parquet import read_ducklake_deletes
 
@@ -13,6 +13,6 @@ def read_lake_deletes(services: Services, file: LakeFile) -> dict[int, int | Non
     if file.file_format == "parquet":
         return read_ducklake_deletes(data, file.path)
     try:
-        return dict.fromkeys(positions.decode_deletion_vector(data))
-    except ValueError as error:
+        return dict.fromkeys(read_vector(data))
+    except InvalidRequest as error:
         raise InvalidRequest(f"DuckLake's delete file {file.path} of format {file.file_format}: {error}") from error

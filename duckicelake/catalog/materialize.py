@@ -13,13 +13,13 @@ from duckicelake.bridge.artifacts import (
     Definitions,
     definitions_of,
     manifest_artifact,
-    manifest_line,
     manifest_list_artifact,
     metadata_artifact,
 )
 from duckicelake.bridge.project import project
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.mending import forget_lost
+from duckicelake.catalog.outdated import delete_outdated
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.lake import reader
@@ -52,6 +52,7 @@ def materialize(services: Services, table_id: int) -> Materialized:
             return Materialized(state.row, state, metadata, state.metadata_location, document.data)
         write_all(services.store, [*artifacts, document])
         if _record(services, table_id, artifacts, document):
+            delete_outdated(services, state.row)
             return Materialized(state.row, state, metadata, document.path, document.data)
 
 
@@ -81,7 +82,7 @@ def _encode(state: TableState, unwritten: _Unwritten) -> tuple[list[Artifact], d
         return [], {}
     known = definitions_of(project(replace(state, snapshots=(), snapshot_log=())))
     manifests, new = _encode_manifests(unwritten, known)
-    lists = [_encode_list(snapshot, manifests, state.row.format_version, known) for snapshot in unwritten.snapshots]
+    lists = [_encode_list(snapshot, manifests, known) for snapshot in unwritten.snapshots]
     return [*new, *lists], {artifact.object_id: artifact.path for artifact in lists}
 
 
@@ -96,11 +97,8 @@ def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[i
     return manifests, new
 
 
-def _encode_list(
-    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], format_version: int, known: Definitions
-) -> Artifact:
-    lines = [manifest_line(manifests[manifest_id]) for manifest_id in snapshot.manifest_ids]
-    return manifest_list_artifact(snapshot, lines, format_version, known)
+def _encode_list(snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions) -> Artifact:
+    return manifest_list_artifact(snapshot, [manifests[manifest_id] for manifest_id in snapshot.manifest_ids], known)
 
 
 def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:

@@ -1,32 +1,33 @@
-"""Writes the files that serve rows and deletes which DuckLake keeps in Postgres (design §6.16).
+"""Writes the virtual Parquet files that serve rows which DuckLake keeps in Postgres (design §6.16).
 
-Virtual Parquet of inlined rows and position deletes of inlined deletes lie under the table's metadata folder. They are
-immutable, named by their content, and not registered in DuckLake.
+They lie under the table's metadata folder, are immutable and named by their content. Row ids and sequence numbers are
+in the file, so it can be registered in DuckLake like any other once its rows have left Postgres.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from uuid import UUID, uuid5
 
-import orjson
-
-from duckicelake.bridge import positions
-from duckicelake.bridge.caught_up import Numbering, ServedFiles, new_file
+from duckicelake.bridge.caught_up import ServedFiles, new_file
 from duckicelake.bridge.evolve import with_unpartitioned
 from duckicelake.bridge.native import NativeStep
+from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.parquet_types import duckdb_type, field_ids
 from duckicelake.bridge.stats import metrics_of
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake import native
-from duckicelake.lake.changes import NewDeletion, NewFile, NewVirtualFile
+from duckicelake.lake.changes import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
-from duckicelake.lake.state import FileRow
-from duckicelake.storage.parquet import ParquetColumn, ParquetRows, write_position_deletes, write_rows
+from duckicelake.storage.parquet import ParquetColumn, ParquetRows, write_rows
 
-Targets = Mapping[int, FileRow | NewFile]
+_LINEAGE = (
+    ParquetColumn("_ducklake_internal_row_id", "BIGINT", "2147483540", has_bounds=False),
+    ParquetColumn("_ducklake_internal_snapshot_id", "BIGINT", "2147483539", has_bounds=False),
+)
+"""Iceberg's `_row_id` and `_last_updated_sequence_number`, which all readers know by their ids, in DuckLake's names."""
 
 
 def serve_rows(
@@ -37,66 +38,15 @@ def serve_rows(
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
         columns = _columns(services, table_id, keys[0].inlined_table)
-        rows = write_rows(
-            [_parquet_column(c, columns) for c in children_of(columns, None)], _values(services, keys, columns)
-        )
-        path = _write(
-            services, metadata, f"{numbers.snapshot_id}-{{}}-inlined.parquet", rows.data, keys[0].inlined_table
-        )
+        top = [_parquet_column(column, columns) for column in children_of(columns, None)]
+        rows = write_rows([*top, *_LINEAGE], _values(services, keys, columns))
+        name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
+        path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
-        data_file = _data_file(path, rows, columns, metadata)
+        data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
         files.append(new_file(file_id, data_file, spec, metadata, numbers, None))
         virtual.append(NewVirtualFile(file_id, keys))
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
-
-
-def serve_deletes(
-    services: Services,
-    step: NativeStep,
-    metadata: TableMetadata,
-    numbers: Numbering,
-    targets: Targets,
-    ids: Iterator[int],
-) -> ServedFiles:
-    """Write the step's newly deleted positions, a file for each partition: position deletes apply within theirs."""
-    groups: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
-    for file_id in sorted(step.positions):
-        target = targets[file_id]
-        groups[target.spec_id, orjson.dumps(target.partition)].append(file_id)
-    files: list[NewFile] = []
-    deletions: list[NewDeletion] = []
-    for group in groups.values():
-        delete_id = next(ids)
-        files.append(_delete_file(services, step, metadata, numbers, [(i, targets[i]) for i in group], delete_id))
-        deletions += [NewDeletion(delete_id, i, positions.encode(step.positions[i])) for i in group]
-    return ServedFiles(files=tuple(files), deletions=tuple(deletions))
-
-
-def _delete_file(
-    services: Services,
-    step: NativeStep,
-    metadata: TableMetadata,
-    numbers: Numbering,
-    targets: Sequence[tuple[int, FileRow | NewFile]],
-    delete_id: int,
-) -> NewFile:
-    rows = [(target.path, position) for file_id, target in targets for position in step.positions[file_id]]
-    data = write_position_deletes(rows)
-    only = targets[0][1].path if len(targets) == 1 else None
-    return NewFile(
-        file_id=delete_id,
-        content=FileContent.POSITION_DELETES,
-        path=_write(services, metadata, f"{numbers.snapshot_id}-{{}}-deletes.parquet", data),
-        file_format="PARQUET",
-        spec_id=targets[0][1].spec_id,
-        partition=targets[0][1].partition,
-        record_count=len(rows),
-        file_size_in_bytes=len(data),
-        metrics={"referenced_data_file": only} if only else {},
-        added_snapshot_id=numbers.snapshot_id,
-        sequence_number=numbers.sequence_number,
-        file_sequence_number=numbers.sequence_number,
-    )
 
 
 def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Column, ...]:
@@ -111,9 +61,11 @@ def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Col
 def _values(
     services: Services, keys: Sequence[InlinedKey], columns: Sequence[Column]
 ) -> list[tuple[str | bytes | None, ...]]:
+    """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
     names = [column.column_name for column in children_of(columns, None)]
     with services.database.reading() as cursor:
-        return native.inlined_values(cursor, keys, names)
+        rows = native.inlined_values(cursor, keys, names)
+    return [(*row, str(key.row_id), str(key.begin_snapshot)) for row, key in zip(rows, keys, strict=True)]
 
 
 def _parquet_column(column: Column, columns: Sequence[Column]) -> ParquetColumn:
@@ -147,8 +99,11 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
     )
 
 
-def _write(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
-    """The path; two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths."""
+def write_served(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
+    """Write a file beside the table's metadata and return its path, `name` with a uuid of the content.
+
+    Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
+    """
     unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
     path = f"{metadata.location}/metadata/{name.format(unique)}"
     services.store.write(path, data)

@@ -150,11 +150,15 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
 
 
 def _begin_schema_version(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], snapshot: NewSnapshot) -> None:
+    """Name the version, and make its table of inlined rows.
+
+    DuckDB would make that at its first inlined insert, of a version without name, and once the columns change read its
+    rows as of columns from before that version.
+    """
     version = snapshot.schema_version
     cursor.execute(_SQL.insert_schema_version, {"at": snapshot.id, "schema_version": version, "table_id": table_id})
-    inlines = cursor.execute(_SQL.has_inlined_tables, {"table_id": table_id}).fetchone()
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
-    if inlines and inlines[0] and all(map(_can_inline, top)) and not _NEVER_INLINED & {c.column_type for c in columns}:
+    if all(map(_can_inline, top)) and not _NEVER_INLINED & {column.column_type for column in columns}:
         name = f"ducklake_inlined_data_{table_id}_{version}"
         cursor.execute(_inlined_table(name, top))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}

@@ -18,10 +18,13 @@ class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute
 
 
 def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
-    """End what leaves main at the snapshot; StaleBase if any of it had already left."""
+    """End what leaves main at the snapshot; StaleBase if any of it had already left.
+
+    Delete files of ended data files don't end, as in DuckLake: a flush that still finds inlined deletes goes on from
+    them, and would else write a second delete file for the same time.
+    """
     if step.ended_files:
         parameters = {"table_id": table_id, "at": at, "file_ids": list(step.ended_files)}
-        cursor.execute(_SQL.end_deletes_of, parameters)
         _expect(cursor.execute(_SQL.end_data_files, parameters).rowcount, len(step.ended_files))
     _end_rows(cursor, step.ended_rows, at)
 

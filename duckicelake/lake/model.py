@@ -1,7 +1,12 @@
 """PURE. DuckLake's rows as values, named as DuckLake names them; what `reader` returns and `bridge` computes with."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_PLACEHOLDER = re.compile(
+    r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,14 @@ class ViewDefinition:
     sql: str
     column_aliases: str
     comment: str | None
+
+    @property
+    def query(self) -> str:
+        """The SQL without DuckLake's placeholder for what a client calls the lake: `{DUCKLAKE_CATALOG}.s.t` is `s.t`.
+
+        A table without a schema is in `main`.
+        """
+        return _PLACEHOLDER.sub(lambda found: found["text"] or ("" if found["more"] else "main."), self.sql)
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,13 +220,12 @@ def inlined_values(
 
 
 def _as_text(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> list[sql.Composable]:
+    """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
     rows = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
-    binary = {column for column, type_ in rows if type_ == "bytea"}
+    own = {column.lower(): (column, type_) for column, type_ in rows}
     return [
-        sql.SQL("i.{}").format(sql.Identifier(column))
-        if column in binary
-        else sql.SQL("i.{}::text").format(sql.Identifier(column))
-        for column in columns
+        sql.SQL("i.{}" if type_ == "bytea" else "i.{}::text").format(sql.Identifier(column))
+        for column, type_ in (own[name.lower()] for name in columns)
     ]
 
 

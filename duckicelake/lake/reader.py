@@ -64,6 +64,17 @@ def previous_versions(row: TableRow) -> int:
     return max(1, int(text)) if _INT.fullmatch(text) else DEFAULT_PREVIOUS_VERSIONS
 
 
+def locations(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """The locations that the table has or had, as far as metadata of it still lies there."""
+    return [location for (location,) in cursor.execute(_SQL.locations, {"table_id": table_id}).fetchall()]
+
+
+def outdated_metadata(cursor: Cursor[Row], row: TableRow) -> list[str]:
+    """Metadata files of ours that the metadata log doesn't name any more."""
+    parameters = {"table_id": row.table_id, "version": row.version, "kept": previous_versions(row) + 1}
+    return [path for (path,) in cursor.execute(_SQL.outdated_metadata, parameters).fetchall()]
+
+
 def manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, ManifestRow]:
     """Manifests by id."""
     rows = cursor.execute(_SQL.manifests, {"manifest_ids": list(manifest_ids)}).fetchall()
@@ -178,6 +189,11 @@ def artifacts(cursor: Cursor[Row], table_id: int) -> list[tuple[str, int, str]]:
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
     """Take back that files were written, so that they and what names them are written again."""
     cursor.execute(_SQL.forget_artifacts, {"table_id": table_id, "paths": list(paths)})
+
+
+def forget_metadata(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
+    """Forget old metadata files, which are deleted."""
+    cursor.execute(_SQL.forget_metadata, {"table_id": table_id, "paths": list(paths)})
 
 
 def freshness(cursor: Cursor[Row], schema_name: str, table_name: str) -> Freshness | None:

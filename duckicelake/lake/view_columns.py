@@ -28,6 +28,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
 }
 _DEEPEST = 16  # views of views
+_FULL_NAME = 3  # catalog, schema, table
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
 
 _TO_DUCKDB = {
@@ -102,7 +103,7 @@ def view_columns(cursor: Cursor[Row], view: LakeView) -> tuple[Column, ...] | No
 
 
 def _bound(cursor: Cursor[Row], view: LakeView, depth: int) -> tuple[Column, ...]:
-    sql, aliases = view.definition.sql, view.definition.column_aliases
+    sql, aliases = view.definition.query, view.definition.column_aliases
     schema, name = quoted(view.schema_name), quoted(view.view_name)
     with duckdb.connect(config=_SETTINGS) as memory:
         if [each.type for each in memory.extract_statements(sql)] != [duckdb.StatementType.SELECT] or not depth:
@@ -123,31 +124,18 @@ def _parts(reference: str) -> list[str]:
 def _copy_empty(
     cursor: Cursor[Row], memory: duckdb.DuckDBPyConnection, view: LakeView, name: Sequence[str], depth: int
 ) -> None:
-    """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss."""
-    for place, schema_name in _places(view, name):
-        columns = _columns_of(cursor, schema_name, name[-1], depth)
-        if columns is not None:
-            for catalog in place[:-1]:
-                memory.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quoted(catalog)}")
-            definitions = ", ".join(_definition(column, columns) for column in children_of(columns, None))
-            memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(*place)}")
-            memory.execute(f"CREATE TABLE IF NOT EXISTS {quoted(*place, name[-1])} ({definitions})")
-            return
+    """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss.
 
-
-def _places(view: LakeView, name: Sequence[str]) -> list[tuple[Sequence[str], str]]:
-    """Where DuckDB looks for a name, as (catalog, schema) or (schema,), and the lake's schema that this would be.
-
-    The lake is a catalog whatever clients call it; a view's own schema comes before that of the client.
+    Without a schema, the view's own comes before `main`. A name of three parts is in another database.
     """
-    match name:
-        case [_]:
-            return [([view.schema_name], view.schema_name), (["main"], "main")]
-        case [outer, _]:
-            return [([outer], outer), ([outer, "main"], "main")]
-        case [*place, _]:
-            return [(place, place[-1])]
-    raise _NotBoundError
+    *schema, table = name
+    for schema_name in schema or [view.schema_name, "main"]:
+        columns = _columns_of(cursor, schema_name, table, depth) if len(name) < _FULL_NAME else None
+        if columns is not None:
+            definitions = ", ".join(_definition(column, columns) for column in children_of(columns, None))
+            memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema_name)}")
+            memory.execute(f"CREATE TABLE IF NOT EXISTS {quoted(schema_name, table)} ({definitions})")
+            return
 
 
 def _columns_of(cursor: Cursor[Row], schema_name: str, name: str, depth: int) -> tuple[Column, ...] | None:

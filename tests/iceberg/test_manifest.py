@@ -412,6 +412,19 @@ def test_version_3_manifest_keeps_row_ids() -> None:
     assert read_manifest(data).entries == (entry,)
 
 
+@pytest.mark.parametrize("format_version", [1, 2])
+def test_manifest_before_version_3_leaves_row_ids_out(format_version: int) -> None:
+    schema, spec = schema_and_spec()
+
+    def write(file: DataFile) -> bytes:
+        entry = ManifestEntry(EntryStatus.ADDED, 7, None, None, file)
+        return write_manifest(
+            format_version=format_version, content=ManifestContent.DATA, schema=schema, spec=spec, entries=[entry]
+        )
+
+    assert write(data_file(first_row_id=2**50)) == write(data_file())
+
+
 def avro_header(data: bytes) -> tuple[Any, dict[str, str]]:
     avro: Any = fastavro.reader(io.BytesIO(data))
     return json.loads(avro.metadata["avro.schema"]), avro.metadata

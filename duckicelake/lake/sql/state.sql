@@ -32,6 +32,26 @@ WHERE table_id = %(table_id)s AND kind = 'metadata' AND object_id <= %(version)s
 ORDER BY object_id DESC
 LIMIT %(most)s;
 
+-- locations: the folders below which the server wrote metadata of a table
+SELECT DISTINCT regexp_replace(path, '/metadata/[^/]*$', '') FROM duckicelake_artifact WHERE table_id = %(table_id)s;
+
+-- outdated_metadata: metadata files of ours older than the newest ones, unless another table has them too
+SELECT a.path
+FROM (
+    SELECT path, row_number() OVER (ORDER BY object_id DESC) AS age, object_id
+    FROM duckicelake_artifact
+    WHERE table_id = %(table_id)s AND kind = 'metadata' AND object_id <= %(version)s
+) a
+WHERE a.age > %(kept)s AND a.object_id >= 0
+  AND NOT EXISTS (
+      SELECT FROM duckicelake_artifact o
+      WHERE duckicelake_file_name(o.path) = duckicelake_file_name(a.path) AND o.path = a.path
+        AND o.table_id <> %(table_id)s);
+
+-- forget_metadata: metadata files that were deleted
+DELETE FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'metadata' AND path = ANY(%(paths)s);
+
 -- manifests: manifests without their file ids, with what was written for them
 SELECT m.manifest_id, m.content, m.format_version, m.spec_id, m.schema_id, m.sequence_number, m.min_sequence_number,
        m.added_snapshot_id, cardinality(m.added) + cardinality(m.existing), a.path, a.length, a.facts

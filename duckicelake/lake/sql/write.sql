@@ -218,17 +218,8 @@ VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(di
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)
 VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);
 
--- has_inlined_tables: whether DuckDB has ever prepared to inline rows of this table
-SELECT EXISTS (SELECT FROM ducklake_inlined_data_tables WHERE table_id = %(table_id)s);
-
 -- end_data_files: data files that leave main
 UPDATE ducklake_data_file d SET end_snapshot = %(at)s
-FROM duckicelake_file f
-WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
-  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;
-
--- end_deletes_of: delete files of data files that leave main
-UPDATE ducklake_delete_file d SET end_snapshot = %(at)s
 FROM duckicelake_file f
 WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
   AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;

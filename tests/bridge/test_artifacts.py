@@ -1,0 +1,82 @@
+"""Manifests and lists in the format version of the snapshot that lists them, whatever the table's is by now."""
+
+from dataclasses import replace
+
+import pytest
+
+from duckicelake.bridge.artifacts import Definitions, manifest_artifact, manifest_list_artifact
+from duckicelake.iceberg.manifest import (
+    FileContent,
+    ManifestContent,
+    inherit_all,
+    read_manifest,
+    read_manifest_list,
+)
+from duckicelake.iceberg.partition import UNPARTITIONED
+from duckicelake.iceberg.schema import Schema
+from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
+
+SCHEMA = Schema.model_validate(
+    {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "x", "required": False, "type": "int"}]}
+)
+KNOWN = Definitions("01a1fe90-0000-7000-8000-000000000000", "/t", (SCHEMA,), {0: UNPARTITIONED})
+DATA = FileRow(1, 1, 1, FileContent.DATA, "/a", "PARQUET", 0, [], 10, 100, 7, 9, 9, 40, {}, 1)
+VECTOR = replace(
+    DATA,
+    file_id=3,
+    content=FileContent.POSITION_DELETES,
+    path="/dv",
+    file_format="PUFFIN",
+    first_row_id=None,
+    metrics={"referenced_data_file": "/a", "content_offset": 4, "content_size_in_bytes": 40},
+)
+SNAPSHOT = SnapshotRow(7, None, 7, None, 9, 1, 0, 100, 10, None, {}, (), None)
+
+
+def manifest(format_version: int, *files: FileRow) -> ManifestRow:
+    """A manifest of the files, written."""
+    content = ManifestContent.DELETES if files and files[0].content else ManifestContent.DATA
+    row = ManifestRow(1, content, format_version, 0, 0, 9, 9, 7, len(files), None, None, None)
+    artifact = manifest_artifact(row, files, KNOWN)
+    return replace(row, path=artifact.path, length=len(artifact.data), facts=artifact.facts)
+
+
+def test_manifest_of_version_3_is_listed_with_a_row_id_so_that_its_files_keep_theirs() -> None:
+    files = (DATA, replace(DATA, path="/b", first_row_id=5), replace(DATA, path="/c", first_row_id=70, status=0))
+    row = manifest(3, *files)
+    (line,) = read_manifest_list(manifest_list_artifact(SNAPSHOT, [row], KNOWN).data)
+    assert line.first_row_id == 5
+    written = read_manifest(manifest_artifact(replace(row, path=None), files, KNOWN).data)
+    assert [entry.data_file.first_row_id for entry in inherit_all(written, line)] == [40, 5, 70]
+
+
+def test_manifest_without_row_ids_is_not_given_new_ones() -> None:
+    gone = replace(DATA, status=2, first_row_id=None)
+    lines = read_manifest_list(manifest_list_artifact(SNAPSHOT, [manifest(3, gone), manifest(3)], KNOWN).data)
+    assert [line.first_row_id for line in lines] == [0, 0]
+
+
+def test_manifest_of_deletes_has_no_row_id() -> None:
+    row = manifest(3, VECTOR)
+    (line,) = read_manifest_list(manifest_list_artifact(SNAPSHOT, [row], KNOWN).data)
+    assert (line.content, line.first_row_id) == (ManifestContent.DELETES, None)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "rows", "format_version"),
+    [
+        (SNAPSHOT, (manifest(3, DATA),), 3),
+        (SNAPSHOT, (), 3),
+        (replace(SNAPSHOT, first_row_id=0), (manifest(3, DATA), manifest(2, VECTOR)), 3),
+        (replace(SNAPSHOT, first_row_id=None), (manifest(2, DATA), manifest(1, DATA)), 2),
+        (replace(SNAPSHOT, first_row_id=None), (manifest(1, DATA),), 2),
+        (replace(SNAPSHOT, first_row_id=None, sequence_number=0), (manifest(1, DATA),), 1),
+        (replace(SNAPSHOT, first_row_id=None, sequence_number=0), (manifest(2, DATA),), 2),
+    ],
+)
+def test_list_has_the_format_version_of_its_snapshot(
+    snapshot: SnapshotRow, rows: tuple[ManifestRow, ...], format_version: int
+) -> None:
+    data = manifest_list_artifact(snapshot, rows, KNOWN).data
+    assert f"format-version\x02{format_version}".encode() in data
+    assert len(read_manifest_list(data)) == len(rows)

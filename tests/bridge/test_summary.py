@@ -1,0 +1,82 @@
+"""Summaries of native snapshots count as Java's SnapshotSummary does."""
+
+from dataclasses import replace
+
+from duckicelake.bridge.summary import Totals, summarise
+from duckicelake.iceberg.manifest import FileContent
+from duckicelake.lake.changes import NewFile
+
+DATA = NewFile(
+    file_id=1,
+    content=FileContent.DATA,
+    path="/data",
+    file_format="PARQUET",
+    spec_id=0,
+    partition=[],
+    record_count=100,
+    file_size_in_bytes=5000,
+    metrics={},
+    added_snapshot_id=1,
+    sequence_number=1,
+    file_sequence_number=1,
+)
+POSITIONS = replace(DATA, content=FileContent.POSITION_DELETES, path="/pos", record_count=3, file_size_in_bytes=70)
+EQUALITY = replace(DATA, content=FileContent.EQUALITY_DELETES, path="/eq", record_count=2, file_size_in_bytes=60)
+VECTOR = replace(
+    POSITIONS,
+    path="/dv",
+    file_format="PUFFIN",
+    record_count=5,
+    file_size_in_bytes=900,
+    metrics={"content_offset": 4, "content_size_in_bytes": 44, "referenced_data_file": "/data"},
+)
+BEFORE = Totals(data_files=2, delete_files=3, records=200, files_size=10_000, position_deletes=9, equality_deletes=4)
+
+
+def changes(added: list[NewFile], removed: list[NewFile]) -> dict[str, int]:
+    """The summary's counts without the totals."""
+    summary = summarise("overwrite", added, removed, BEFORE)
+    return {key: int(value) for key, value in summary.items() if key[:5] != "total" and key != "operation"}
+
+
+def test_vectors_are_counted_as_such_and_by_their_own_bytes() -> None:
+    assert changes([VECTOR], [POSITIONS]) == {
+        "added-delete-files": 1,
+        "added-dvs": 1,
+        "added-position-deletes": 5,
+        "added-files-size": 44,
+        "removed-delete-files": 1,
+        "removed-position-delete-files": 1,
+        "removed-position-deletes": 3,
+        "removed-files-size": 70,
+        "changed-partition-count": 1,
+    }
+
+
+def test_equality_deletes_are_no_position_deletes() -> None:
+    assert changes([EQUALITY, DATA], [VECTOR]) == {
+        "added-data-files": 1,
+        "added-records": 100,
+        "added-delete-files": 1,
+        "added-equality-delete-files": 1,
+        "added-equality-deletes": 2,
+        "added-files-size": 5060,
+        "removed-delete-files": 1,
+        "removed-dvs": 1,
+        "removed-position-deletes": 5,
+        "removed-files-size": 44,
+        "changed-partition-count": 1,
+    }
+
+
+def test_totals_go_on_from_those_of_the_parent() -> None:
+    summary = summarise("overwrite", [VECTOR, EQUALITY, DATA], [POSITIONS], BEFORE)
+    assert Totals.of(summary) == Totals(
+        data_files=3,
+        delete_files=4,
+        records=300,
+        files_size=10_000 + 44 + 60 + 5000 - 70,
+        position_deletes=11,
+        equality_deletes=6,
+    )
+    assert Totals.of({"total-records": "9" * 30, "total-data-files": "x"}) == Totals()
