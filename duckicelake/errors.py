@@ -2,12 +2,14 @@
 
 CatalogError
 ├── InvalidRequest            the request is malformed or breaks a rule of the specification
-│   └── Unprocessable         well formed, but contradicts itself (a key both removed and updated)
+│   ├── Unprocessable         well formed, but contradicts itself (a key both removed and updated) or an earlier one
+│   └── InvalidView           a view would break a rule of the view specification
 ├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
 ├── NotFound
 │   ├── NoSuchWarehouse
 │   ├── NoSuchNamespace
 │   ├── NoSuchTable
+│   ├── NoSuchView
 │   └── FileMissing           an object that the request names does not exist
 ├── Conflict
 │   ├── AlreadyExists
@@ -23,7 +25,7 @@ CatalogError
 
 
 class CatalogError(Exception):
-    """Root of the tree; the message is written for the person who made the request."""
+    """Root of the tree; the message is written for the person who made the request. Its args make an equal one."""
 
 
 class InvalidRequest(CatalogError):
@@ -31,15 +33,22 @@ class InvalidRequest(CatalogError):
 
 
 class Unprocessable(InvalidRequest):
-    """The request is well formed but contradicts itself."""
+    """The request is well formed but contradicts itself, or an earlier one with its key."""
+
+
+class InvalidView(InvalidRequest):
+    """A view would break a rule of the view specification."""
 
 
 class Unsupported(CatalogError):
     """Legal Iceberg that this server refuses; `feature` names its heading in MISSING.md."""
 
     def __init__(self, feature: str, message: str) -> None:
-        super().__init__(f"{message} (MISSING.md, {feature})")
+        super().__init__(feature, message)
         self.feature = feature
+
+    def __str__(self) -> str:
+        return f"{self.args[1]} (MISSING.md, {self.feature})"
 
 
 class NotFound(CatalogError):
@@ -56,6 +65,10 @@ class NoSuchNamespace(NotFound):
 
 class NoSuchTable(NotFound):
     """The table does not exist."""
+
+
+class NoSuchView(NotFound):
+    """The view does not exist."""
 
 
 class FileMissing(NotFound):

@@ -14,7 +14,7 @@ from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.loading import current_table, refresh
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyExists, CatalogError, CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.requirements import AssertCreate
@@ -55,12 +55,12 @@ def commit_all(services: Services, commits: Sequence[TableCommit]) -> list[tuple
         with _turn(services, alone=alone):
             planned = _plan(services, commits)
             changes = [plan.change for plan in planned if plan.change is not None]
+            if not changes:
+                services.settle_unchanged([cached.materialized.row.table_id for cached in _loaded(planned)])
             try:
                 table_ids = _write(services, changes, alone=alone)
             except StaleBase:
                 continue
-            except AlreadyExists:
-                raise CommitFailed("Requirement failed: table already exists") from None
         _release(services, changes)
         return [_outcome(plan, table_ids) for plan in planned]
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
@@ -123,9 +123,15 @@ def _write(services: Services, changes: Sequence[ChangeSet], *, alone: bool = Fa
         with services.commit_turn, services.database.transaction() as cursor:
             if not alone:
                 queue(cursor)
-            return [writer.write(cursor, change) for change in changes]
+            table_ids = [writer.write(cursor, change) for change in changes]
+            services.settle(cursor, table_ids)
+            return table_ids
 
     return iter(retrying(attempt) if changes else ())
+
+
+def _loaded(planned: Sequence[_Planned]) -> list[CachedTable]:
+    return [plan.cached for plan in planned if plan.cached is not None]
 
 
 def _outcome(plan: _Planned, table_ids: Iterator[int]) -> tuple[int, Materialized | None]:

@@ -1,12 +1,14 @@
 """Loads: is the cached table still the newest? Else catch up, materialize and keep it (design, "A load walks")."""
 
-from duckicelake.catalog.cache import CachedTable
+from collections.abc import Sequence
+
+from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.materialize import materialize
 from duckicelake.catalog.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.lake import reader
+from duckicelake.lake import native, reader
 from duckicelake.lake.state import Freshness
 
 
@@ -42,6 +44,20 @@ def refresh(services: Services, table_id: int) -> CachedTable:
         table = CachedTable(cached.materialized, upto, epoch)
     services.cache.put(table)
     return table
+
+
+def committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
+    """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
+
+    Raises CommitStateUnknown if it was purged: a refusal would tell the client to delete the files of its commit.
+    """
+    (table_id,) = table_ids
+    with services.database.reading() as cursor:
+        is_live = native.definition(cursor, table_id, native.newest_snapshot(cursor)) is not None
+    try:
+        return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
+    except CatalogError as error:
+        raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error
 
 
 def _is_current(cached: CachedTable, fresh: Freshness) -> bool:

@@ -4,7 +4,7 @@ A parent that no schema stands for is virtual: it is listed and loads without pr
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
@@ -54,7 +54,9 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
     these are one schema.
     """
     check_namespace(namespace)
-    return retrying(lambda: _create(services, namespace, dict(properties)))
+    return services.run_once(
+        lambda: retrying(lambda: _create(services, namespace, dict(properties))), lambda _: dict(properties)
+    )
 
 
 def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
@@ -66,7 +68,7 @@ def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
 
 def drop_namespace(services: Services, namespace: Namespace) -> None:
     """Drop an empty namespace; NoSuchNamespace, or NamespaceNotEmpty naming what is inside."""
-    retrying(lambda: _drop(services, namespace))
+    services.run_once(lambda: retrying(lambda: _drop(services, namespace)), lambda _: None)
 
 
 def update_namespace(
@@ -79,7 +81,10 @@ def update_namespace(
     both = sorted(set(removals) & set(updates))
     if both:
         raise Unprocessable(f"properties both removed and updated: {', '.join(both)}; name each key once")
-    return retrying(lambda: _update(services, namespace, removals, updates))
+    return services.run_once(
+        lambda: retrying(lambda: _update(services, namespace, removals, updates)),
+        lambda keys: UpdatedProperties(*map(tuple, keys)),
+    )
 
 
 def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
@@ -89,6 +94,7 @@ def _create(services: Services, namespace: Namespace, properties: dict[str, str]
         schema_id = create_schema(cursor, snapshot, schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
+        services.settle(cursor)
     return properties
 
 
@@ -101,8 +107,9 @@ def _drop(services: Services, namespace: Namespace) -> None:
         if schema_id is not None:
             inside += schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"namespace {_spell(namespace)} holds {_some(inside)}; drop what it holds first")
+            raise NamespaceNotEmpty(f"Namespace {_spell(namespace)} is not empty: it holds {_some(inside)}")
         drop_schema(cursor, snapshot, schema_id)
+        services.settle(cursor)
 
 
 def _update(
@@ -115,6 +122,12 @@ def _update(
         after = {key: value for key, value in before.items() if key not in removals} | dict(updates)
         if after != before:
             _store_properties(cursor, namespace, schema_id, after)
+        updated = _updated(before, removals, updates)
+        services.settle(cursor, astuple(updated))
+    return updated
+
+
+def _updated(before: Mapping[str, str], removals: Sequence[str], updates: Mapping[str, str]) -> UpdatedProperties:
     wanted = dict.fromkeys(removals)
     return UpdatedProperties(
         updated=tuple(updates),
@@ -140,7 +153,7 @@ def _known(cursor: Transaction) -> dict[Namespace, int]:
 def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
     """Return the schema's id, None if the namespace is virtual; NoSuchNamespace if it is neither."""
     if namespace not in known and not _children(known, namespace):
-        raise NoSuchNamespace(f"namespace {_spell(namespace)} does not exist")
+        raise NoSuchNamespace(f"Namespace does not exist: {'.'.join(namespace)}")
     return known.get(namespace)
 
 
@@ -152,18 +165,18 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
 
 def _check_free(known: Mapping[Namespace, int], namespace: Namespace) -> None:
     if namespace in known:
-        raise AlreadyExists(f"namespace {_spell(namespace)} exists already")
+        raise AlreadyExists(f"Namespace already exists: {'.'.join(namespace)}")
     for depth in range(len(namespace)):
         for sibling in sorted(_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
                 raise InvalidRequest(
-                    f"namespace {_spell(namespace)} differs only by case from {_spell(sibling)}, which exists; "
+                    f"Namespace {_spell(namespace)} differs only by case from {_spell(sibling)}, which exists; "
                     "to DuckDB both are one name"
                 )
 
 
 def _spell(namespace: Namespace) -> str:
-    return repr(".".join(namespace))
+    return ".".join(namespace)
 
 
 def _some(things: Sequence[str]) -> str:

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from duckicelake.catalog.cache import TableCache
-from duckicelake.lake.database import Database
+from duckicelake.catalog.idempotency import Once, run_once
+from duckicelake.lake.database import Database, Transaction
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +25,23 @@ class Services:
     cache: TableCache = field(default_factory=TableCache)
     commit_turn: AbstractContextManager[object] = field(default_factory=RLock)
     """Commits of one process wait here for Postgres, so that the waiting ones hold no connection that others need."""
+    once: Once | None = None
+    """The request that these services are for, if it must not run twice."""
+
+    def run_once(self, act: Callable[[], T], again: Callable[[Any], T]) -> T:
+        """Run `act`; or, if the request has come to its end before, answer by `again` from what it was settled with."""
+        return act() if self.once is None else run_once(self.database, self.once, act, again)
+
+    def settle(self, cursor: Transaction, result: Any = None) -> None:
+        """Note in the transaction of the change, as its last step, that the request is done.
+
+        result: JSON, all that answering again needs.
+        """
+        if self.once is not None:
+            self.once.settle(cursor, result)
+
+    def settle_unchanged(self, result: Any = None) -> None:
+        """Note that the request is done though it changes nothing and has no transaction."""
+        if self.once is not None:
+            with self.database.transaction() as cursor:
+                self.once.settle(cursor, result)

@@ -1,6 +1,7 @@
 """Tables of the REST catalog: list, create, load, commit, drop, rename."""
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import orjson
@@ -8,12 +9,12 @@ import orjson
 from duckicelake.catalog import commits
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.loading import current_table, freshness
+from duckicelake.catalog.loading import committed_before, current_table, freshness
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.services import Services
-from duckicelake.errors import NoSuchNamespace, NoSuchTable
+from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
@@ -25,6 +26,7 @@ from duckicelake.iceberg.rest import (
     TableIdentifier,
 )
 from duckicelake.lake import tables as lake_tables
+from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import retrying
 
 ALL, REFS = "all", "refs"
@@ -52,11 +54,14 @@ def create_table(services: Services, namespace: Namespace, request: CreateTableR
 
     Raises AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported.
     """
-    _check_absent(services, namespace, request.name)
-    metadata = _first_metadata(services, namespace, request)
     if request.stage_create:
-        return LoadedTable(orjson.dumps({"metadata": metadata.to_json(), "config": {}}), None)
-    return _loaded(commits.create_from(services, namespace, request.name, metadata), ALL)
+        staged = _first_metadata(services, namespace, request)
+        return LoadedTable(orjson.dumps({"metadata": staged.to_json(), "config": {}}), None)
+    created = services.run_once(
+        lambda: commits.create_from(services, namespace, request.name, _first_metadata(services, namespace, request)),
+        partial(committed_before, services),
+    )
+    return _loaded(created, ALL)
 
 
 def load_table(services: Services, namespace: Namespace, name: str, snapshots: str = ALL) -> LoadedTable:
@@ -69,7 +74,10 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
 
     Raises NoSuchTable, CommitFailed, InvalidRequest, Unsupported, CommitStateUnknown.
     """
-    committed = commits.commit(services, TableCommit(namespace, name, request))
+    _check_addressee(request, namespace, name)
+    committed = services.run_once(
+        lambda: commits.commit(services, TableCommit(namespace, name, request)), partial(committed_before, services)
+    )
     return LoadedTable(_named(committed), _etag(committed, ALL))
 
 
@@ -79,12 +87,17 @@ def register_table(services: Services, namespace: Namespace, request: RegisterTa
     Raises AlreadyExists, NoSuchNamespace, FileMissing, InvalidRequest, Unsupported.
     """
     location = request.metadata_location
-    return _loaded(register(services, namespace, request.name, location, overwrite=request.overwrite), ALL)
+    registered = services.run_once(
+        lambda: register(services, namespace, request.name, location, overwrite=request.overwrite),
+        partial(committed_before, services),
+    )
+    return _loaded(registered, ALL)
 
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
     """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTable."""
-    return _named(unregister(services, namespace, name))
+    given_up = services.run_once(lambda: unregister(services, namespace, name), partial(committed_before, services))
+    return _named(given_up)
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
@@ -99,8 +112,9 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
         with services.database.transaction() as cursor:
             if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=purge):
                 raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+            services.settle(cursor)
 
-    retrying(drop)
+    services.run_once(lambda: retrying(drop), lambda _: None)
 
 
 def rename_table(services: Services, request: RenameTableRequest) -> None:
@@ -114,16 +128,28 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.rename_table(cursor, _full_name(source), _full_name(destination)):
                 raise NoSuchTable(f"Table does not exist: {'.'.join((*source.namespace, source.name))}")
+            services.settle(cursor)
 
-    retrying(rename)
+    services.run_once(lambda: retrying(rename), lambda _: None)
+
+
+def _check_addressee(request: CommitTableRequest, namespace: Namespace, name: str) -> None:
+    named = request.identifier
+    if named is not None and (named.namespace, named.name) != (namespace, name):
+        raise InvalidRequest(
+            f"The request goes to table {'.'.join((*namespace, name))}, but its identifier "
+            f"is {'.'.join((*named.namespace, named.name))}"
+        )
 
 
 def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
     with services.database.reading() as cursor:
-        lake_tables.check_name_is_free(cursor, schema_name(namespace), name)
+        check_name_is_free(cursor, schema_name(namespace), name)
 
 
 def _first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
+    """The metadata of a table that isn't there yet; AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported."""
+    _check_absent(services, namespace, request.name)
     table_uuid = uuid4()
     location = request.location or services.policy.table_location(namespace, request.name, table_uuid)
     metadata = new_table_metadata(
@@ -157,8 +183,8 @@ def _only_refs(metadata: TableMetadata) -> TableMetadata:
 
 
 def _etag(table: Materialized, snapshots: str) -> str:
-    """Unique for each representation and equal on all workers: it follows from the version alone."""
-    return f"{table.row.table_uuid}-{table.row.version}-{snapshots}"
+    """Unique for each representation and equal on all workers; a table that is registered again begins at version 0."""
+    return f"{table.row.table_uuid}-{table.row.table_id}-{table.row.version}-{snapshots}"
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:

@@ -22,4 +22,4 @@ def commit_transaction(services: Services, request: CommitTransactionRequest) ->
     for (namespace, name), times in Counter((each.namespace, each.name) for each in commits).items():
         if times > 1:
             raise InvalidRequest(f"{'.'.join((*namespace, name))} is changed {times} times: put all its updates in one")
-    commit_all(services, commits)
+    services.run_once(lambda: commit_all(services, commits), lambda _: [])

@@ -151,7 +151,7 @@ def _append_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int,
 
 
 def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
-    """Files in the table's own location that no other table has."""
+    """Files in the table's own locations that no other table has."""
     return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
 
 

@@ -16,7 +16,7 @@ from duckicelake.server.logging import make_logger
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.openapi import describe
 from duckicelake.server.raw_paths import RawPaths
-from duckicelake.server.routes import config, health, namespaces, tables, transactions
+from duckicelake.server.routes import config, health, namespaces, tables, transactions, views
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_LIMIT = 64 * 1024 * 1024
@@ -56,7 +56,7 @@ def routes_only() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (config, namespaces, tables, transactions, health):
+    for module in (config, namespaces, tables, views, transactions, health):
         # Flat, not include_router: a request tries one list of patterns, and 405 can tell which methods a path takes.
         app.router.routes.extend(module.router.routes)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]

@@ -62,12 +62,14 @@ _INTERNAL = Answer(500, "InternalServerError", hidden=True)
 ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.CatalogError: _INTERNAL,
     errors.InvalidRequest: Answer(400, "BadRequestException"),
+    errors.InvalidView: Answer(400, "IllegalArgumentException"),  # which Java clients raise as their own check's
     errors.Unprocessable: Answer(422, "UnprocessableEntityException"),
     errors.Unsupported: Answer(406, "UnsupportedOperationException"),
     errors.NotFound: Answer(404, "NotFoundException"),
     errors.NoSuchWarehouse: Answer(404, "NoSuchWarehouseException"),
     errors.NoSuchNamespace: Answer(404, "NoSuchNamespaceException"),
     errors.NoSuchTable: Answer(404, "NoSuchTableException"),
+    errors.NoSuchView: Answer(404, "NoSuchViewException"),
     errors.FileMissing: Answer(404, "NotFoundException"),
     errors.Conflict: Answer(409, "ConflictException"),
     errors.AlreadyExists: Answer(409, "AlreadyExistsException"),

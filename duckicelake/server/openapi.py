@@ -11,9 +11,12 @@ from pydantic.json_schema import models_json_schema
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
     CommitTransactionRequest,
+    CommitViewRequest,
     CreateNamespaceRequest,
     CreateTableRequest,
+    CreateViewRequest,
     RegisterTableRequest,
+    RegisterViewRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
@@ -22,10 +25,13 @@ from duckicelake.server.routes.tables import MetricsReport
 REQUESTS: tuple[type[BaseModel], ...] = (
     CommitTableRequest,
     CommitTransactionRequest,
+    CommitViewRequest,
     CreateNamespaceRequest,
     CreateTableRequest,
+    CreateViewRequest,
     MetricsReport,
     RegisterTableRequest,
+    RegisterViewRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )

@@ -18,6 +18,10 @@ async def _table(table: str) -> str:
     return check_name(decode_name(table), "table name")
 
 
+async def _view(view: str) -> str:
+    return check_name(decode_name(view), "view name")
+
+
 async def _parent(
     parent: Annotated[
         str | None, Query(description="list the children of this namespace; levels joined by %1F")
@@ -36,5 +40,6 @@ async def _page(
 
 NamespacePath = Annotated[Namespace, Depends(_namespace)]
 TablePath = Annotated[str, Depends(_table)]
+ViewPath = Annotated[str, Depends(_view)]
 PageQuery = Annotated[PageRequest, Depends(_page)]
 ParentQuery = Annotated[Namespace | None, Depends(_parent)]

@@ -73,7 +73,7 @@ def test_advertised_endpoints_are_exactly_the_routes() -> None:
 
 def test_advertised_endpoints_are_in_the_specifications_form() -> None:
     for endpoint in ENDPOINTS:
-        assert re.fullmatch(r"(GET|HEAD|POST|DELETE) /v1/\{prefix\}/[a-z{}/]+", endpoint)
+        assert re.fullmatch(r"(GET|HEAD|POST|DELETE) /v1/\{prefix\}/[a-z{}/-]+", endpoint)
 
 
 def test_openapi_file_is_what_the_app_serves() -> None:
@@ -96,7 +96,12 @@ def test_config_of_the_one_warehouse_lists_endpoints(
     params = {} if asked is None else {"warehouse": asked.replace("<location>", services.policy.warehouse)}
     answer = client.get("/v1/config", params=params)
     assert answer.status_code == 200
-    assert answer.json() == {"defaults": {}, "overrides": {}, "endpoints": list(ENDPOINTS)}
+    assert answer.json() == {
+        "defaults": {},
+        "overrides": {},
+        "endpoints": list(ENDPOINTS),
+        "idempotency-key-lifetime": "PT30M",
+    }
 
 
 def test_config_of_another_warehouse_is_404(client: httpx.Client) -> None:

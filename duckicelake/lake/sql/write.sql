@@ -117,14 +117,18 @@ WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND t.end_snaps
 ORDER BY t.table_name COLLATE "C"
 LIMIT %(most)s;
 
--- purgeable: files in the table's own location that no other table has
+-- purgeable: files in the locations that the table has or had, and that no other table has
+WITH place AS MATERIALIZED (
+    SELECT duckicelake_canonical_path(location) || '/' AS prefix FROM duckicelake_table WHERE table_id = %(table_id)s
+    UNION SELECT duckicelake_canonical_path(regexp_replace(path, '/metadata/[^/]*$', '')) || '/'
+    FROM duckicelake_artifact WHERE table_id = %(table_id)s AND object_id >= 0
+)
 SELECT p.path
 FROM (
     SELECT path FROM duckicelake_file WHERE table_id = %(table_id)s
     UNION SELECT path FROM duckicelake_artifact WHERE table_id = %(table_id)s
 ) p
-JOIN duckicelake_table t ON t.table_id = %(table_id)s
-WHERE starts_with(duckicelake_canonical_path(p.path), duckicelake_canonical_path(t.location) || '/')
+WHERE EXISTS (SELECT FROM place WHERE starts_with(duckicelake_canonical_path(p.path), prefix))
   AND NOT EXISTS (SELECT FROM duckicelake_file o WHERE o.path = p.path AND o.table_id <> %(table_id)s);
 
 -- schedule: DuckDB's next cleanup deletes the file, unless DuckLake still names it: then its own expiry schedules it

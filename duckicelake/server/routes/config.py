@@ -1,10 +1,12 @@
 """GET /v1/config: what a client must know before its first request."""
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from duckicelake.catalog.idempotency import LIFETIME
 from duckicelake.errors import NoSuchWarehouse
 from duckicelake.server.context import AppContext
 from duckicelake.server.endpoints import ENDPOINTS, PREFIX
@@ -21,6 +23,8 @@ class CatalogConfig(BaseModel):
     defaults: dict[str, str] = {}
     overrides: dict[str, str] = {}
     endpoints: tuple[str, ...] = ENDPOINTS
+    idempotency_key_lifetime: timedelta = Field(default=LIFETIME, serialization_alias="idempotency-key-lifetime")
+    """Its presence is what makes clients send keys."""
 
 
 @router.get("/config")

@@ -9,6 +9,7 @@ from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.paths import NamespacePath, PageQuery, ParentQuery
 from duckicelake.server.validation import parse_body
 
@@ -51,7 +52,7 @@ def list_namespaces(services: AppServices, parent: ParentQuery, page: PageQuery)
 
 
 @router.post("/namespaces", openapi_extra=takes(CreateNamespaceRequest))
-def create_namespace(services: AppServices, body: Body) -> NamespaceAnswer:
+def create_namespace(services: KeyedServices, body: Body) -> NamespaceAnswer:
     """Create a namespace, with properties if wanted."""
     request = parse_body(CreateNamespaceRequest, body)
     properties = namespaces.create_namespace(services, request.namespace, request.properties)
@@ -72,14 +73,14 @@ def namespace_exists(services: AppServices, namespace: NamespacePath) -> Respons
 
 
 @router.delete("/namespaces/{namespace}", status_code=204)
-def drop_namespace(services: AppServices, namespace: NamespacePath) -> Response:
+def drop_namespace(services: KeyedServices, namespace: NamespacePath) -> Response:
     """Drop an empty namespace."""
     namespaces.drop_namespace(services, namespace)
     return Response(status_code=204)
 
 
 @router.post("/namespaces/{namespace}/properties", openapi_extra=takes(UpdateNamespacePropertiesRequest))
-def update_properties(services: AppServices, namespace: NamespacePath, body: Body) -> UpdatedPropertiesAnswer:
+def update_properties(services: KeyedServices, namespace: NamespacePath, body: Body) -> UpdatedPropertiesAnswer:
     """Set and remove properties in one step."""
     request = parse_body(UpdateNamespacePropertiesRequest, body)
     result = namespaces.update_namespace(services, namespace, request.removals, request.updates)

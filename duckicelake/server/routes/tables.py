@@ -12,6 +12,7 @@ from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppContext, AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.paths import NamespacePath, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 
@@ -55,7 +56,7 @@ def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery
 
 
 @router.post("/namespaces/{namespace}/tables", openapi_extra=takes(CreateTableRequest))
-def create_table(services: AppServices, namespace: NamespacePath, body: Body) -> Response:
+def create_table(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
     """Create a table, or stage its creation for a later commit."""
     loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body))
     return conditional(loaded.body, loaded.etag)
@@ -82,7 +83,7 @@ def table_exists(services: AppServices, namespace: NamespacePath, table: TablePa
 
 
 @router.post(TABLE, openapi_extra=takes(CommitTableRequest))
-def commit_table(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+def commit_table(services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
     """Commit updates if the requirements hold."""
     committed = tables.commit_table(services, namespace, table, parse_body(CommitTableRequest, body))
     return conditional(committed.body, committed.etag)
@@ -90,7 +91,7 @@ def commit_table(services: AppServices, namespace: NamespacePath, table: TablePa
 
 @router.delete(TABLE, status_code=204)
 def drop_table(
-    services: AppServices,
+    services: KeyedServices,
     namespace: NamespacePath,
     table: TablePath,
     purge: Annotated[bool, Query(alias="purgeRequested", description="delete its files as well")] = False,
@@ -101,21 +102,21 @@ def drop_table(
 
 
 @router.post("/tables/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
-def rename_table(services: AppServices, body: Body) -> Response:
+def rename_table(services: KeyedServices, body: Body) -> Response:
     """Rename a table, or move it to another namespace."""
     tables.rename_table(services, parse_body(RenameTableRequest, body))
     return Response(status_code=204)
 
 
 @router.post("/namespaces/{namespace}/register", openapi_extra=takes(RegisterTableRequest))
-def register_table(services: AppServices, namespace: NamespacePath, body: Body) -> Response:
+def register_table(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
     """Make a table of a metadata.json that another catalog wrote."""
     loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body))
     return conditional(loaded.body, loaded.etag)
 
 
 @router.post(f"{TABLE}/unregister")
-def unregister_table(services: AppServices, namespace: NamespacePath, table: TablePath) -> Response:
+def unregister_table(services: KeyedServices, namespace: NamespacePath, table: TablePath) -> Response:
     """Give a table up to another catalog; its files stay."""
     return conditional(tables.unregister_table(services, namespace, table), None)
 

@@ -5,16 +5,16 @@ from fastapi import APIRouter, Response
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.server.bodies import Body, takes
-from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES)
 
 
 @router.post("/transactions/commit", status_code=204, openapi_extra=takes(CommitTransactionRequest))
-def commit(services: AppServices, body: Body) -> Response:
+def commit(services: KeyedServices, body: Body) -> Response:
     """Commit to several tables, to all of them or to none."""
     commit_transaction(services, parse_body(CommitTransactionRequest, body))
     return Response(status_code=204)

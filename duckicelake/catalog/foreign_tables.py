@@ -1,0 +1,126 @@
+"""Reads a table that another catalog kept: its metadata.json, the manifests of all its snapshots, its delete files.
+
+All of it may lie anywhere in the warehouse or the allowed locations: a table leaves files in each location it ever had.
+"""
+
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from duckicelake.bridge.diff import Increment, NewList
+from duckicelake.bridge.manifests import ListedManifest
+from duckicelake.bridge.project import DUCKLAKE_ID
+from duckicelake.bridge.registration import Registration
+from duckicelake.bridge.uploads import check_manifests
+from duckicelake.catalog.conversion import deletions_of
+from duckicelake.catalog.deletes import Targets, read_all_deletions
+from duckicelake.catalog.equality import positions_deleted_by_equality
+from duckicelake.catalog.ids import file_ids, manifest_ids
+from duckicelake.catalog.moves import move_main
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.uploads import check_supported, read_list, read_manifest_at
+from duckicelake.catalog.workspace import Workspace
+from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
+from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.lake.changes import Creation, NewDeletion, NewFile, SideFiles
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """A table with all its snapshots as one step of a commit that creates it."""
+
+    metadata: TableMetadata
+    increment: Increment
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every data and delete file."""
+        return tuple(file.path for file in self.increment.side.files)
+
+
+def read_metadata(services: Services, location: str) -> TableMetadata:
+    """The metadata of a file, gzipped or not; FileMissing, or InvalidRequest if it isn't any or may not be read."""
+    services.policy.check_readable(location, services.policy.data_zone)
+    try:
+        data = services.store.read(location)
+    except FileMissing:
+        raise FileMissing(f"There is no metadata file at {location}") from None
+    try:
+        document = orjson.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+    except (orjson.JSONDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InvalidRequest(f"{location} isn't a metadata.json: {error}") from error
+    metadata = parse_table_metadata(document)
+    others = {key: value for key, value in metadata.properties.items() if key != DUCKLAKE_ID}
+    return metadata.replaced(location=metadata.location.rstrip("/"), properties=others)
+
+
+def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTable:
+    """Everything that the metadata leads to; InvalidRequest, Unsupported."""
+    zone, snapshots = services.policy.data_zone, metadata.snapshots
+    lines = {snapshot.snapshot_id: read_list(services, zone, snapshot) for snapshot in snapshots}
+    registration = Registration(metadata, file_ids(services), manifest_ids(services))
+    _read_manifests(services, registration, lines)
+    metadata = registration.number_rows()
+    lists = registration.lists(lines)
+    space = Workspace(services, creation)
+    space.learn(registration.files, ())
+    deletions = _read_deletions(services, registration, space)
+    space.learn((), deletions)
+    main = lists.get(metadata.current_snapshot_id, ()) if metadata.current_snapshot_id is not None else ()
+    side = SideFiles(registration.files, deletions, (), tuple(registration.manifests))
+    increment = Increment(_rows(metadata, lists), side, move_main(services, space, metadata, (), main))
+    return ForeignTable(metadata, increment)
+
+
+def _rows(metadata: TableMetadata, lists: Mapping[int, Sequence[ListedManifest]]) -> tuple[NewList, ...]:
+    return tuple(
+        NewList(each, tuple(manifest.manifest_id for manifest in lists[each.snapshot_id]))
+        for each in metadata.snapshots
+    )
+
+
+def _read_manifests(
+    services: Services, registration: Registration, lists: Mapping[int, Sequence[ManifestFile]]
+) -> None:
+    """Take in each manifest once, with the line that says most of it: lists of before version 3 say no row ids."""
+    metadata, zone = registration.metadata, services.policy.data_zone
+    specs = {spec.spec_id: spec for spec in metadata.partition_specs}
+    lines = {line.manifest_path: line for lines in lists.values() for line in lines}
+    lines |= {line.manifest_path: line for each in lists.values() for line in each if line.first_row_id is not None}
+    manifests: dict[str, Manifest] = {}
+    for path, line in lines.items():
+        manifests[path] = read_manifest_at(services, zone, line)
+        for entry in manifests[path].entries:
+            if entry.status is not EntryStatus.DELETED:
+                check_supported(entry.data_file, metadata.format_version)
+    for found in lists.values():
+        check_manifests(found, manifests, specs)
+    for path, line in lines.items():
+        registration.add(line, manifests[path])
+
+
+def _read_deletions(services: Services, registration: Registration, space: Workspace) -> tuple[NewDeletion, ...]:
+    """What all live delete files of the history delete."""
+    zone, live = services.policy.data_zone, registration.live
+    targets = Targets(space, tuple(registration.listed.values()), frozenset(), ())
+    found = read_all_deletions(services, zone, live, targets)
+    equality = [file for file in live if file.content == FileContent.EQUALITY_DELETES]
+    return (*found, *_read_equality_deletions(services, registration.metadata, space, live, equality))
+
+
+def _read_equality_deletions(
+    services: Services,
+    metadata: TableMetadata,
+    space: Workspace,
+    live: Sequence[NewFile],
+    equality: Sequence[NewFile],
+) -> list[NewDeletion]:
+    if not equality:
+        return []
+    data_files = [file for file in live if file.content == FileContent.DATA]
+    folders = (space.folder(), services.policy.data_zone)
+    return deletions_of(positions_deleted_by_equality(services, metadata, folders, equality, data_files))

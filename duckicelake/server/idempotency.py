@@ -1,0 +1,51 @@
+"""The Idempotency-Key header of the REST specification: services for a request that must not run twice."""
+
+import re
+from dataclasses import replace
+from hashlib import sha256
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Depends, Header, Request
+
+from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest
+from duckicelake.server.bodies import Body
+from duckicelake.server.context import AppServices
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def parse_key(text: str) -> UUID:
+    """The key; InvalidRequest unless it is a UUID of version 7 in its usual spelling (RFC 9562)."""
+    if not _UUID.fullmatch(text):
+        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, 36 characters long (got {text[:60]!r})")
+    key = UUID(text)
+    if key.version != 7:
+        found = "of no version" if key.version is None else f"of version {key.version}"
+        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, not {found} (got {text})")
+    return key
+
+
+async def _keyed_services(
+    request: Request,
+    services: AppServices,
+    body: Body,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="a UUID of version 7; sent again with the same key, a request has no more effect"),
+    ] = None,
+) -> Services:
+    if idempotency_key is None:
+        return services
+    return replace(services, once=Once(parse_key(idempotency_key), _fingerprint(request, body)))
+
+
+def _fingerprint(request: Request, body: bytes) -> bytes:
+    line = f"{request.method} {request.scope['path']}?".encode("latin-1") + request.scope["query_string"]
+    return sha256(line + b"\n" + body).digest()
+
+
+KeyedServices = Annotated[Services, Depends(_keyed_services)]
+"""For endpoints that change something."""

@@ -1,0 +1,76 @@
+"""Views: list, create, load, test, commit, rename, drop, register."""
+
+from fastapi import APIRouter, Response
+
+from duckicelake.catalog import views
+from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, RegisterViewRequest, RenameTableRequest
+from duckicelake.server.bodies import Body, takes
+from duckicelake.server.caching import conditional
+from duckicelake.server.context import AppServices
+from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.paths import NamespacePath, PageQuery, ViewPath
+from duckicelake.server.routes.tables import TableList, TableName
+from duckicelake.server.validation import parse_body
+
+router = APIRouter(prefix=PREFIX, tags=["views"], responses=RESPONSES)
+
+VIEW = "/namespaces/{namespace}/views/{view}"
+
+
+@router.get("/namespaces/{namespace}/views")
+def list_views(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
+    """List the views of a namespace."""
+    found = views.list_views(services, namespace, page)
+    names = tuple(TableName(namespace=namespace, name=name) for name in found.items)
+    return TableList(identifiers=names, next_page_token=found.next_token)
+
+
+@router.post("/namespaces/{namespace}/views", openapi_extra=takes(CreateViewRequest))
+def create_view(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
+    """Create a view."""
+    return _loaded(views.create_view(services, namespace, parse_body(CreateViewRequest, body)))
+
+
+@router.post("/namespaces/{namespace}/register-view", openapi_extra=takes(RegisterViewRequest))
+def register_view(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
+    """Make a view of a metadata file that exists."""
+    return _loaded(views.register_view(services, namespace, parse_body(RegisterViewRequest, body)))
+
+
+@router.get(VIEW)
+def load_view(services: AppServices, namespace: NamespacePath, view: ViewPath) -> Response:
+    """Load a view's metadata."""
+    return _loaded(views.load_view(services, namespace, view))
+
+
+@router.head(VIEW, status_code=204)
+def view_exists(services: AppServices, namespace: NamespacePath, view: ViewPath) -> Response:
+    """Answer 204 if the view exists."""
+    views.view_exists(services, namespace, view)
+    return Response(status_code=204)
+
+
+@router.post(VIEW, openapi_extra=takes(CommitViewRequest))
+def commit_view(services: KeyedServices, namespace: NamespacePath, view: ViewPath, body: Body) -> Response:
+    """Commit updates if the requirements hold."""
+    return _loaded(views.commit_view(services, namespace, view, parse_body(CommitViewRequest, body)))
+
+
+@router.delete(VIEW, status_code=204)
+def drop_view(services: KeyedServices, namespace: NamespacePath, view: ViewPath) -> Response:
+    """Drop a view."""
+    views.drop_view(services, namespace, view)
+    return Response(status_code=204)
+
+
+@router.post("/views/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
+def rename_view(services: KeyedServices, body: Body) -> Response:
+    """Rename a view, or move it to another namespace."""
+    views.rename_view(services, parse_body(RenameTableRequest, body))
+    return Response(status_code=204)
+
+
+def _loaded(answer: bytes) -> Response:
+    return conditional(answer, None)

@@ -1,0 +1,1 @@
+"""Runs Iceberg's REST Compatibility Kit, which is called and never copied."""
