@@ -91,6 +91,8 @@ def _pending(services: Services, table_id: int) -> _Pending:
         upto, epoch = native.newest_snapshot(cursor), reader.epoch(cursor)
         if row is not None:
             touching = native.changes(cursor, table_id, row.caught_up_to, upto)
+            if any("dropped_table" in change.kinds for change in touching):
+                raise NoSuchTable(f"Table {table_id} does not exist any more")
             if not touching and row.epoch == epoch and upto - row.caught_up_to < ADVANCE_AFTER:
                 return _Pending(upto, epoch, TableState(row, (), (), (), None))
             state = reader.table_state(cursor, row)
