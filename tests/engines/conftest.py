@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
+from duckicelake.pyiceberg_v3 import install, uninstall
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog, spark_session
 from scripts.demo_job.server import RunningLake, running_lake
 from tests.engines.engines import Engines
@@ -63,6 +64,16 @@ def duck(lake: RunningLake) -> Iterator[duckdb.DuckDBPyConnection]:
 @pytest.fixture
 def engines(spark: SparkSession, catalog: Catalog, duck: duckdb.DuckDBPyConnection) -> Engines:
     return Engines(spark, catalog, duck)
+
+
+@pytest.fixture
+def pyiceberg_v3() -> Iterator[None]:
+    """PyIceberg as it is once it writes tables of format version 3."""
+    install()
+    try:
+        yield
+    finally:
+        uninstall()
 
 
 @pytest.fixture

@@ -5,19 +5,31 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from tests.engines.engines import ALL, Engines, Model, Step, append, assert_same, duck, number_of, sorted_rows, spark
-from tests.engines.sequences import BIG, CREATE, MORE, SEQUENCES, SMALL
+from tests.engines.sequences import BIG, CREATE, MERGE_ON_READ, MORE, SEQUENCES, SMALL
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
 FILTERS = ("id = 3", "id > 101 AND id < 107", "amount IS NULL")
 
 
+VERSIONS = {
+    "v2": "",
+    "v3": f"ALTER TABLE {{t}} SET TBLPROPERTIES ('format-version'='3', {MERGE_ON_READ})",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Merge on read is not yet supported")  # PyIceberg rewrites the files instead
+@pytest.mark.parametrize("upgrade", VERSIONS.values(), ids=VERSIONS.keys())
 @pytest.mark.parametrize("steps", SEQUENCES.values(), ids=SEQUENCES.keys())
-def test_all_engines_agree_after_every_step(engines: Engines, namespace: str, steps: Sequence[Step]) -> None:
+def test_all_engines_agree_after_every_step(
+    engines: Engines, namespace: str, steps: Sequence[Step], upgrade: str, pyiceberg_v3: None
+) -> None:
     model = Model()
     for number, step in enumerate(steps):
         print(f"step {number}: {step}")
         engines.do(step, f"{namespace}.t")
+        if upgrade and number == 0:
+            engines.do(spark(upgrade), f"{namespace}.t")
         model.do(step)
         assert_same(engines, f"{namespace}.t", model)
         assert_filtered(engines, f"{namespace}.t", model, by=("PyIceberg", "DuckDB"))

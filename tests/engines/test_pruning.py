@@ -54,8 +54,8 @@ def spark_files(engines: Engines, name: str, where: str) -> int:
 
 
 def pyiceberg_files(engines: Engines, name: str, where: str) -> int:
-    scan = engines.catalog.load_table(name).scan(row_filter=parser.parse(where.replace("00'", "00.000000'")))
-    return len(list(scan.plan_files()))
+    iso = re.sub(r"(\d) (\d\d:)", r"\1T\2", where)
+    return len(list(engines.catalog.load_table(name).scan(row_filter=parser.parse(iso)).plan_files()))
 
 
 def duckdb_files(engines: Engines, name: str, where: str) -> int:

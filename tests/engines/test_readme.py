@@ -2,11 +2,13 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from duckicelake.pyiceberg_v3 import uninstall
 from scripts.demo_job.server import RunningLake
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
@@ -16,9 +18,17 @@ SNIPPETS = re.findall(r"<!-- run: (\w+) -->\n```(\w+)\n(.*?)```", README.read_te
 
 
 def test_readme_has_a_snippet_for_every_client() -> None:
-    assert [name for name, _, _ in SNIPPETS] == ["spark", "pyiceberg", "duckdb", "spark_again", "curl"]
+    assert [name for name, _, _ in SNIPPETS] == ["spark", "pyiceberg", "duckdb", "spark_again", "curl", "pyiceberg_v3"]
 
 
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """The last snippet patches PyIceberg in this process."""
+    yield
+    uninstall()
+
+
+@pytest.mark.usefixtures("restored")
 def test_snippets_run_in_order(lake: RunningLake, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     """Each prints what its comment (`# -> …`) says."""
     for name, language, code in SNIPPETS:
