@@ -15,7 +15,7 @@ from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import ObjectStore, open_store
-from duckicelake.storage.policy import LocationPolicy, is_within
+from duckicelake.storage.policy import LocationPolicy, canonical, is_within
 
 _POOL_SIZE = 8
 _ALL_CONNECTIONS = 80
@@ -73,13 +73,15 @@ def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
 def prepare_lake(services: Services) -> str:
     """Create or adopt the DuckLake catalog and return its DATA_PATH.
 
-    Raises InvalidSettings if DuckDB's cleanup of that folder would find the Iceberg tables' files in it.
+    Raises InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it.
     """
-    data_path = prepare(services.database, services.policy.data_path)
-    for zone in (services.policy.data_zone, *services.policy.allowed):
-        if is_within(zone, data_path):
+    policy = services.policy
+    data_path = prepare(services.database, policy.data_path)
+    is_ours = canonical(data_path) == canonical(policy.data_path)
+    for zone in (policy.data_zone, *policy.allowed):
+        if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
             raise InvalidSettings(
-                f"{zone}, where Iceberg tables may live, lies within the lake's DATA_PATH {data_path}, "
+                f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
                 "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
     return data_path

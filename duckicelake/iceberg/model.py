@@ -1,7 +1,7 @@
 """The base of every Iceberg JSON object: frozen, kebab-case, unknown keys ignored, explicit nulls as if absent."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -62,8 +62,15 @@ def explain(error: ValidationError) -> str:
     )
 
 
-def tag_of(value: Any, key: str, what: str, legal: Sequence[str], of_views: Sequence[str]) -> str:
-    """Give what tells the members of a union apart: `value[key]`, one of `legal`.
+def tag_of(
+    value: Any,
+    key: str,
+    what: str,
+    legal: Sequence[str],
+    foreign: Sequence[str],
+    of: Literal["table", "view"] = "table",
+) -> str:
+    """Give what tells the members of a union apart: `value[key]`, one of `legal`; `foreign` are the other kind's.
 
     Raises:
         InvalidRequest: it is something else; the message names it and lists what is legal.
@@ -72,5 +79,6 @@ def tag_of(value: Any, key: str, what: str, legal: Sequence[str], of_views: Sequ
     tag = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     if tag in legal:
         return str(tag)
-    problem = f"{what} {tag!r} is for views" if tag in of_views else f"unknown {what} {tag!r}"
-    raise InvalidRequest(f"{problem}; a table takes {', '.join(legal)}")
+    other = "views" if of == "table" else "tables"
+    problem = f"{what} {tag!r} is for {other}" if tag in foreign else f"unknown {what} {tag!r}"
+    raise InvalidRequest(f"{problem}; a {of} takes {', '.join(legal)}")

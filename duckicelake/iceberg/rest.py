@@ -9,6 +9,8 @@ from duckicelake.iceberg.requirements import TableRequirement
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.updates import TableUpdate
+from duckicelake.iceberg.view import ViewVersion
+from duckicelake.iceberg.view_updates import ViewRequirement, ViewUpdate
 
 
 class TableIdentifier(SpecModel):
@@ -63,3 +65,28 @@ class RegisterTableRequest(SpecModel):
 class RenameTableRequest(SpecModel):
     source: TableIdentifier
     destination: TableIdentifier
+
+
+class CreateViewRequest(SpecModel):
+    """A view to create; of its version, the ids and the time are the server's to choose."""
+
+    name: TableNameField
+    location: str | None = None
+    schema_: Schema
+    view_version: ViewVersion
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class CommitViewRequest(SpecModel):
+    """Updates to make to a view if the requirements hold."""
+
+    identifier: TableIdentifier | None = None
+    requirements: tuple[ViewRequirement, ...] = ()
+    updates: tuple[ViewUpdate, ...]
+
+
+class RegisterViewRequest(SpecModel):
+    """A view to make from a metadata.json that exists."""
+
+    name: TableNameField
+    metadata_location: str

@@ -14,7 +14,7 @@ from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 
 LAST_ADDED: Final = -1  # in place of an id: what this request added last
-VIEW_UPDATES: Final = ("add-view-version", "set-current-view-version")
+VIEW_ONLY_UPDATES: Final = ("add-view-version", "set-current-view-version")
 
 
 class AssignUuid(SpecModel):
@@ -173,7 +173,7 @@ TABLE_UPDATES: Final = (
 
 
 def _action_of(value: Any) -> str:
-    return tag_of(value, "action", "update", TABLE_UPDATES, VIEW_UPDATES)
+    return tag_of(value, "action", "update", TABLE_UPDATES, VIEW_ONLY_UPDATES)
 
 
 TableUpdate = Annotated[

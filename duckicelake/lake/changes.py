@@ -32,11 +32,29 @@ class NewFile:
 
 
 @dataclass(frozen=True, slots=True)
+class MappedName:
+    """A `ducklake_name_mapping` row: a file's name for a field, in the field at `parent`; or for one in its folders."""
+
+    source_name: str
+    field_id: int
+    parent: int | None = None
+    is_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """A `ducklake_column_mapping`: what files without field ids call the columns."""
+
+    names: tuple[MappedName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NewDataFile:
     """A `ducklake_data_file` row for a file that joins main, with its statistics and partition values.
 
     `file_id` is its id in `duckicelake_file`: a new row's of the same step, or that of a file which was elsewhere
-    before (on a branch, in a snapshot that main goes back to, or serving inlined rows).
+    before (on a branch, in a snapshot that main goes back to, or serving inlined rows). A file with field ids has no
+    `name_map`.
     """
 
     file_id: int
@@ -47,6 +65,7 @@ class NewDataFile:
     stats: tuple[ColumnStats, ...]
     partition_values: tuple[str | None, ...] | None
     path_is_relative: bool = False
+    name_map: NameMap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +203,14 @@ class LakeStep:
     side: SideFiles = field(default_factory=SideFiles)
 
     @property
+    def name_maps(self) -> tuple[NameMap, ...]:
+        """The maps of its data files, each once."""
+        return tuple(dict.fromkeys(file.name_map for file in self.data_files if file.name_map is not None))
+
+    @property
     def file_ids(self) -> int:
         """How many ids it takes from `next_file_id`; at least one where statistics change, as clients cache by it."""
-        return max(len(self.data_files) + len(self.delete_files), 1 if self.stats else 0)
+        return max(len(self.data_files) + len(self.delete_files) + len(self.name_maps), 1 if self.stats else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,19 @@
 """Writes of DuckLake's data: files that join or leave main, inlined rows that end, and their statistics."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from psycopg import Cursor, sql
 
-from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, TableStats
+from duckicelake.lake.changes import LakeStep, NameMap, NewDataFile, NewDeleteFile, TableStats
 from duckicelake.lake.database import Row
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import NewSnapshot
 
 _SQL = queries("write")
+_OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
 
 
 class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
@@ -75,14 +78,36 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         cursor.executemany(_SQL.insert_column_stats, rows)
 
 
-def write_data_files(cursor: Cursor[Row], table_id: int, files: Sequence[NewDataFile], first_id: int, at: int) -> None:
+def write_name_maps(cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int) -> dict[NameMap, int]:
+    """Register what files without field ids call the columns; the ids of the maps."""
+    ids = {names: first_id + index for index, names in enumerate(maps)}
+    for names, mapping_id in ids.items():
+        cursor.execute(_SQL.insert_column_mapping, {"mapping_id": mapping_id, "table_id": table_id})
+        rows = [
+            {"mapping_id": mapping_id, "column_id": index, **asdict(name)} for index, name in enumerate(names.names)
+        ]
+        cursor.executemany(_SQL.insert_name_mapping, rows)
+    return ids
+
+
+def write_data_files(
+    cursor: Cursor[Row],
+    table_id: int,
+    files: Sequence[NewDataFile],
+    name_maps: Mapping[NameMap, int],
+    snapshot: NewSnapshot,
+) -> None:
     """Register data files of main, each under the next `ducklake_data_file` id; their side-table rows must be there."""
     if not files:
         return
-    partitioning = cursor.execute(_SQL.current_partitioning, {"table_id": table_id}).fetchone()
-    partition_id = partitioning[0] if partitioning else None
-    ids = {file.file_id: first_id + index for index, file in enumerate(files)}
-    rows = [_data_file(table_id, file, ids[file.file_id], partition_id, at) for file in files]
+    ids = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(files)}
+    rows = [
+        {
+            **_data_file(table_id, file, ids[file.file_id], snapshot.id),
+            "mapping_id": None if file.name_map is None else name_maps[file.name_map],
+        }
+        for file in files
+    ]
     cursor.executemany(_SQL.insert_data_file, rows)
     stats = [_stats(table_id, ids[file.file_id], file) for file in files]
     if any(stats):
@@ -99,9 +124,11 @@ def write_data_files(cursor: Cursor[Row], table_id: int, files: Sequence[NewData
     cursor.execute(_SQL.register_files, parameters)
 
 
-def _data_file(
-    table_id: int, file: NewDataFile, data_file_id: int, partition_id: int | None, at: int
-) -> dict[str, object]:
+def _data_file(table_id: int, file: NewDataFile, data_file_id: int, at: int) -> dict[str, object]:
+    """A partitioned file is of a partitioning of its own: DuckDB dies merging files of one partition from two folders.
+
+    It skips files by the values alone, wherever a filter names a bucket.
+    """
     return {
         "data_file_id": data_file_id,
         "table_id": table_id,
@@ -111,7 +138,7 @@ def _data_file(
         "record_count": file.record_count,
         "file_size_bytes": file.file_size_bytes,
         "row_id_start": file.row_id_start,
-        "partition_id": partition_id if file.partition_values else None,
+        "partition_id": _OWN_PARTITIONING + data_file_id if file.partition_values else None,
     }
 
 

@@ -95,6 +95,7 @@ def take_over(cursor: Cursor[Row], base: ViewRow | None, view: LakeView, target:
     """Note what DuckDB made of a view, without a DuckLake snapshot; StaleBase if another worker was faster."""
     parameters = _parameters(view.view_id, target)
     if base is None:
+        cursor.execute(_SQL.delete_expired)
         written = cursor.execute(_SQL.insert_side_row, parameters).rowcount
     else:
         parameters |= {"base_id": base.view_id, "base_version": base.version}
@@ -126,8 +127,10 @@ def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
     view = find_view(cursor, schema_name, view_name)
     if view is None:
         return False
+    known = view_row(cursor, view.view_id)
+    if known is not None:
+        cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
     cursor.execute(_SQL.drop, {"view_id": view.view_id, "at": snapshot.id})
-    cursor.execute(_SQL.delete_side_row, {"view_id": view.view_id})
     record_changes(cursor, snapshot.id, [f"dropped_view:{view.view_id}"])
     return True
 

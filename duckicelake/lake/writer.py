@@ -110,15 +110,21 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
         definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
-    first_file = snapshot.first_file_id
     side_tables.write_side_files(cursor, table_id, step.side)
-    files.write_data_files(cursor, table_id, step.data_files, first_file, snapshot.id)
-    files.write_delete_files(cursor, table_id, step.delete_files, first_file + len(step.data_files), snapshot.id)
+    _write_files(cursor, step, table_id, snapshot)
     for made in step.snapshots:
         side_tables.write_snapshot(cursor, table_id, made, snapshot.id)
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None
     record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
+
+
+def _write_files(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
+    """Ids are given to data files, delete files and name maps in this order."""
+    first_delete = snapshot.first_file_id + len(step.data_files)
+    maps = files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files))
+    files.write_data_files(cursor, table_id, step.data_files, maps, snapshot)
+    files.write_delete_files(cursor, table_id, step.delete_files, first_delete, snapshot.id)
 
 
 def _tokens(step: LakeStep, table_id: int) -> list[str]:

@@ -15,6 +15,7 @@ from duckicelake.iceberg.partition import (
     partition_type,
 )
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.types import PrimitiveType
 
 Json = Any
@@ -90,10 +91,29 @@ def test_spec_in_json_is_read_and_written_exactly() -> None:
 
 def test_source_ids_of_version_3_with_one_source_are_read() -> None:
     data = {"spec-id": 0, "fields": [{"source-ids": [1], "field-id": 1000, "name": "a", "transform": "identity"}]}
-    assert parse(PartitionSpec, data, "spec").fields[0].source_id == 1
-    data["fields"][0]["source-ids"] = [1, 2]  # type: ignore[index]
-    with pytest.raises(InvalidRequest, match="one source"):
-        parse(PartitionSpec, data, "spec")
+    read = parse(PartitionSpec, data, "spec")
+    assert read.to_json()["fields"] == [{"source-id": 1, "field-id": 1000, "name": "a", "transform": "identity"}]
+
+
+@pytest.mark.parametrize("transform", ["zorder", "bucket[16]"])
+def test_transform_of_several_sources_is_read_and_written_but_not_known(transform: str) -> None:
+    data = {"spec-id": 0, "fields": [{"source-ids": [1, 3], "field-id": 1000, "name": "a", "transform": transform}]}
+    read = parse(PartitionSpec, data, "spec")
+    assert read.to_json() == data
+    assert str(partition_type(read, SCHEMA).fields[0].type) == "string"
+    with pytest.raises(InvalidRequest, match=f"unknown transform '{transform}'".replace("[", r"\[")):
+        check_spec(read, SCHEMA)
+    order = {
+        "order-id": 1,
+        "fields": [{"source-ids": [1, 3], "transform": transform, "direction": "asc", "null-order": "nulls-last"}],
+    }
+    assert parse(SortOrder, order, "order").to_json() == order
+
+
+def test_several_sources_of_a_transform_of_one_are_refused() -> None:
+    data = {"fields": [{"source-ids": [1, 3], "name": "a", "transform": "identity"}]}
+    with pytest.raises(InvalidRequest, match="identity takes one source"):
+        parse(UnboundPartitionSpec, data, "spec")
 
 
 def test_specs_that_differ_in_ids_only_are_the_same() -> None:

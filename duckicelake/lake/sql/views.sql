@@ -45,6 +45,9 @@ WHERE view_id = %(base_id)s AND version = %(base_version)s;
 -- delete_side_row: forget a view
 DELETE FROM duckicelake_view WHERE view_id = %(view_id)s;
 
+-- delete_expired: forget views that DuckDB dropped and expired
+DELETE FROM duckicelake_view k WHERE NOT EXISTS (SELECT FROM ducklake_view v WHERE v.view_id = k.view_id);
+
 -- insert: a view that exists from a snapshot on; DuckDB can't attach a lake in which the aliases of a view are null
 INSERT INTO ducklake_view (view_id, view_uuid, begin_snapshot, end_snapshot, schema_id, view_name, dialect, sql,
     column_aliases)

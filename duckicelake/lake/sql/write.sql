@@ -204,9 +204,6 @@ VALUES (%(partition_id)s, %(table_id)s, %(at)s, NULL);
 INSERT INTO ducklake_partition_column (partition_id, table_id, partition_key_index, column_id, transform)
 VALUES (%(partition_id)s, %(table_id)s, %(key_index)s, %(column_id)s, %(transform)s);
 
--- current_partitioning: the id of the live partition keys
-SELECT partition_id FROM ducklake_partition_info WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
-
 -- end_sorting: the keys that new ones replace
 UPDATE ducklake_sort_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
 
@@ -245,7 +242,14 @@ INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snap
     path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
     encryption_key, mapping_id, partial_max)
 VALUES (%(data_file_id)s, %(table_id)s, %(at)s, NULL, NULL, %(path)s, %(path_is_relative)s, 'parquet', %(record_count)s,
-    %(file_size_bytes)s, NULL, %(row_id_start)s, %(partition_id)s, NULL, NULL, NULL);
+    %(file_size_bytes)s, NULL, %(row_id_start)s, %(partition_id)s, NULL, %(mapping_id)s, NULL);
+
+-- insert_column_mapping: what files without field ids call the columns
+INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mapping_id)s, %(table_id)s, 'map_by_name');
+
+-- insert_name_mapping: what they call one of them
+INSERT INTO ducklake_name_mapping (mapping_id, column_id, source_name, target_field_id, parent_column, is_partition)
+VALUES (%(mapping_id)s, %(column_id)s, %(source_name)s, %(field_id)s, %(parent)s, %(is_partition)s);
 
 -- insert_file_stats: a column's statistics in a data file
 INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,

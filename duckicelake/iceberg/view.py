@@ -1,0 +1,154 @@
+"""Views: versions of a query in one or several SQL dialects, and which was current when (view spec, version 1)."""
+
+import gzip
+import zlib
+from collections import Counter
+from typing import Final, Literal
+
+import orjson
+from pydantic import Field
+
+from duckicelake.errors import InvalidRequest, InvalidView
+from duckicelake.iceberg.metadata import TableUuid
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
+from duckicelake.iceberg.schema import Schema
+
+VIEW_FORMAT_VERSION: Final = 1
+COMMENT: Final = "comment"
+HISTORY_SIZE, DEFAULT_HISTORY_SIZE = "version.history.num-entries", 10
+DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
+METADATA_LOCATION: Final = "write.metadata.path"
+
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_INVALID: Final = "invalid view metadata"
+
+
+class SqlViewRepresentation(SpecModel):
+    """The view's query in one engine's SQL."""
+
+    type: Literal["sql"] = "sql"
+    sql: str
+    dialect: str
+
+    @property
+    def dialect_key(self) -> str:
+        """The dialect as it is compared: its case doesn't matter."""
+        return self.dialect.lower()
+
+
+class StorageTable(SpecModel):
+    """The table that holds a materialized view's rows."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class ViewVersion(SpecModel):
+    """One state of the view; all its representations mean the same query."""
+
+    version_id: Int
+    schema_id: Int
+    timestamp_ms: Long
+    summary: dict[str, str] = Field(default_factory=dict)
+    representations: tuple[SqlViewRepresentation, ...]
+    default_catalog: str | None = None
+    default_namespace: tuple[str, ...]
+    storage_table: StorageTable | None = None
+
+    def dialects(self) -> set[str]:
+        """The dialects that the version has, in lower case."""
+        return {each.dialect_key for each in self.representations}
+
+    def sql_for(self, dialect: str) -> str | None:
+        """The query in a dialect, None where the version hasn't got it."""
+        return next((each.sql for each in self.representations if each.dialect_key == dialect.lower()), None)
+
+    def same_as(self, other: "ViewVersion") -> bool:
+        """Tell whether both mean the same, whatever their ids and times."""
+        return self.replaced(version_id=other.version_id, timestamp_ms=other.timestamp_ms) == other.replaced()
+
+
+class ViewLogEntry(SpecModel):
+    """When a version became the current one."""
+
+    timestamp_ms: Long
+    version_id: Int
+
+
+class ViewMetadata(SpecModel):
+    """Everything that a view's metadata.json says."""
+
+    view_uuid: TableUuid
+    format_version: Literal[1] = VIEW_FORMAT_VERSION
+    location: str
+    schemas: tuple[Schema, ...]
+    current_version_id: Int
+    versions: tuple[ViewVersion, ...]
+    version_log: tuple[ViewLogEntry, ...]
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    def current_version(self) -> ViewVersion:
+        """Give the version that readers use."""
+        return next(each for each in self.versions if each.version_id == self.current_version_id)
+
+    def current_schema(self) -> Schema:
+        """Give the schema of the current version."""
+        wanted = self.current_version().schema_id
+        return next(each for each in self.schemas if each.schema_id == wanted)
+
+    def to_json(self) -> dict[str, Json]:
+        """Give the JSON of the spec."""
+        return {
+            "view-uuid": self.view_uuid,
+            "format-version": self.format_version,
+            "location": self.location,
+            "properties": dict(self.properties),
+            "schemas": [each.to_json() for each in self.schemas],
+            "current-version-id": self.current_version_id,
+            "versions": [each.to_json() for each in self.versions],
+            "version-log": [each.to_json() for each in self.version_log],
+        }
+
+
+def read_view_metadata(data: bytes, location: str) -> ViewMetadata:
+    """Read a view's metadata.json, plain or gzipped, by any writer; InvalidRequest names the file and what is wrong."""
+    try:
+        plain = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
+        return parse_view_metadata(orjson.loads(plain))
+    except (OSError, EOFError, zlib.error, orjson.JSONDecodeError) as error:
+        raise InvalidRequest(f"{location} isn't a view's metadata.json: {error}") from error
+
+
+def parse_view_metadata(data: Json) -> ViewMetadata:
+    """Read the JSON of view metadata by any writer.
+
+    Raises:
+        InvalidRequest: a required key is missing or malformed, or ids contradict each other.
+
+    """
+    metadata = parse(ViewMetadata, data, "view metadata")
+    _check_unique("version-id", [each.version_id for each in metadata.versions])
+    _check_unique("schema-id", [each.schema_id for each in metadata.schemas])
+    _check_known("current version", metadata.current_version_id, [each.version_id for each in metadata.versions])
+    for version in metadata.versions:
+        _check_known("schema", version.schema_id, [each.schema_id for each in metadata.schemas])
+        check_dialects(version)
+    return metadata
+
+
+def check_dialects(version: ViewVersion) -> None:
+    """Raise InvalidView if two representations of the version have one dialect."""
+    for dialect, times in Counter(each.dialect_key for each in version.representations).items():
+        if times > 1:
+            raise InvalidView(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
+
+
+def _check_unique(what: str, ids: list[int]) -> None:
+    for each, times in Counter(ids).items():
+        if times > 1:
+            raise InvalidView(f"{_INVALID}: {what} {each} is listed {times} times")
+
+
+def _check_known(what: str, wanted: int, known: list[int]) -> None:
+    if wanted not in known:
+        raise InvalidView(f"{_INVALID}: Cannot find {what} {wanted}, only {known}")
