@@ -20,6 +20,7 @@ from tests.catalog.client import (
     Client,
     Draft,
     Json,
+    assert_whole,
     data_files,
     duckdb_rows,
     pyiceberg_rows,
