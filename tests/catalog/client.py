@@ -26,6 +26,7 @@ from duckicelake.iceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    assign_row_ids,
     read_manifest,
     read_manifest_list,
     write_manifest,
@@ -61,17 +62,30 @@ def local(location: str) -> Path:
 
 @dataclass(slots=True)
 class Draft:
-    """A snapshot that a client prepares on the metadata that it loaded; every method writes one file."""
+    """A snapshot that a client prepares on the metadata that it loaded; every method writes one file.
+
+    It is for a branch, on whose head it builds unless `built_on` says otherwise; for none, it is only staged.
+    """
 
     metadata: Json
     operation: str = "append"
     snapshot_id: int = field(default_factory=lambda: secrets.randbits(62))
     format_version: int = 2
+    branch: str | None = "main"
+    built_on: int | None = None
+
+    @property
+    def head(self) -> int | None:
+        ref = self.metadata.get("refs", {}).get(self.branch or "main")
+        return int(ref["snapshot-id"]) if ref else None
 
     @property
     def parent(self) -> int | None:
-        current = self.metadata.get("current-snapshot-id")
-        return None if current in (None, -1) else int(current)
+        return self.head if self.built_on is None else self.built_on
+
+    @property
+    def first_row_id(self) -> int | None:
+        return int(self.metadata["next-row-id"]) if self.format_version >= 3 else None
 
     @property
     def sequence_number(self) -> int:
@@ -157,8 +171,16 @@ class Draft:
             parent_snapshot_id=self.parent,
             sequence_number=self.sequence_number,
             manifests=manifests,
+            first_row_id=self.first_row_id,
         )
         return self.new_file("list.avro", data)
+
+    def row_ids(self, manifests: Sequence[ManifestFile]) -> Json:
+        """What a snapshot of format version 3 says of its rows."""
+        if self.first_row_id is None:
+            return {}
+        following = assign_row_ids(manifests, self.first_row_id)[1]
+        return {"first-row-id": self.first_row_id, "added-rows": following - self.first_row_id}
 
     def new_file(self, suffix: str, data: bytes) -> str:
         path = f"{self.metadata['location']}/metadata/client-{uuid4()}-{suffix}"
@@ -167,9 +189,11 @@ class Draft:
         return path
 
     def body(self, manifest_list: str | Sequence[ManifestFile], **snapshot: Any) -> Json:
-        """The commit that adds the snapshot to main; keyword arguments replace what the snapshot says."""
+        """The commit that adds the snapshot to its branch; keyword arguments replace what the snapshot says."""
         path = manifest_list if isinstance(manifest_list, str) else self.manifest_list(manifest_list)
+        lines = () if isinstance(manifest_list, str) else manifest_list
         values = {
+            **self.row_ids(lines),
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": self.parent,
             "sequence-number": self.sequence_number,
@@ -179,21 +203,12 @@ class Draft:
             "schema-id": self.metadata["current-schema-id"],
             **{name.replace("_", "-"): value for name, value in snapshot.items()},
         }
-        return {
-            "requirements": [
-                {"type": "assert-table-uuid", "uuid": self.metadata["table-uuid"]},
-                {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": self.parent},
-            ],
-            "updates": [
-                {"action": "add-snapshot", "snapshot": values},
-                {
-                    "action": "set-snapshot-ref",
-                    "ref-name": "main",
-                    "type": "branch",
-                    "snapshot-id": values["snapshot-id"],
-                },
-            ],
-        }
+        requirements = [{"type": "assert-table-uuid", "uuid": self.metadata["table-uuid"]}]
+        updates = [{"action": "add-snapshot", "snapshot": values}]
+        if self.branch is not None:
+            requirements.append({"type": "assert-ref-snapshot-id", "ref": self.branch, "snapshot-id": self.head})
+            updates.append(set_ref(self.branch, values["snapshot-id"]))
+        return {"requirements": requirements, "updates": updates}
 
 
 def append(metadata: Json, *rows: Row) -> Json:
@@ -250,6 +265,12 @@ def data_files(metadata: Json) -> list[str]:
     entries = [entry for line in lines for entry in live(line)]
     ordered = sorted(entries, key=lambda entry: (entry.sequence_number or 0, entry.data_file.file_path))
     return [entry.data_file.file_path for entry in ordered]
+
+
+def set_ref(name: str, snapshot_id: int, type: str = "branch", **retention: int) -> Json:  # noqa: A002
+    """The update that creates a branch or tag, or moves it."""
+    limits = {key.replace("_", "-"): value for key, value in retention.items()}
+    return {"action": "set-snapshot-ref", "ref-name": name, "type": type, "snapshot-id": snapshot_id, **limits}
 
 
 def set_properties(**properties: str) -> Json:
@@ -309,20 +330,25 @@ def duckdb_rows(connection: duckdb.DuckDBPyConnection, name: str = "t") -> list[
 
 
 def assert_whole(answer: Json) -> None:
-    """The table is all there: every file that its metadata names exists, and says what the metadata says."""
+    """The table is all there, and its history begins with its oldest snapshot."""
+    assert_files(answer)
+    snapshots = [snapshot["snapshot-id"] for snapshot in answer["metadata"].get("snapshots", ())]
+    for number, snapshot in enumerate(answer["metadata"].get("snapshots", ())):
+        parent = snapshot.get("parent-snapshot-id")
+        assert parent is None or parent in snapshots or number == 0
+
+
+def assert_files(answer: Json) -> None:
+    """Every file that the table's metadata names exists, and says what the metadata says."""
     metadata = answer["metadata"]
     assert json.loads(local(answer["metadata-location"]).read_bytes()) == metadata
     for entry in metadata.get("metadata-log", ()):
         assert local(entry["metadata-file"]).is_file()
-    snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", ())}
     current = metadata.get("current-snapshot-id")
     assert metadata.get("refs", {}).get("main", {}).get("snapshot-id") == (None if current == -1 else current)
-    for snapshot in snapshots.values():
+    for snapshot in metadata.get("snapshots", ()):
         for line in read_manifest_list(local(snapshot["manifest-list"]).read_bytes()):
             data = local(line.manifest_path).read_bytes()
             assert len(data) == line.manifest_length
             for entry in live(line):
                 assert local(entry.data_file.file_path).stat().st_size == entry.data_file.file_size_in_bytes
-    for number, snapshot in enumerate(snapshots.values()):
-        parent = snapshot.get("parent-snapshot-id")
-        assert parent is None or parent in snapshots or number == 0

@@ -198,6 +198,7 @@ def test_several_snapshots_of_one_commit_are_contiguous_in_ducklake(
     between = {
         **base,
         "current-snapshot-id": snapshot["snapshot-id"],
+        "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
         "snapshots": [*base["snapshots"], snapshot],
         "last-sequence-number": draft.sequence_number,
     }
@@ -225,7 +226,7 @@ def test_replaced_table_keeps_its_history_and_has_only_the_new_rows(
     client.create()
     old = client.append(ONE)["metadata"]
     schema = {"type": "struct", "fields": [*SCHEMA["fields"], {"id": 3, "name": "n", "type": "int", "required": False}]}
-    draft = Draft({**old, "current-snapshot-id": None, "schemas": [{**schema, "schema-id": 1}], "current-schema-id": 1})
+    draft = Draft({**old, "refs": {}, "schemas": [{**schema, "schema-id": 1}], "current-schema-id": 1})
     body = draft.body([draft.manifest([draft.data_file([TWO])])])
     added = [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}]
     dropped = {"action": "remove-snapshot-ref", "ref-name": "main"}

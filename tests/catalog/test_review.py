@@ -36,6 +36,7 @@ def on_top(first: Draft, first_list: str) -> Json:
     return {
         **first.metadata,
         "current-snapshot-id": first.snapshot_id,
+        "refs": {"main": {"snapshot-id": first.snapshot_id, "type": "branch"}},
         "last-sequence-number": first.sequence_number,
         "snapshots": [*first.metadata.get("snapshots", ()), snapshot],
     }

@@ -82,6 +82,7 @@ def test_proposed_ids_are_aliases_in_later_requests(services: Services, numbered
         {
             **answer["metadata"],
             "current-snapshot-id": proposed,
+            "refs": {"main": {"snapshot-id": proposed, "type": "branch"}},
             "snapshots": [{**answer["metadata"]["snapshots"][0], "snapshot-id": proposed}],
         },
         TWO,
@@ -99,6 +100,7 @@ def test_snapshots_of_one_request_refer_to_each_other_by_proposed_ids(
     between = {
         **base,
         "current-snapshot-id": snapshot["snapshot-id"],
+        "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
         "snapshots": [*base["snapshots"], snapshot],
         "last-sequence-number": snapshot["sequence-number"],
     }
