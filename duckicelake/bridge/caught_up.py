@@ -12,7 +12,8 @@ from typing import Any
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
-from duckicelake.bridge.native import SAME_ROWS, NativeStep
+from duckicelake.bridge.name_maps import check_folders, with_names
+from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
 from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
 from duckicelake.bridge.project import snapshot_row, target_of
@@ -48,12 +49,19 @@ class ServedFiles:
 def native_files(
     step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering
 ) -> tuple[TableMetadata, tuple[NewFile, ...]]:
-    """The rows of the data files that DuckDB wrote; the metadata gains a spec for those whose partition is unclear."""
+    """The rows of the data files that DuckDB wrote.
+
+    The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
+    """
     rows: list[NewFile] = []
+    names = {f.file_id: window.name_maps[f.mapping_id] for _, f in step.data_files if f.mapping_id is not None}
+    metadata = with_names(metadata, names.values())
     for file_id, file in step.data_files:
         stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
         values = window.partition_values.get(file.file_id, {})
         metadata, spec, partition = _placed(metadata, values, stats)
+        if file.file_id in names:
+            check_folders(names[file.file_id], file.path, spec)
         data_file = _data_file(file, partition, stats, metadata)
         row = new_file(file_id, data_file, spec, metadata, numbers, file.file_id)
         rows.append(replace(row, sequence_number=data_number(file, metadata, numbers)))
@@ -129,7 +137,8 @@ def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
     """The metadata after the step's change of the definition, if it has one."""
     if step.definition is None:
         return metadata
-    changed = evolved(metadata, step.definition)
+    only_defined = metadata.current_snapshot_id is None and step.change.kinds <= DEFINES
+    changed = evolved(metadata, step.definition, holds_rows=not only_defined)
     if changed is metadata:
         return metadata
     return changed.replaced(last_updated_ms=max(metadata.last_updated_ms, step.change.timestamp_ms))

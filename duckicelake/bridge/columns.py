@@ -1,15 +1,26 @@
 """PURE. A table's columns: Iceberg's nested Schema and DuckLake's flat rows, with one field id for both."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from duckicelake.bridge.defaults import initial_default, initial_text, says_same_default, write_default, write_text
 from duckicelake.bridge.types import iceberg_type, lake_type
 from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.iceberg.evolution import promotes
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+from duckicelake.iceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    children,
+)
 from duckicelake.lake.model import Column, children_of
 
 _CONTAINERS = {"struct", "list", "map"}
+_READ_BY_ALL = 2
+"""The format version whose promotions every reader follows: Iceberg's library still lacks those of version 3."""
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
@@ -35,144 +46,141 @@ def _check_order(columns: Sequence[Column]) -> None:
             )
 
 
-def schema_of(columns: Sequence[Column], schema_id: int, previous: Schema | None = None) -> Schema:
+def schema_of(
+    columns: Sequence[Column], schema_id: int, previous: Schema | None = None, *, holds_rows: bool = True
+) -> Schema:
     """The Iceberg schema of DuckLake columns.
 
     What DuckLake can't say is taken from the field of the same id in `previous`, as long as DuckLake still says the
-    same: the exact type (fixed, where DuckLake holds blob), nested requiredness, identifier fields, and the order of
-    fields, which in DuckDB is that of their ids.
+    same: the exact type, nested requiredness, defaults, identifier fields, columns of type unknown, and the order of
+    fields, which in DuckDB is that of their ids. None is the schema of a table that begins with these columns.
+
+    Raises:
+        Unsupported: a column has a type or default that Iceberg lacks, or one that it doesn't promote the previous one
+            to and the table `holds_rows`.
+
     """
-    known = previous.fields_by_id() if previous else {}
-    order = {field_id: place for place, field_id in enumerate(known)}
-    ordered = sorted(columns, key=lambda column: order.get(column.column_id, len(order)))
-    fields = tuple(_field(column, ordered, known, ()) for column in children_of(ordered, None))
-    schema = Schema(schema_id=schema_id, fields=fields)
+    reader = _Reader(columns, previous, holds_rows)
+    schema = Schema(schema_id=schema_id, fields=reader.fields(None, ()))
     required = {field_id for field_id, field in schema.fields_by_id().items() if field.required}
     before = (previous.identifier_field_ids if previous else None) or ()
     return schema.replaced(identifier_field_ids=tuple(i for i in before if i in required))
 
 
 def _flatten(field: NestedField, parent: int | None) -> Iterator[Column]:
-    literal, kind = _default_text(field.initial_default), _kind(field.type)
-    write_default = _default_text(field.write_default)
+    if _is_unknown(field.type):
+        return
+    kind = _kind(field)
+    default, default_type = write_text(field)
     yield Column(
         column_id=field.id,
         parent_column=parent,
         column_name=field.name,
         column_type=kind,
         nulls_allowed=not field.required,
-        initial_default=literal,
-        default_value="NULL" if write_default is None else write_default,
-        default_value_type="" if kind in _CONTAINERS else "literal",
+        initial_default=initial_text(field),
+        default_value=default,
+        default_value_type="" if kind in _CONTAINERS else default_type,
         comment=field.doc,
     )
-    for child in _children(field.type):
+    for child in children(field.type):
         yield from _flatten(child, field.id)
 
 
-def _kind(type_: IcebergType) -> str:
-    match type_:
-        case StructType():
-            return "struct"
-        case ListType():
-            return "list"
-        case MapType():
-            return "map"
-        case _:
-            return lake_type(type_)
+def _kind(field: NestedField) -> str:
+    if isinstance(field.type, PrimitiveType):
+        return lake_type(field.type)
+    parts = [part.type for part in children(field.type)]
+    if all(map(_is_unknown, parts)) or (field.type.type != "struct" and any(map(_is_unknown, parts))):
+        raise Unsupported(
+            "iceberg-types",
+            f"Field {field.name!r}: DuckLake can't store a {field.type.type} of nothing but fields of type unknown",
+        )
+    return field.type.type
 
 
-def _children(type_: IcebergType) -> tuple[NestedField, ...]:
-    match type_:
-        case StructType():
-            return type_.fields
-        case ListType():
-            return (_child(type_.element_id, "element", type_.element, type_.element_required),)
-        case MapType():
-            key = _child(type_.key_id, "key", type_.key, required=True)
-            return key, _child(type_.value_id, "value", type_.value, type_.value_required)
-        case _:
-            return ()
+def _kept(before: IcebergType, after: IcebergType) -> bool:
+    """Whether a field is still what it was, so that its defaults are; fields inside it may have changed."""
+    if isinstance(before, PrimitiveType) or isinstance(after, PrimitiveType):
+        return before == after
+    return before.type == after.type
 
 
-def _child(field_id: int, name: str, type_: IcebergType, required: bool) -> NestedField:
-    return NestedField(id=field_id, name=name, type=type_, required=required)
+def _is_unknown(kind: IcebergType) -> bool:
+    return isinstance(kind, PrimitiveType) and kind.name == "unknown"
 
 
-def _default_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    raise Unsupported("nested-defaults", f"The nested default {value!r} can't be stored in DuckLake")
+class _Reader:
+    """Reads columns as fields, with what is known of them from before."""
 
+    def __init__(self, columns: Sequence[Column], previous: Schema | None, holds_rows: bool) -> None:
+        self._is_new = previous is None
+        self._holds_rows = holds_rows
+        self._known = previous.fields_by_id() if previous else {}
+        self._parents = previous.parents() if previous else {}
+        self._order = {field_id: place for place, field_id in enumerate(self._known)}
+        self._columns = columns
 
-def _field(
-    column: Column, columns: Sequence[Column], known: dict[int, NestedField], path: tuple[str, ...]
-) -> NestedField:
-    before = known.get(column.column_id)
-    name = (*path, column.column_name)
-    type_ = _type(column, columns, known, name)
-    nested = column.parent_column is not None
-    required = (before.required if before else False) if nested else not column.nulls_allowed
-    return NestedField(
-        id=column.column_id,
-        name=column.column_name,
-        required=required,
-        type=type_,
-        doc=column.comment,
-        initial_default=_default_value(column.initial_default, type_, ".".join(name)),
-        write_default=_default_value(_literal(column), type_, ".".join(name)),
-    )
+    def fields(self, parent: int | None, path: tuple[str, ...]) -> tuple[NestedField, ...]:
+        fields = [self._field(column, path) for column in children_of(self._columns, parent)]
+        fields += self._unseen(parent, {field.name.lower() for field in fields})
+        return tuple(sorted(fields, key=lambda field: self._order.get(field.id, len(self._order))))
 
+    def _unseen(self, parent: int | None, taken: set[str]) -> list[NestedField]:
+        """The fields that have no column, but for those whose name DuckDB gave to another since."""
+        inside = (field for field_id, field in self._known.items() if self._parents[field_id] == parent)
+        return [field for field in inside if _is_unknown(field.type) and field.name.lower() not in taken]
 
-def _type(
-    column: Column, columns: Sequence[Column], known: dict[int, NestedField], path: tuple[str, ...]
-) -> IcebergType:
-    if column.column_type not in _CONTAINERS:
-        return _primitive(column, known.get(column.column_id), path)
-    children = [_field(child, columns, known, path) for child in children_of(columns, column.column_id)]
-    if column.column_type == "struct":
-        return StructType(fields=tuple(children))
-    if column.column_type == "list":
-        (element,) = children
-        return ListType(element_id=element.id, element=element.type, element_required=element.required)
-    key, value = children
-    return MapType(key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required)
+    def _field(self, column: Column, path: tuple[str, ...]) -> NestedField:
+        before = self._known.get(column.column_id)
+        name = (*path, column.column_name)
+        type_ = self._type(column, name)
+        nested = column.parent_column is not None
+        required = (before.required if before else False) if nested else not column.nulls_allowed
+        known = before if before and _kept(before.type, type_) else None
+        return NestedField(
+            id=column.column_id,
+            name=column.column_name,
+            required=required,
+            type=type_,
+            doc=column.comment,
+            initial_default=self._initial_default(column, known, type_, name),
+            write_default=known.write_default
+            if known and says_same_default(column, known)
+            else write_default(column, type_),
+        )
 
+    def _initial_default(
+        self, column: Column, known: NestedField | None, type_: IcebergType, name: tuple[str, ...]
+    ) -> object:
+        """It never changes, and means nothing for columns that the table began with."""
+        if known or self._is_new:
+            return known.initial_default if known else None
+        return initial_default(column, type_, ".".join(name))
 
-def _primitive(column: Column, before: NestedField | None, path: tuple[str, ...]) -> PrimitiveType:
-    if before and isinstance(before.type, PrimitiveType) and lake_type(before.type) == column.column_type:
-        return before.type
-    return iceberg_type(column.column_type, ".".join(path))
+    def _type(self, column: Column, path: tuple[str, ...]) -> IcebergType:
+        if column.column_type not in _CONTAINERS:
+            return self._primitive(column, path)
+        fields = self.fields(column.column_id, path)
+        if column.column_type == "struct":
+            return StructType(fields=fields)
+        if column.column_type == "list":
+            (element,) = fields
+            return ListType(element_id=element.id, element=element.type, element_required=element.required)
+        key, value = fields
+        return MapType(key_id=key.id, key=key.type, value_id=value.id, value=value.type, value_required=value.required)
 
-
-def _literal(column: Column) -> str | None:
-    """The write default, where it is a plain value: Iceberg has no defaults that are expressions."""
-    if column.default_value_type != "literal" or column.default_value == "NULL":
-        return None
-    return column.default_value
-
-
-def _default_value(text: str | None, type_: IcebergType, column_name: str) -> Any:
-    """DuckLake's default text as Iceberg's single-value JSON."""
-    if text is None:
-        return None
-    if not isinstance(type_, PrimitiveType):
-        raise Unsupported("nested-defaults", f"Column {column_name} has a nested default, which Iceberg can't say")
-    if type_.name in {"int", "long"}:
-        return int(text)
-    if type_.name in {"float", "double"}:
-        return float(text)
-    if type_.name == "boolean":
-        return text.lower() in {"true", "t", "1"}
-    if type_.name in {"timestamp", "timestamptz"}:
-        return _iso_timestamp(text, zoned=type_.name == "timestamptz")
-    return text
-
-
-def _iso_timestamp(text: str, *, zoned: bool) -> str:
-    day, _, clock = text.removesuffix("+00").partition(" ")
-    return f"{day}T{clock or '00:00:00'}" + ("+00:00" if zoned else "")
+    def _primitive(self, column: Column, path: tuple[str, ...]) -> PrimitiveType:
+        before = self._known.get(column.column_id)
+        if before is None or not isinstance(before.type, PrimitiveType):
+            return iceberg_type(column.column_type, ".".join(path))
+        if not _is_unknown(before.type) and lake_type(before.type) == column.column_type:
+            return before.type
+        type_ = iceberg_type(column.column_type, ".".join(path))
+        if self._holds_rows and not promotes(before.type, type_, _READ_BY_ALL):
+            raise Unsupported(
+                "ducklake-types",
+                f"Column {'.'.join(path)} was changed by DuckDB from {before.type} to {type_}, as which Iceberg can't "
+                "read the rows of before",
+            )
+        return type_

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 from duckicelake.bridge.columns import columns_of
 from duckicelake.bridge.partitions import has_buckets, keys_of
+from duckicelake.errors import Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortOrder
+from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.changes import DefinitionChange
 from duckicelake.lake.model import Column, PartitionKey, SortKey
 
@@ -38,15 +40,20 @@ def change(
     """The rows that change from `base` to `target`; `declared` are DuckLake's partition keys now.
 
     A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
+    Its column is begun anew, as DuckDB's narrower integers and timestamps would get into other buckets than Iceberg's.
     """
     before, after = columns_of(base.schema()), columns_of(target.schema())
+    if holds_files:
+        _check_nested_defaults(base.schema(), target.schema())
     comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
     keys = declarable_keys(target, declared, holds_files=holds_files)
     respecified = target.default_spec_id != base.default_spec_id or not _same_columns(before, after)
     sorting = sort_keys(target.sort_order(), target.schema())
+    bucketed = {key.column_id for key in keys if respecified and has_buckets([key]) and key not in declared}
+    kept, gone = [column for column in before if column.column_id not in bucketed], _only_in(before, after)
     return DefinitionChange(
-        ended_columns=tuple(c.column_id for c in _only_in(before, after)),
-        new_columns=tuple(_only_in(after, before)),
+        ended_columns=tuple(c.column_id for c in before if c not in kept or c in gone),
+        new_columns=tuple(_only_in(after, kept)),
         hidden_columns=_hidden(after, base.last_column_id, target.last_column_id),
         comments=_comments(before, after),
         table_comment=(comment,) if comment != old_comment else None,
@@ -76,6 +83,19 @@ def sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
         SortKey(names[field.source_id], _DIRECTIONS[field.direction], _NULL_ORDERS[field.null_order])
         for field in order.fields
     )
+
+
+def _check_nested_defaults(before: Schema, after: Schema) -> None:
+    """Unsupported for a new struct, list or map that rows of before shall have a value of: to DuckDB they hold null."""
+    known = before.fields_by_id()
+    for field in after.fields_by_id().values():
+        nested = not isinstance(field.type, PrimitiveType)
+        if nested and field.initial_default is not None and field.id not in known:
+            raise Unsupported(
+                "default-values",
+                f"Field {field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it with "
+                "a write default only, or while the table is empty",
+            )
 
 
 def _same_columns(before: Sequence[Column], after: Sequence[Column]) -> bool:

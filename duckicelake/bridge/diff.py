@@ -23,7 +23,7 @@ from duckicelake.lake.changes import (
     SideFiles,
     TableStats,
 )
-from duckicelake.lake.model import ColumnStats, InlinedKey, PartitionKey
+from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap, PartitionKey
 
 _TOO_MANY = 2**63
 
@@ -58,12 +58,16 @@ class LakeCopy:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Main's move as DuckLake makes it, what is DuckLake's alone written; `rewrites` if it shows the same rows."""
+    """Main's move as DuckLake makes it, what is DuckLake's alone written; `rewrites` if it shows the same rows.
+
+    `name_maps` are by file id.
+    """
 
     ended_files: tuple[int, ...] = ()
     ended_rows: tuple[InlinedKey, ...] = ()
     registered: tuple[AnyFile, ...] = ()
     copies: tuple[LakeCopy, ...] = ()
+    name_maps: Mapping[int, NameMap] = field(default_factory=dict)
     delete_files: tuple[NewDeleteFile, ...] = ()
     rewrites: bool = False
 
@@ -135,7 +139,9 @@ def _step(
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
     definition, declared = _undeclare_buckets(target, files, definition, declared)
     data_files, stats = _data_files(base, target, files, declared)
-    data_files = _with_copies(data_files, move.copies)
+    data_files = tuple(
+        replace(file, name_map=move.name_maps.get(file.file_id)) for file in _with_copies(data_files, move.copies)
+    )
     step = LakeStep(
         ducklake_id=increment.ducklake_id,
         kinds=_kinds(move, definition, is_new=base.metadata is None),

@@ -1,12 +1,13 @@
 """PURE. Files of manifests: Iceberg's DataFile, and the side-table row that keeps every fact of it."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import StructType
+from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_json, to_json
 from duckicelake.lake.changes import NewFile
 from duckicelake.lake.state import FileRow
@@ -15,6 +16,8 @@ _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_count
 _BOUNDS = ("lower_bounds", "upper_bounds")
 _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _LISTS = ("split_offsets", "equality_ids")
+_UNKNOWN = PrimitiveType.parse("unknown")
+"""The type of a partition whose source column no schema has any more: readers see null (table spec, "Partitioning")."""
 
 
 def metrics_json(file: DataFile) -> dict[str, Any]:
@@ -30,9 +33,9 @@ def metrics_json(file: DataFile) -> dict[str, Any]:
 
 
 def partition_json(file: DataFile, type_: StructType) -> list[Any]:
-    """The partition as JSON single values, by position."""
+    """The partition as JSON single values, by position; numbers that JSON lacks, NaN and the infinities, as texts."""
     return [
-        None if value is None else to_json(field.type, value)
+        str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(field.type, value)
         for field, value in zip(type_.fields, file.partition, strict=True)
     ]
 
@@ -45,8 +48,7 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
         file_path=row.path,
         file_format=row.file_format,
         partition=tuple(
-            None if value is None else from_json(field.type, value)
-            for field, value in zip(type_.fields, row.partition, strict=True)
+            _partition_value(field.type, value) for field, value in zip(type_.fields, row.partition, strict=True)
         ),
         record_count=row.record_count,
         file_size_in_bytes=row.file_size_in_bytes,
@@ -65,6 +67,13 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
         content_offset=metrics.get("content_offset"),
         content_size_in_bytes=metrics.get("content_size_in_bytes"),
     )
+
+
+def _partition_value(type_: IcebergType, value: Any) -> Any:
+    if type_ == _UNKNOWN:
+        return None
+    is_number = isinstance(type_, PrimitiveType) and type_.name in {"float", "double"}
+    return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 
 def entry(row: FileRow, type_: StructType, added_snapshot_id: int) -> ManifestEntry:

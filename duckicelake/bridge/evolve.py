@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from duckicelake.bridge.columns import schema_of
 from duckicelake.bridge.definitions import COMMENT, sort_keys
 from duckicelake.bridge.partitions import keys_of, spec_of
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, apply
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionField, PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import UNSORTED, SortField, SortOrder
+from duckicelake.iceberg.updates import UpgradeFormatVersion
 from duckicelake.lake.model import SortKey, TableDefinition
 
 _DIRECTIONS = {"ASC": "asc", "DESC": "desc"}
@@ -16,12 +18,13 @@ _NULL_ORDERS = {"NULLS_FIRST": "nulls-first", "NULLS_LAST": "nulls-last"}
 
 
 def first_metadata(definition: TableDefinition, location: str, now_ms: int) -> TableMetadata:
-    """The metadata of a table that DuckDB created, without snapshots."""
+    """The metadata of a table that DuckDB created, without snapshots: of the first version that has its types."""
     schema = schema_of(definition.columns, 0)
+    version = max(DEFAULT_FORMAT_VERSION, schema.lowest_version())
     spec = spec_of(definition.partition_keys, schema, 0, FIRST_PARTITION_FIELD_ID)
     order = _order_of(definition.sort_keys, schema, 1)
     return TableMetadata(
-        format_version=2,
+        format_version=version,  # type: ignore[arg-type]  # the types' versions are 1 to 3
         table_uuid=definition.table_uuid,
         location=location,
         last_sequence_number=0,
@@ -34,14 +37,19 @@ def first_metadata(definition: TableDefinition, location: str, now_ms: int) -> T
         last_partition_id=spec.highest_field_id(),
         sort_orders=(order,),
         default_sort_order_id=order.order_id,
-        properties={} if definition.comment is None else {COMMENT: definition.comment},
+        properties={**_reading(schema), **({} if definition.comment is None else {COMMENT: definition.comment})},
+        next_row_id=0 if version >= ROW_LINEAGE_VERSION else None,
     )
 
 
-def evolved(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
-    """The metadata after DuckDB changed the definition; `metadata` itself if it says the same already."""
+def evolved(metadata: TableMetadata, definition: TableDefinition, *, holds_rows: bool = True) -> TableMetadata:
+    """The metadata after DuckDB changed the definition; `metadata` itself if it says the same already.
+
+    A table that got a type of version 3 becomes one of version 3: its `next_row_id` is 0 then, whatever DuckLake's is.
+    Unsupported if a column changed in a way that Iceberg has no word for and the table ever held rows.
+    """
     changed = _with_comment(metadata, definition.comment)
-    changed = _with_schema(changed, definition)
+    changed = _with_schema(changed, definition, holds_rows)
     changed = _with_spec(changed, definition)
     return _with_order(changed, definition.sort_keys)
 
@@ -62,16 +70,28 @@ def _with_comment(metadata: TableMetadata, comment: str | None) -> TableMetadata
     return metadata.replaced(properties=others if comment is None else {**others, COMMENT: comment})
 
 
-def _with_schema(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
-    schema = schema_of(definition.columns, _next_id(s.schema_id for s in metadata.schemas), metadata.schema())
+def _with_schema(metadata: TableMetadata, definition: TableDefinition, holds_rows: bool) -> TableMetadata:
+    next_id = _next_id(s.schema_id for s in metadata.schemas)
+    schema = schema_of(definition.columns, next_id, metadata.schema(), holds_rows=holds_rows)
     known = next((each for each in metadata.schemas if each.same_as(schema)), None)
     if known is not None:
         return _replaced(metadata, current_schema_id=known.schema_id)
-    return metadata.replaced(
+    changed = metadata.replaced(
         schemas=(*metadata.schemas, schema),
         current_schema_id=schema.schema_id,
         last_column_id=_last_column_id(definition, metadata.last_column_id),
+        properties={**_reading(schema, metadata.schema()), **metadata.properties},
     )
+    if schema.lowest_version() <= metadata.format_version:
+        return changed
+    return apply(changed, [UpgradeFormatVersion(format_version=schema.lowest_version())], metadata.last_updated_ms)
+
+
+def _reading(schema: Schema, before: Schema | None = None) -> dict[str, str]:
+    """The properties with which Spark reads a new variant: DuckDB shreds them, and its vectorized reader takes none."""
+    known = before.leaves() if before else {}
+    new = (type_ for field_id, type_ in schema.leaves().items() if field_id not in known)
+    return {"read.parquet.vectorization.enabled": "false"} if any(type_.name == "variant" for type_ in new) else {}
 
 
 def _last_column_id(definition: TableDefinition, before: int) -> int:

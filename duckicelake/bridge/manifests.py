@@ -33,7 +33,7 @@ class ListedManifest:
         return len(str(self.live_count))
 
     def lacks_row_ids(self, format_version: int) -> bool:
-        """Whether a table of this format version needs row ids of its files, which only a manifest of version 3 says."""
+        """Whether a table of this format version needs row ids of its files, which only version 3 manifests say."""
         return self.content == ManifestContent.DATA and self.format_version < ROW_LINEAGE_VERSION <= format_version
 
 

@@ -17,6 +17,7 @@ from duckicelake.lake.state import LiveFiles, NativeWindow
 
 REWRITES_HISTORY = frozenset({"merge_adjacent", "inline_flush", "flushed_inlined", "compacted_table"})
 SAME_ROWS = REWRITES_HISTORY | {"rewrite_delete"}
+DEFINES = frozenset({"created_table", "altered_table"})
 INLINED = frozenset({"inlined_insert", "inlined_delete"})
 
 DeletedPositions = Mapping[int, Mapping[int, int | None]]

@@ -20,6 +20,7 @@ _PLAIN = {
     "timestamp": "TIMESTAMP",
     "timestamp_us": "TIMESTAMP",
     "timestamp_s": "TIMESTAMP",
+    "timestamp_ns": "TIMESTAMP_NS",
     "timestamptz": "TIMESTAMPTZ",
     "varchar": "VARCHAR",
     "json": "VARCHAR",

@@ -2,16 +2,17 @@
 
 Iceberg's day(ts) is DuckLake's three keys year(ts), month(ts), day(ts); month takes two and hour four. So either side
 can compute the other's value exactly. What one side can't say (truncate, void, a month alone) is left out there.
-DuckDB takes the parts of a timestamptz in the session's time zone, so those tell nothing: the file's bounds do.
+Of a file that DuckDB wrote, the bounds tell what its keys don't: they hold one value only if both give that.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
 from typing import Any
 
-from duckicelake.bridge.texts import from_partition_text, from_text, partition_text
+from duckicelake.bridge.texts import cast_text, from_cast_text, from_text
+from duckicelake.iceberg.calendar import civil, days_of
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.transforms import transformed
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats, PartitionKey
 
@@ -21,9 +22,11 @@ _PARTS = {
     "day": ("year", "month", "day"),
     "hour": ("year", "month", "day", "hour"),
 }
-_SAME_BUCKETS = {"int", "long", "string", "date", "timestamp", "timestamptz", "binary"}
-_EPOCH_DAY = date(1970, 1, 1)
-_EPOCH = datetime(1970, 1, 1)
+_SAME_BUCKETS = {"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"}
+"""Types of which both sides make the same hash; keys of narrower types of DuckLake's that don't are spelled apart."""
+_OTHER_PARTS = {"timestamptz", "timestamptz_ns", "timestamp_ns"}
+"""Types whose parts DuckDB takes in the session's time zone or, before 1970, of the next microsecond."""
+_UNKNOWN = (False, None)
 
 
 def keys_of(spec: PartitionSpec, schema: Schema, *, with_buckets: bool) -> tuple[PartitionKey, ...]:
@@ -48,15 +51,17 @@ def has_buckets(keys: Sequence[PartitionKey]) -> bool:
 
 def spec_of(keys: Sequence[PartitionKey], schema: Schema, spec_id: int, first_field_id: int) -> PartitionSpec:
     """The Iceberg spec of DuckLake keys; keys that Iceberg can't say are left out."""
-    names = {field.id: field.name for field in schema.fields}
+    columns = {field.id: field for field in schema.fields}
+    names = {field.name for field in schema.fields}
     fields: list[PartitionField] = []
-    for column_id, transform in _transforms(keys):
-        if column_id in names:
+    for column_id, transform in _transforms(keys, schema.leaves()):
+        column = columns.get(column_id)
+        if column is not None:
             fields.append(
                 PartitionField(
                     source_id=column_id,
                     field_id=first_field_id + len(fields),
-                    name=_field_name(names[column_id], transform, taken={f.name for f in fields} | set(names.values())),
+                    name=_field_name(column.name, transform, taken=names | {field.name for field in fields}),
                     transform=transform,
                 )
             )
@@ -83,17 +88,9 @@ def partition_of(
     stats: Mapping[int, ColumnStats],
 ) -> tuple[Any, ...] | None:
     """Iceberg's partition of a file that DuckDB wrote; None if it can't be told exactly for every field of `spec`."""
-    types = {field.id: field.type for field in schema.fields}
-    partition = []
-    for field in spec.fields:
-        type_ = types.get(field.source_id)
-        if not isinstance(type_, PrimitiveType):
-            return None
-        known, value = _value(field, type_, values, stats.get(field.source_id))
-        if not known:
-            return None
-        partition.append(value)
-    return tuple(partition)
+    types = schema.leaves()
+    found = [_value(field, types.get(field.source_id), values, stats.get(field.source_id)) for field in spec.fields]
+    return tuple(value for _, value in found) if all(known for known, _ in found) else None
 
 
 def _keys(field: PartitionField, type_: PrimitiveType, with_buckets: bool) -> tuple[PartitionKey, ...]:
@@ -106,24 +103,24 @@ def _keys(field: PartitionField, type_: PrimitiveType, with_buckets: bool) -> tu
     return tuple(PartitionKey(field.source_id, part) for part in _PARTS.get(name, ()))
 
 
-def _transforms(keys: Sequence[PartitionKey]) -> list[tuple[int, Transform]]:
-    """Iceberg's transforms of DuckLake keys, calendar parts of one column drawn together."""
+def _transforms(keys: Sequence[PartitionKey], types: Mapping[int, PrimitiveType]) -> list[tuple[int, Transform]]:
+    """Iceberg's transforms of DuckLake keys, calendar parts of one column drawn together as far as its type allows."""
     found: list[tuple[int, Transform]] = []
     for key in keys:
-        if key.transform == "identity":
-            found.append((key.column_id, Transform.parse("identity")))
-        elif key.transform.startswith("bucket("):
-            found.append((key.column_id, Transform.parse(f"bucket[{key.transform[7:-1]}]")))
-        elif key.transform == "year":
-            found.append((key.column_id, Transform.parse(_finest(keys, key.column_id))))
+        type_ = types.get(key.column_id)
+        transform = None if type_ is None else _transform(key, type_, keys)
+        if transform is not None:
+            found.append((key.column_id, transform))
     return found
 
 
-def _finest(keys: Sequence[PartitionKey], column_id: int) -> str:
-    parts = {key.transform for key in keys if key.column_id == column_id}
-    return max(
-        (name for name, needed in _PARTS.items() if parts.issuperset(needed)), key=lambda name: len(_PARTS[name])
-    )
+def _transform(key: PartitionKey, type_: PrimitiveType, keys: Sequence[PartitionKey]) -> Transform | None:
+    if key.transform == "year":
+        parts = {other.transform for other in keys if other.column_id == key.column_id}
+        possible = [name for name, needed in reversed(_PARTS.items()) if parts.issuperset(needed)]
+    else:
+        possible = [] if key.transform in _PARTS else [key.transform.replace("(", "[").replace(")", "]")]
+    return next((each for each in map(Transform.parse, possible) if each.accepts(type_)), None)
 
 
 def _field_name(column: str, transform: Transform, taken: set[str]) -> str:
@@ -141,14 +138,11 @@ def _texts(transform: Transform, type_: PrimitiveType, value: Any) -> tuple[str 
     if value is None:
         return (None,) * keys
     if transform.name == "identity":
-        text = partition_text(type_, value)
+        text = cast_text(type_, value)
         return () if text is None else (text,)
     if transform.name == "bucket":
         return (str(value),)
-    try:
-        return tuple(str(part) for part in _calendar(transform.name, value)) if keys else ()
-    except OverflowError:
-        return ()
+    return tuple(str(part) for part in _calendar(transform.name, value)) if keys else ()
 
 
 def _calendar(transform: str, value: int) -> tuple[int, ...]:
@@ -157,32 +151,42 @@ def _calendar(transform: str, value: int) -> tuple[int, ...]:
         return (1970 + value,)
     if transform == "month":
         return 1970 + value // 12, value % 12 + 1
-    day = _EPOCH_DAY + timedelta(days=value if transform == "day" else value // 24)
-    parts = (day.year, day.month, day.day)
-    return parts if transform == "day" else (*parts, value % 24)
+    return civil(value) if transform == "day" else (*civil(value // 24), value % 24)
 
 
 def _value(
     field: PartitionField,
-    type_: PrimitiveType,
+    type_: PrimitiveType | None,
     values: Mapping[PartitionKey, str | None],
     stats: ColumnStats | None,
 ) -> tuple[bool, Any]:
     """(whether it is known, the value)."""
+    if field.transform.name == "void":
+        return True, None
+    if type_ is None:
+        return _UNKNOWN
     keys = _keys(field, type_, True)
-    if not keys or any(key not in values for key in keys):
-        return False, None
-    texts = [values[key] for key in keys]
-    if field.transform.name == "bucket":
+    if keys and all(key in values for key in keys):
+        known = _value_of_keys(field.transform, type_, [values[key] for key in keys], stats)
+        if known != _UNKNOWN:
+            return known
+    return _value_of_bounds(field.transform, type_, stats)
+
+
+def _value_of_keys(
+    transform: Transform, type_: PrimitiveType, texts: Sequence[str | None], stats: ColumnStats | None
+) -> tuple[bool, Any]:
+    if transform.name == "bucket":
         return _bucket_value(texts[0], stats)
-    if type_.name == "timestamptz" and field.transform.name in _PARTS:
-        return _zoned_value(field.transform.name, type_, stats)
-    if any(text is None for text in texts):
-        return all(text is None for text in texts), None
-    if field.transform.name == "identity":
-        value = from_partition_text(type_, texts[0] or "")
-        return value is not None, value
-    return True, _offset(field.transform.name, [int(text or 0) for text in texts])
+    if transform.name in _PARTS and type_.name in _OTHER_PARTS:
+        return _UNKNOWN
+    parts = [text for text in texts if text is not None]
+    if len(parts) < len(texts):
+        return not parts, None
+    if transform.name != "identity":
+        return True, _offset(transform.name, [int(part) for part in parts])
+    value = from_cast_text(type_, parts[0])
+    return value is not None and not _is_either_zero(value), value
 
 
 def _bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, int | None]:
@@ -192,28 +196,30 @@ def _bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, in
     if text != "0":
         return True, int(text)
     if stats is None or stats.null_count is None:
-        return False, None
+        return _UNKNOWN
     if stats.null_count == 0:
         return True, 0
     return stats.value_count == 0, None
 
 
-def _zoned_value(transform: str, type_: PrimitiveType, stats: ColumnStats | None) -> tuple[bool, int | None]:
-    """The offset in UTC of a file's timestamps: known if the bounds have the same one, or if all are null."""
+def _value_of_bounds(transform: Transform, type_: PrimitiveType, stats: ColumnStats | None) -> tuple[bool, Any]:
+    """The one value of a file whose bounds are both transformed to it, or null if it holds nothing else."""
     if stats is None or stats.null_count is None or stats.value_count is None:
-        return False, None
+        return _UNKNOWN
     if stats.value_count == 0:
         return True, None
-    low, high = (_offset_of(transform, type_, text) for text in (stats.min_value, stats.max_value))
-    return stats.null_count == 0 and low is not None and low == high, low
+    if stats.null_count or stats.contains_nan or transform.name == "bucket" or not transform.accepts(type_):
+        return _UNKNOWN
+    low, high = (None if text is None else from_text(type_, text) for text in (stats.min_value, stats.max_value))
+    if low is None or high is None:
+        return _UNKNOWN
+    first, last = (transformed(transform, type_, bound) for bound in (low, high))
+    return (True, first) if first == last and not _is_either_zero(first) else _UNKNOWN
 
 
-def _offset_of(transform: str, type_: PrimitiveType, text: str | None) -> int | None:
-    micros = None if text is None else from_text(type_, text)
-    if micros is None:
-        return None
-    moment = _EPOCH + timedelta(microseconds=micros)
-    return _offset(transform, (moment.year, moment.month, moment.day, moment.hour))
+def _is_either_zero(value: Any) -> bool:
+    """Zero and minus zero are one to DuckDB, in partitions and bounds, and two values to Iceberg."""
+    return isinstance(value, float) and value == 0
 
 
 def _offset(transform: str, parts: Sequence[int]) -> int:
@@ -221,5 +227,5 @@ def _offset(transform: str, parts: Sequence[int]) -> int:
         return parts[0] - 1970
     if transform == "month":
         return (parts[0] - 1970) * 12 + parts[1] - 1
-    days = (date(parts[0], parts[1], parts[2]) - _EPOCH_DAY).days
+    days = days_of(parts[0], parts[1], parts[2])
     return days if transform == "day" else days * 24 + parts[3]

@@ -5,14 +5,14 @@ in that path (deletion vectors share a Puffin file) and its sequence number are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import EntryStatus, Manifest, ManifestEntry, ManifestFile
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestEntry, ManifestFile
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.lake.changes import NewFile, NewManifest
 
 _FileKey: TypeAlias = tuple[str, int | None, int]
@@ -40,7 +40,7 @@ class Registration:
                 live[file.file_id] = file.sequence_number
         new = NewManifest(
             manifest_id=next(self.manifest_ids),
-            format_version=manifest.format_version,
+            format_version=manifest.format_version if line.first_row_id is None else ROW_LINEAGE_VERSION,
             content=int(manifest.content),
             spec_id=manifest.spec_id,
             schema_id=manifest.schema_id,
@@ -61,6 +61,23 @@ class Registration:
         """All files of all manifests."""
         return tuple(self._files.values())
 
+    @property
+    def live(self) -> tuple[NewFile, ...]:
+        """The files that any snapshot has; of others only the names may be left."""
+        live = {file_id for manifest in self.listed.values() for file_id in manifest.live or ()}
+        return tuple(file for file in self.files if file.file_id in live)
+
+    def number_rows(self) -> TableMetadata:
+        """Give row ids to data files of version 3 that have none as nothing followed its upgrade; the metadata then."""
+        following = self.metadata.next_row_id
+        if following is None:
+            return self.metadata
+        for key, file in self._files.items():
+            if file.content == FileContent.DATA and file.first_row_id is None:
+                self._files[key] = replace(file, first_row_id=following)
+                following += file.record_count
+        return self.metadata.replaced(next_row_id=following)
+
     def lists(self, lines: Mapping[int, Sequence[ManifestFile]]) -> dict[int, tuple[ListedManifest, ...]]:
         """The manifests of each snapshot by its id, given the lines of their lists."""
         return {id_: tuple(self.listed[line.manifest_path] for line in found) for id_, found in lines.items()}
@@ -68,8 +85,11 @@ class Registration:
     def _file(self, entry: ManifestEntry, line: ManifestFile) -> NewFile:
         file, number = entry.data_file, entry.file_sequence_number or 0
         key = (file.file_path, file.content_offset, number)
-        if key not in self._files:
+        known = self._files.get(key)
+        if known is None:
             self._files[key] = self._new_file(entry, line, number)
+        elif known.first_row_id is None:
+            self._files[key] = replace(known, first_row_id=file.first_row_id)
         return self._files[key]
 
     def _new_file(self, entry: ManifestEntry, line: ManifestFile, number: int) -> NewFile:

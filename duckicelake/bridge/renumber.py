@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from duckicelake.bridge.numbering import free_id
 from duckicelake.errors import CommitFailed, InvalidRequest
-from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.updates import (
@@ -76,7 +77,9 @@ def renumber(
     added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
     _check_proposed(added, base, aliases)
     following = {snapshot.snapshot_id: numbers.next_id + index for index, snapshot in enumerate(added)}
-    ids = {**aliases, **following} if numbers.shared_ids else {}
+    taken = base.snapshots_by_id if base else {}
+    given = {proposed: free_id(ducklake_id, taken) for proposed, ducklake_id in following.items()}
+    ids = {**aliases, **given} if numbers.shared_ids else {}
     translated = _translated(updates, ids, following, base.last_sequence_number if base else 0, numbers.row_shift)
     return Renumbered(
         tuple(_requirement(requirement, ids) for requirement in requirements),
@@ -88,11 +91,12 @@ def renumber(
 
 
 def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, aliases: Mapping[int, int]) -> None:
+    has_order = base is not None and base.format_version >= SEQUENCE_NUMBER_VERSION
     for snapshot in added:
         if snapshot.snapshot_id in aliases or (base and snapshot.snapshot_id in base.snapshots_by_id):
             raise InvalidRequest(f"Snapshot already exists for: {snapshot.snapshot_id}")
         number, last = snapshot.sequence_number, base.last_sequence_number if base else 0
-        if snapshot.parent_snapshot_id is not None and number <= last:
+        if has_order and snapshot.parent_snapshot_id is not None and number <= last:
             raise CommitFailed(
                 f"Cannot add snapshot with sequence number {number} older than last sequence number {last}"
             )

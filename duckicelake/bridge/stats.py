@@ -19,6 +19,8 @@ DEFAULT_TRUNCATION = 16
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _AMBIGUOUS_TYPES = {"binary", "fixed"}  # file statistics hold hex, inlined rows escaped text: `ab` may be either
 _FLOATS = {"float", "double"}
+_UNORDERED = {"variant", "geometry", "geography", "unknown"}
+"""Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,14 @@ def truncation(properties: Mapping[str, str]) -> int:
 
 def file_stats(file: DataFile, leaves: Mapping[int, PrimitiveType]) -> tuple[ColumnStats, ...]:
     """The `ducklake_file_column_stats` rows of an Iceberg data file; a column that isn't fully known has none."""
-    rows = (_file_column(file, field_id, type_) for field_id, type_ in leaves.items())
+    rows = (_file_column(file, field_id, type_) for field_id, type_ in _ordered(leaves).items())
     return tuple(row for row in rows if row is not None)
 
 
 def metrics_of(stats: Iterable[ColumnStats], leaves: Mapping[int, PrimitiveType]) -> Metrics:
     """Iceberg's metrics of a file whose statistics DuckDB wrote."""
-    known = [row for row in stats if row.column_id in leaves]
+    ordered = _ordered(leaves)
+    known = [row for row in stats if row.column_id in ordered]
     counted = [row for row in known if row.value_count is not None and row.null_count is not None]
     return Metrics(
         column_sizes={row.column_id: row.column_size_bytes for row in known if row.column_size_bytes},
@@ -75,6 +78,10 @@ def widen(
         added = [rows.get(column) for rows in by_file]
         result[column] = _widen_column(existing[column] if existing else None, added, leaves[column], exact_below)
     return result
+
+
+def _ordered(leaves: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:
+    return {field_id: type_ for field_id, type_ in leaves.items() if type_.name not in _UNORDERED}
 
 
 def _file_column(file: DataFile, field_id: int, type_: PrimitiveType) -> ColumnStats | None:

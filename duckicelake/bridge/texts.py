@@ -1,134 +1,170 @@
-"""PURE. Values as the texts that DuckLake keeps for statistics and partitions (`ducklake-facts.md` §2.2).
+"""PURE. Values as the texts that DuckLake keeps: statistics, partition values and defaults (`ducklake-facts.md` §2.2).
 
-Values are those of `iceberg.values`: dates are days, times and timestamps microseconds since the epoch.
+Values are those of `iceberg.values`: dates are days, times and timestamps ticks since the epoch.
 """
 
 import math
 import re
 import struct
 import uuid
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.calendar import DAY_SECONDS, format_date, format_time, parse_date, parse_time
 from duckicelake.iceberg.types import PrimitiveType
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = date(1970, 1, 1)
-_MICROSECOND = timedelta(microseconds=1)
+_TICK_DIGITS = {"timestamp": 6, "timestamptz": 6, "timestamp_ns": 9, "timestamptz_ns": 6}
+"""Decimals of a second in DuckDB's texts; a `timestamptz_ns` is DuckDB's timestamptz, which drops its nanoseconds."""
+_BOOLEANS = {"1": True, "true": True, "t": True, "0": False, "false": False, "f": False}
+_LAST_DAY = 2**31 - 2  # the next one is DuckDB's infinity
+_LAST_TICK = {6: 9_223_372_022_400_000_000, 9: 9_223_286_400_000_000_000}  # midnights within 64 bits
+_NANOSECONDS = 1000
+_DATE = re.compile(r"(\d{4,7})(-\d\d-\d\d)( \(BC\))?", re.ASCII)
+_ZONED = re.compile(r"(.*)([+-])(\d\d)(?::(\d\d))?", re.ASCII)
 _BYTES_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def to_text(type_: PrimitiveType, value: Any) -> str | None:
-    """DuckLake's text of a value; None where DuckLake has no text for it (a date beyond the year 9999, NaN, NUL)."""
-    try:
-        return _to_text(type_, value)
-    except (OverflowError, ValueError):
-        return None
-
-
-def from_text(type_: PrimitiveType, text: str) -> Any:
-    """The value of DuckLake's text; None where Iceberg has no such value (infinity, BC) or the text is not one."""
-    try:
-        return _from_text(type_, text)
-    except (ValueError, InvalidOperation, OverflowError):
-        return None
-
-
-def partition_text(type_: PrimitiveType, value: Any) -> str | None:
-    """DuckLake's text of an identity partition value: what DuckDB casts the value to; None as for `to_text`."""
-    match type_.name:
-        case "boolean":
-            return "true" if value else "false"
-        case "binary" | "fixed":
-            return "".join(map(_escaped, bytes(value)))
-        case _:
-            return to_text(type_, value)
-
-
-def from_partition_text(type_: PrimitiveType, text: str) -> Any:
-    """The value of an identity partition's text; None as for `from_text`."""
-    if type_.name in {"binary", "fixed"}:
-        return _unescaped(text)
-    return from_text(type_, text)
-
-
-def _to_text(type_: PrimitiveType, value: Any) -> str | None:
+    """The text of a value in statistics; None where DuckLake has none (NaN, a NUL, a day that DuckDB lacks)."""
     match type_.name:
         case "boolean":
             return "1" if value else "0"
+        case "float" | "double" if math.isnan(value):
+            return None
+        case "binary" | "fixed":
+            return bytes(value).hex().upper()
+        case _:
+            return cast_text(type_, value)
+
+
+def from_text(type_: PrimitiveType, text: str) -> Any:
+    """The value of a text in statistics; None where Iceberg has no such value (infinity) or the text is not one."""
+    if type_.name in {"binary", "fixed"} and "\\" not in text:
+        return _value(bytes.fromhex, text)
+    value = from_cast_text(type_, text)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def cast_text(type_: PrimitiveType, value: Any) -> str | None:
+    """The text that DuckDB casts the value to, as in partition values and defaults; None as for `to_text`."""
+    match type_.name:
+        case "boolean":
+            return "true" if value else "false"
         case "float" | "double":
-            return None if math.isnan(value) else repr(float(value))
+            return repr(float(value))
         case "decimal":
             return f"{value:.{type_.scale}f}"
         case "date":
-            return (_EPOCH_DAY + timedelta(days=value)).isoformat()
+            return _date_text(value)
         case "time":
-            return _trimmed((_EPOCH + timedelta(microseconds=value)).time().isoformat())
-        case "timestamp":
-            return _timestamp_text(value)
-        case "timestamptz":
-            return _timestamp_text(value) + "+00"
+            return _trimmed(format_time(value, 6)) if 0 <= value < DAY_SECONDS * 10**6 else None
+        case "timestamp" | "timestamp_ns" | "timestamptz" | "timestamptz_ns":
+            return _timestamp_text(type_, value)
         case "binary" | "fixed":
-            return bytes(value).hex().upper()
+            return "".join(map(_escaped, bytes(value)))
         case "string":
             return None if "\0" in value else str(value)
         case _:
             return str(value)
 
 
-def _timestamp_text(micros: int) -> str:
-    return _trimmed((_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(sep=" "))
+def from_cast_text(type_: PrimitiveType, text: str) -> Any:
+    """The value of a text that DuckDB casts to the type; None as for `from_text`, but NaN is NaN."""
+    return _value(_READ.get(type_.name, str), text)
+
+
+def _value(read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except (KeyError, ValueError, InvalidOperation, InvalidRequest, OverflowError):
+        return None
+
+
+def _float(text: str) -> float:
+    value: float = struct.unpack("<f", struct.pack("<f", float(text)))[0]
+    return value
+
+
+def _unescaped(text: str) -> bytes:
+    return _BYTES_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1")
+
+
+def _date_text(days: int) -> str | None:
+    if abs(days) > _LAST_DAY:
+        return None
+    iso = format_date(days)
+    year, rest = int(iso[:-6]), iso[-6:]
+    return f"{year:04d}{rest}" if year > 0 else f"{1 - year:04d}{rest} (BC)"
+
+
+def _days(text: str) -> int:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    year = 1 - int(match[1]) if match[3] else int(match[1])
+    return parse_date((f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}") + match[2])
+
+
+def _timestamp_text(type_: PrimitiveType, value: int) -> str | None:
+    digits = _TICK_DIGITS[type_.name]
+    ticks = _as_duckdb_reads(value) if type_.name == "timestamptz_ns" else value
+    if abs(ticks) > _LAST_TICK[digits]:
+        return None
+    days, rest = divmod(ticks, DAY_SECONDS * 10**digits)
+    zone = "+00" if type_.name.startswith("timestamptz") else ""
+    return f"{_date_text(days)} {_trimmed(format_time(rest, digits))}{zone}"
+
+
+def _as_duckdb_reads(nanos: int) -> int:
+    """The microseconds of a Parquet value in nanoseconds with a zone: towards the epoch, unlike everywhere else."""
+    return nanos // _NANOSECONDS if nanos >= 0 else -(-nanos // _NANOSECONDS)
+
+
+def _ticks(text: str, digits: int) -> int:
+    date, _, clock = text.rpartition(" ") if ":" in text else (text, "", "00:00")
+    ticks: int = 10**digits
+    return _days(date) * DAY_SECONDS * ticks + parse_time(clock, digits)
+
+
+def _zoned_micros(text: str) -> int:
+    """Of a text with its offset from UTC: without one it would mean another moment in every session."""
+    match = _ZONED.fullmatch(text)
+    if match is None or ":" not in match[1]:
+        raise ValueError(text)
+    offset = (int(match[3]) * 60 + int(match[4] or 0)) * 60 * 10**6
+    return _ticks(match[1], 6) - (offset if match[2] == "+" else -offset)
+
+
+def _within_64_bits(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError(value)
+    return value
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "boolean": lambda text: _BOOLEANS[text.lower()],
+    "int": int,
+    "long": int,
+    "float": _float,
+    "double": float,
+    "decimal": Decimal,
+    "date": _days,
+    "time": lambda text: parse_time(text, 6),
+    "timestamp": lambda text: _ticks(text, 6),
+    "timestamp_ns": lambda text: _ticks(text, 9),
+    "timestamptz": _zoned_micros,
+    "timestamptz_ns": lambda text: _within_64_bits(_zoned_micros(text) * _NANOSECONDS),
+    "uuid": uuid.UUID,
+    "binary": _unescaped,
+    "fixed": _unescaped,
+}
 
 
 def _trimmed(text: str) -> str:
     """Without the trailing zeros of a fraction."""
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _from_text(type_: PrimitiveType, text: str) -> Any:
-    match type_.name:
-        case "boolean":
-            return {"1": True, "true": True, "0": False, "false": False}.get(text.lower())
-        case "int" | "long":
-            return int(text)
-        case "float":
-            return _number(struct.unpack("<f", struct.pack("<f", float(text)))[0])
-        case "double":
-            return _number(float(text))
-        case "decimal":
-            return Decimal(text)
-        case "date":
-            return (date.fromisoformat(text) - _EPOCH_DAY).days
-        case "time":
-            return _micros(datetime.combine(_EPOCH_DAY, time.fromisoformat(text), UTC))
-        case "timestamp":
-            return _micros(datetime.fromisoformat(text).replace(tzinfo=UTC))
-        case "timestamptz":
-            return _micros(datetime.fromisoformat(text.removesuffix("+00")).replace(tzinfo=UTC))
-        case "uuid":
-            return uuid.UUID(text)
-        case "binary" | "fixed":
-            return _bytes(text)
-        case _:
-            return text
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _bytes(text: str) -> bytes:
-    """A blob's text: hex from file statistics; inlined rows leave DuckDB's escapes, told apart by their backslash."""
-    return _unescaped(text) if "\\" in text else bytes.fromhex(text)
-
-
-def _unescaped(text: str) -> bytes:
-    return _BYTES_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1")
 
 
 def _escaped(byte: int) -> str:

@@ -1,4 +1,9 @@
-"""PURE. Column types, DuckLake's text to Iceberg's primitive and back (`ducklake-facts.md` §9)."""
+"""PURE. Column types, DuckLake's text to Iceberg's primitive and back (`ducklake-facts.md` §9).
+
+What DuckLake lacks is stored as what DuckDB reads of the Parquet files: `timestamptz_ns` as timestamptz, as DuckDB has
+nothing finer with a zone, and `geography` as geometry. `unknown` has no column: files have none either, and DuckDB
+can't load a lake with a column of a type that it doesn't know.
+"""
 
 import re
 
@@ -15,10 +20,15 @@ _TO_LAKE = {
     "time": "time",
     "timestamp": "timestamp",
     "timestamptz": "timestamptz",
+    "timestamp_ns": "timestamp_ns",
+    "timestamptz_ns": "timestamptz",
     "string": "varchar",
     "uuid": "uuid",
     "fixed": "blob",
     "binary": "blob",
+    "variant": "variant",
+    "geometry": "geometry",
+    "geography": "geometry",
 }
 
 _TO_ICEBERG = {
@@ -37,21 +47,22 @@ _TO_ICEBERG = {
     "timestamp_us": "timestamp",
     "timestamp_s": "timestamp",
     "timestamptz": "timestamptz",
+    "timestamp_ns": "timestamp_ns",
     "varchar": "string",
     "json": "string",
     "blob": "binary",
     "uuid": "uuid",
+    "variant": "variant",
+    "geometry": "geometry",
 }
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
 def lake_type(primitive: PrimitiveType) -> str:
-    """The DuckLake type that stores an Iceberg primitive exactly; Unsupported where 1.0 has none."""
+    """The DuckLake type that DuckDB reads an Iceberg primitive with."""
     if primitive.name == "decimal":
         return f"decimal({primitive.precision},{primitive.scale})"
-    if primitive.name not in _TO_LAKE:
-        raise Unsupported("iceberg-types", f"Columns of type {primitive} can't be stored in DuckLake yet")
     return _TO_LAKE[primitive.name]
 
 

@@ -11,6 +11,7 @@ from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.increments import increments
+from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.apply import apply, check, format_version_after
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
@@ -48,7 +49,8 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
         return None
     if target.location != base.location:
         services.policy.check_table_location(target.location)
-    new = increments(services, cached.materialized.state, base, target, renumbered)
+    target, new = increments(services, cached.materialized.state, target, renumbered)
+    check_removals(services, cached.materialized, target, new)
     return change_set(replace(_base(services, cached), row_ids=upgrade.given), target, new)
 
 
@@ -58,7 +60,7 @@ def creation_of(
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     services.policy.check_table_location(target.location)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
-    new = increments(services, None, None, target, renumbered or Renumbered(), creation)
+    target, new = increments(services, None, target, renumbered or Renumbered(), creation)
     return change_set(Base(), target, new, creation)
 
 

@@ -43,6 +43,7 @@ def listed_files(
 ) -> ListedFiles:
     """What becomes of the files that a client added; reads its delete files, and writes those that take their place."""
     deletions = read_deletions(services, metadata.location, added, targets)
+    deletions += _late_deletions(services, metadata, added, targets)
     _check_single_vectors(targets, added, deletions)
     converted = {file.file_id for file in added if _is_converted(file, metadata)}
     if not converted:
@@ -59,6 +60,27 @@ def listed_files(
         (*(row for row in deletions if row.delete_file_id not in converted), *served.deletions),
         frozenset(removed),
     )
+
+
+def _late_deletions(
+    services: Services, metadata: TableMetadata, added: Sequence[NewFile], targets: Targets
+) -> list[NewDeletion]:
+    """What equality deletes that the table was registered with delete from files that are added as older ones."""
+    late = [f for f in added if f.content == FileContent.DATA and f.sequence_number < f.file_sequence_number]
+    equality = targets.equality_of_parent() if late else []
+    if not equality:
+        return []
+    found = positions_deleted_by_equality(services, metadata, targets.space.folders(), equality, late)
+    return deletions_of(found)
+
+
+def deletions_of(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[NewDeletion]:
+    """Positions by delete file and data file as rows."""
+    return [
+        NewDeletion(delete_id, data_id, positions.encode(rows))
+        for delete_id, by_file in found.items()
+        for data_id, rows in by_file.items()
+    ]
 
 
 def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions: Sequence[NewDeletion]) -> None:
@@ -95,8 +117,8 @@ def _newly_deleted(
         found[row.data_file_id] |= positions.decode(row.positions)
     equality = [file for file in added if file.content == FileContent.EQUALITY_DELETES]
     if equality:
-        folder, data_files = targets.space.folder(), targets.of_parent()
-        by_delete = positions_deleted_by_equality(services, metadata, folder, equality, data_files)
+        folders, data_files = targets.space.folders(), targets.of_parent()
+        by_delete = positions_deleted_by_equality(services, metadata, folders, equality, data_files)
         for by_file in by_delete.values():
             for file_id, rows in by_file.items():
                 found[file_id] |= rows

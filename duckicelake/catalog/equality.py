@@ -25,18 +25,22 @@ _BYTES: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def positions_deleted_by_equality(
-    services: Services, table: TableMetadata, folder: str, deletes: Sequence[AnyFile], data_files: Sequence[AnyFile]
+    services: Services,
+    table: TableMetadata,
+    folders: Sequence[str],
+    deletes: Sequence[AnyFile],
+    data_files: Sequence[AnyFile],
 ) -> dict[int, dict[int, frozenset[int]]]:
     """The positions that each equality delete file deletes, by data file, where there are any; all by file id.
 
     `data_files` are those that are live without these deletes; positions that are deleted already may be among the
-    result. `folder` is where DuckLake keeps the table's own files. Raises InvalidRequest, naming the file, for one that
-    is missing, unreadable or not the table's, and if there is too much to read; Unsupported.
+    result. `folders` are where files of the table may lie besides its location. Raises InvalidRequest, naming the file,
+    for one that is missing, unreadable or not the table's, and if there is too much to read; Unsupported.
     """
     resolved = [equality_deletes(file, table) for file in deletes]
     targets = {file.file_id: _applying(resolved, file) for file in data_files}
     targeted = [file for file in data_files if targets[file.file_id]]
-    sizes = [_size(services, table, folder, file) for file in (*deletes, *targeted)]
+    sizes = [_size(services, table, folders, file) for file in (*deletes, *targeted)]
     _check_size(sum(sizes), len(targeted), table.properties)
     names = field_names(table)
     with local_copies(services.store, (file.path for file in (*deletes, *targeted))) as paths:
@@ -49,11 +53,11 @@ def _applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[Equalit
     return [delete for delete in deletes if delete.may_delete_from(data)]
 
 
-def _size(services: Services, table: TableMetadata, folder: str, file: AnyFile) -> int:
+def _size(services: Services, table: TableMetadata, folders: Sequence[str], file: AnyFile) -> int:
     """The size of a file that may be read; what its manifest says is only what a client said."""
     if file.file_format.upper() != "PARQUET":
         raise Unsupported("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
-    if not is_within(file.path, folder):
+    if not any(is_within(file.path, folder) for folder in folders):
         services.policy.check_readable(file.path, table.location)
     try:
         return services.store.size(file.path)

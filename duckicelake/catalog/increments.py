@@ -1,6 +1,7 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
@@ -13,10 +14,11 @@ from duckicelake.catalog.moves import move_main
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import ParentList, parent_list, read_upload
 from duckicelake.catalog.workspace import Listed, Workspace
+from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.updates import AddSnapshot
-from duckicelake.lake.changes import Creation, SideFiles
+from duckicelake.lake.changes import Creation, NewFile, SideFiles
 from duckicelake.lake.state import TableState
 
 
@@ -26,8 +28,8 @@ def increments(
     target: TableMetadata,
     renumbered: Renumbered,
     creation: Creation | None = None,
-) -> list[Increment]:
-    """What lies between the table's state and `target`; reads what clients uploaded."""
+) -> tuple[TableMetadata, list[Increment]]:
+    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded."""
     table = creation if state is None else state.row.table_id
     assert table is not None
     builder = _Builder(services, table, state, target, renumbered)
@@ -35,7 +37,7 @@ def increments(
         if isinstance(update, AddSnapshot):
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
     builder.settle_main()
-    return builder.increments
+    return builder.target, builder.increments
 
 
 class _Builder:
@@ -50,10 +52,10 @@ class _Builder:
         renumbered: Renumbered,
     ) -> None:
         self.increments: list[Increment] = []
+        self.target = target
         self._services = services
         self._table_id = table if isinstance(table, int) else None
         self._space = Workspace(services, table)
-        self._target = target
         self._renumbered = renumbered
         self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
         self._lists: dict[int | None, Listed] = {None: ()}
@@ -70,29 +72,29 @@ class _Builder:
         self._lists[snapshot.snapshot_id] = listed
         move = None
         if snapshot.snapshot_id in self._line:
-            move = move_main(self._services, self._space, self._target, self._main, listed, snapshot.operation)
+            move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
         proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
-        stays = self._target.snapshot(snapshot.snapshot_id) is not None
+        stays = self.target.snapshot(snapshot.snapshot_id) is not None
         expected = self._renumbered.expected.get(snapshot.snapshot_id)
         self.increments.append(Increment((row,) if stays else (), side, move, expected))
 
     def settle_main(self) -> None:
         """Move main to where the request leaves it, if no new snapshot did."""
-        current = self._target.current_snapshot_id
+        current = self.target.current_snapshot_id
         if current != self._main_is:
-            move = move_main(self._services, self._space, self._target, self._main, self._list_of(current))
+            move = move_main(self._services, self._space, self.target, self._main, self._list_of(current))
             self.increments.append(Increment(move=move))
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
-        services, target, space = self._services, self._target, self._space
+        services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
         parents = self._parent_list(parent_id)
         read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
-        uploaded = new_files(read.upload, target, self._file_ids, self._renumbered.row_shift)
+        uploaded = self._numbered(new_files(read.upload, target, self._file_ids, self._renumbered.row_shift))
         self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
@@ -105,12 +107,25 @@ class _Builder:
         side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
         return manifests.listed, made.snapshot, side
 
+    def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
+        """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""
+        following, numbered = self.target.next_row_id, []
+        for file in files:
+            if following is not None and file.content == FileContent.DATA and file.first_row_id is None:
+                numbered.append(replace(file, first_row_id=following))
+                following += file.record_count
+            else:
+                numbered.append(file)
+        if following != self.target.next_row_id:
+            self.target = self.target.replaced(next_row_id=following)
+        return tuple(numbered)
+
     @property
     def _version(self) -> int:
-        return self._target.format_version
+        return self.target.format_version
 
     def _schema_id(self, snapshot: Snapshot) -> int:
-        return self._target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
+        return self.target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
 
     def _list_of(self, snapshot_id: int | None) -> Listed:
         """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""

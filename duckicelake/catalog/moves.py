@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from duckicelake.bridge.diff import Move
 from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
+from duckicelake.catalog.name_maps import name_maps
 from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Listed, Workspace
@@ -35,6 +36,7 @@ def move_main(
         ended_rows=tuple(realisation.ended_rows),
         registered=tuple(realisation.registered),
         copies=tuple(copies_with_row_ids(services, space, metadata, realisation.registered)),
+        name_maps=name_maps(services, space, metadata, realisation.registered),
         delete_files=tuple(_write_delete_files(services, space, realisation.delete_files, files)),
         rewrites=operation == "replace" and not _adds_rows(space, realisation),
     )

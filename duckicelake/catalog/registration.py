@@ -16,6 +16,7 @@ from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table,
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
@@ -33,7 +34,7 @@ GUARD = {"gc.enabled": "false"}
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The registration as changes: the new table, and the guards of live tables, `sharing`, that have files of it."""
+    """A registration as changes: the new table, and the guards of live tables, `sharing`, that have files of it."""
 
     creation: ChangeSet
     guards: Sequence[ChangeSet]
@@ -62,11 +63,7 @@ def register_table(
                 raise StaleBase(f"other tables share files with {location} now")
             if overwrite:
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
-            table_id = writer.write(cursor, plan.creation)
-            for guard in plan.guards:
-                writer.write(cursor, guard)
-            side_tables.forget_dropped(cursor, metadata.table_uuid, table_id)
-            side_tables.record_registered(cursor, table_id, location, metadata.last_updated_ms)
+            table_id = _write(cursor, plan, metadata, location)
             services.settle(cursor, [table_id])
         return table_id
 
@@ -74,6 +71,16 @@ def register_table(
         plan = _plan(services, table, creation)
         with suppress(StaleBase):
             return committed(services, retrying(lambda plan=plan: attempt(plan)))  # type: ignore[misc]
+
+
+def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> int:
+    table_id = writer.write(cursor, plan.creation)
+    for guard in plan.guards:
+        writer.write(cursor, guard)
+    side_tables.forget_dropped(cursor, metadata.table_uuid, table_id)
+    log = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
+    side_tables.record_registered(cursor, table_id, [*log, (location, metadata.last_updated_ms)])
+    return table_id
 
 
 def _plan(services: Services, table: ForeignTable, creation: Creation) -> _Plan:

@@ -126,6 +126,13 @@ class Workspace:
                     found.setdefault(ids[delete.data_file_id], set()).add(delete.position)
         return {file_id: frozenset(deleted) for file_id, deleted in found.items()}
 
+    def folders(self) -> tuple[str, ...]:
+        """Where files of the table may lie besides its location: DuckLake's folder, and the locations that it had."""
+        if self._table_id is None:
+            return (self.folder(),)
+        with self._database.reading() as cursor:
+            return (native.path_prefix(cursor, self._table_id), *reader.locations(cursor, self._table_id))
+
     def folder(self) -> str:
         """Where DuckLake keeps the table's own files."""
         with self._database.reading() as cursor:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.encryption import EncryptedKey
+from duckicelake.iceberg.evolution import check_evolution
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, UNPARTITIONED, PartitionSpec, check_sources
 from duckicelake.iceberg.schema import Schema
@@ -115,7 +116,18 @@ def finished(draft: Draft) -> TableMetadata:
         return base
     if changed.keys() & {"current_schema_id", "default_spec_id", "default_sort_order_id"}:
         _check_defaults(draft)
+    if "current_schema_id" in changed and _keeps_rows(base, draft):
+        check_evolution(base.schema(), draft.current_schema(), base.partition_specs, draft.format_version)
     return base.replaced(**changed, last_updated_ms=max(base.last_updated_ms, draft.now_ms))
+
+
+def _keeps_rows(base: TableMetadata, draft: Draft) -> bool:
+    """Whether main goes on from the base's snapshot, so that its rows are read with the new schema too."""
+    snapshot_id = draft.current_snapshot_id
+    while snapshot_id is not None and snapshot_id != base.current_snapshot_id:
+        snapshot = draft.snapshots.get(snapshot_id)
+        snapshot_id = snapshot.parent_snapshot_id if snapshot else None
+    return snapshot_id is not None
 
 
 def _values(draft: Draft) -> dict[str, Any]:

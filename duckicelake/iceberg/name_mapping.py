@@ -35,6 +35,21 @@ def mapped_names(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
         raise InvalidRequest(f"The table property {NAME_MAPPING} isn't a name mapping: {explain(error)}") from error
 
 
+def name_mapping(ids: Mapping[NamePath, int]) -> str:
+    """The table property that maps these names."""
+    inside: dict[int | None, dict[int, set[str]]] = {}
+    for path, field_id in ids.items():
+        inside.setdefault(ids.get(path[:-1]), {}).setdefault(field_id, set()).add(path[-1])
+    return _MAPPING.dump_json(_fields(inside, None), by_alias=True, exclude_none=True).decode()
+
+
+def _fields(inside: Mapping[int | None, Mapping[int, set[str]]], parent: int | None) -> tuple[MappedField, ...]:
+    return tuple(
+        MappedField(field_id=field_id, names=tuple(sorted(names)), fields=_fields(inside, field_id))
+        for field_id, names in inside.get(parent, {}).items()
+    )
+
+
 def schema_names(schema: Schema) -> dict[NamePath, int]:
     """Field ids by the names that a schema has."""
     parents, paths = schema.parents(), dict[int, NamePath]()

@@ -4,7 +4,13 @@ import re
 from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import GetJsonSchemaHandler, ModelWrapValidatorHandler, model_serializer, model_validator
+from pydantic import (
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -91,32 +97,43 @@ def _parse(text: str) -> Transform:
     return Transform(name=lowered if lowered in _PLAIN else text)
 
 
-def single_source(data: Any) -> Any:
-    """Turn the `source-ids` of format version 3 into `source-id`; InvalidRequest where there are several."""
-    sources = data.get("source-ids") if isinstance(data, dict) else None
-    if sources is None or data.get("source-id") is not None:
-        return data
-    if not isinstance(sources, list) or len(sources) != 1:
-        raise InvalidRequest(f"source-ids {sources!r}: transforms take one source field")
-    return data | {"source-id": sources[0]}
-
-
-class UnboundPartitionField(SpecModel):
-    """A partition field as a client proposes it: `field_id` is None where the server is to choose."""
+class Sourced(SpecModel):
+    """What is made of a source field, or of several, then also named in `source_ids`: `source_id` is the first."""
 
     source_id: Int
-    field_id: Int | None = None
-    name: str
+    source_ids: tuple[Int, ...] | None = None
     transform: Transform
 
     @model_validator(mode="before")
     @classmethod
-    def _single_source(cls, data: Any) -> Any:
-        return single_source(data)
+    def _of_source_ids(cls, data: Any) -> Any:
+        """Read the `source-ids` of format version 3. InvalidRequest where several are given a transform of one."""
+        sources = data.get("source-ids") if isinstance(data, dict) else None
+        if not isinstance(sources, list) or not sources:
+            return data
+        if len(sources) == 1:
+            return {"source-id": sources[0]} | {key: value for key, value in data.items() if key != "source-ids"}
+        text = str(data.get("transform"))
+        if text.lower() in _PLAIN:
+            raise InvalidRequest(f"source-ids {sources}: transform {text} takes one source field")
+        return data | {"source-id": sources[0], "transform": Transform(name=text)}  # unknown, whatever its name
+
+    @model_serializer(mode="wrap")
+    def _either(self, plain: SerializerFunctionWrapHandler) -> Any:
+        data = plain(self)
+        return data if self.source_ids is None else {key: each for key, each in data.items() if key != "source-id"}
+
+
+class UnboundPartitionField(Sourced):
+    """A partition field as a client proposes it: `field_id` is None where the server is to choose."""
+
+    field_id: Int | None = None
+    name: str
 
     def same_as(self, other: "UnboundPartitionField") -> bool:
         """Tell whether source, transform and name are the same; the field id may differ."""
-        return (self.source_id, self.transform, self.name) == (other.source_id, other.transform, other.name)
+        mine = (self.source_id, self.source_ids, self.transform, self.name)
+        return mine == (other.source_id, other.source_ids, other.transform, other.name)
 
 
 class PartitionField(UnboundPartitionField):

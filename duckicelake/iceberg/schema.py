@@ -63,6 +63,10 @@ class Schema(SpecModel):
         """Give the highest field id at any depth, 0 for an empty schema."""
         return max((field.id for field, _ in self._walked), default=0)
 
+    def lowest_version(self) -> int:
+        """Give the first format version that has all the types."""
+        return max((FIRST_VERSION.get(kind.name, 1) for kind in self.leaves().values()), default=1)
+
     def same_as(self, other: "Schema") -> bool:
         """Tell whether both have the same fields, docs and defaults included, and the same identifier fields."""
         return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 
 from duckicelake.iceberg.model import Int, SpecModel
-from duckicelake.iceberg.partition import Transform, check_known, check_source, single_source
+from duckicelake.iceberg.partition import Sourced, check_known, check_source
 from duckicelake.iceberg.schema import Schema
 
 FIRST_SORT_ORDER_ID = 1  # 0 is unsorted
@@ -16,16 +16,9 @@ def lowered(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-class SortField(SpecModel):
-    transform: Transform
-    source_id: Int
+class SortField(Sourced):
     direction: Annotated[Literal["asc", "desc"], BeforeValidator(lowered)]
     null_order: Annotated[Literal["nulls-first", "nulls-last"], BeforeValidator(lowered)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _single_source(cls, data: Any) -> Any:
-        return single_source(data)
 
 
 class SortOrder(SpecModel):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from duckicelake.lake.model import Column, ColumnStats, InlinedKey, PartitionKey, SortKey
+from duckicelake.lake.model import Column, ColumnStats, InlinedKey, NameMap, PartitionKey, SortKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,6 @@ class NewFile:
     file_sequence_number: int
     first_row_id: int | None = None
     ducklake_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MappedName:
-    """A `ducklake_name_mapping` row: a file's name for a field, in the field at `parent`; or for one in its folders."""
-
-    source_name: str
-    field_id: int
-    parent: int | None = None
-    is_partition: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NameMap:
-    """A `ducklake_column_mapping`: what files without field ids call the columns."""
-
-    names: tuple[MappedName, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from psycopg import Cursor, sql
 
-from duckicelake.lake.changes import LakeStep, NameMap, NewDataFile, NewDeleteFile, TableStats
+from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, TableStats
 from duckicelake.lake.database import Row
-from duckicelake.lake.model import InlinedKey
+from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import NewSnapshot
 

@@ -190,3 +190,20 @@ def _split_outside_quotes(text: str) -> list[str]:
 def children_of(columns: Sequence[Column], parent: int | None) -> list[Column]:
     """The direct children of a column (None: the top level), in DuckLake's order."""
     return [column for column in columns if column.parent_column == parent]
+
+
+@dataclass(frozen=True, slots=True)
+class MappedName:
+    """A `ducklake_name_mapping` row: a file's name for a field, in the field at `parent`; or for one in its folders."""
+
+    source_name: str
+    field_id: int
+    parent: int | None = None
+    is_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """A `ducklake_column_mapping`: what files without field ids call the columns."""
+
+    names: tuple[MappedName, ...]

@@ -18,6 +18,8 @@ from duckicelake.lake.model import (
     InlinedRow,
     LakeChange,
     LakeFile,
+    MappedName,
+    NameMap,
     PartitionKey,
     SortKey,
     TableDefinition,
@@ -141,6 +143,7 @@ def window(
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, new),
         next_row_id=(table_stats(cursor, table_id) or (0, 0, 0))[1],
+        name_maps=name_maps(cursor, {file.mapping_id for file in data_files if file.mapping_id is not None}),
     )
 
 
@@ -174,6 +177,14 @@ def partition_values(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[
     ).fetchall():
         found[file_id][PartitionKey(column, transform)] = value
     return found
+
+
+def name_maps(cursor: Cursor[Row], mapping_ids: Iterable[int]) -> dict[int, NameMap]:
+    """What files without field ids call the columns, by mapping id."""
+    found: defaultdict[int, list[MappedName]] = defaultdict(list)
+    for row in cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall():
+        found[row[0]].append(MappedName(*row[1:]))
+    return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
 
 
 def table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:

@@ -150,6 +150,11 @@ def _append_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int,
         cursor.execute(_SQL.append_log, parameters)
 
 
+def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:
+    """Whether the table says that its files may not be deleted."""
+    return cursor.execute(_SQL.is_guarded, {"table_id": table_id}).fetchone() is not None
+
+
 def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
     """Files in the table's own locations that no other table has."""
     return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
@@ -167,9 +172,11 @@ def forget_dropped(cursor: Cursor[Row], table_uuid: str, heir_id: int) -> None:
         cursor.execute(_SQL.forget, {"table_id": table_id})
 
 
-def record_registered(cursor: Cursor[Row], table_id: int, location: str, timestamp_ms: int) -> None:
-    """Note from which metadata.json the table was registered: the first entry of its metadata log."""
-    cursor.execute(_SQL.record_registered, {"table_id": table_id, "path": location, "timestamp_ms": timestamp_ms})
+def record_registered(cursor: Cursor[Row], table_id: int, log: Sequence[tuple[str, int]]) -> None:
+    """Note the metadata log, as (path, epoch ms), that a table comes with; it ends with what it was registered from."""
+    for age, (path, timestamp_ms) in enumerate(reversed(log), start=1):
+        parameters = {"table_id": table_id, "object_id": -age, "path": path, "timestamp_ms": timestamp_ms}
+        cursor.execute(_SQL.record_registered, parameters)
 
 
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:

@@ -11,6 +11,7 @@ from duckicelake.lake.model import (
     InlinedRow,
     LakeChange,
     LakeFile,
+    NameMap,
     PartitionKey,
     TableDefinition,
     ViewDefinition,
@@ -181,7 +182,7 @@ class NativeWindow:
     `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
     definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live
     files that DuckLake no longer has at all; `delete_files` those not seen before; `rows` and `deletes` all that are
-    visible in the window; `next_row_id` DuckLake's at its end.
+    visible in the window; `next_row_id` DuckLake's at its end; `name_maps` those of files without field ids, by id.
     """
 
     after: int
@@ -196,3 +197,4 @@ class NativeWindow:
     stats: Mapping[int, tuple[ColumnStats, ...]]
     partition_values: Mapping[int, Mapping[PartitionKey, str | None]]
     next_row_id: int
+    name_maps: Mapping[int, NameMap]

@@ -26,13 +26,14 @@ def drop_table(
     """Drop the table, if there is one of the name; StaleBase if it isn't as `expected` any more.
 
     Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
-    metadata files are scheduled for deletion.
+    metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged.
     """
     lock(cursor)
     table_id = reader.table_id(cursor, schema_name, table_name)
     if table_id is None:
         return False
     cursor.execute(_SQL.lock_table, {"table_id": table_id})
+    purge = purge and not side_tables.is_guarded(cursor, table_id)
     purged = side_tables.purgeable(cursor, table_id) if purge else []
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
     if expected is not None:

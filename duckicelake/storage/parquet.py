@@ -1,5 +1,6 @@
 """Parquet through DuckDB, as bytes: position deletes, and rows that come as DuckDB's own texts."""
 
+import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from duckicelake.errors import InvalidRequest
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
+_INLINED_CAST = re.compile(r"CAST\('([^']*)' AS VARCHAR\)")
 _DELETES = f"{{file_path: {FILE_PATH_ID}, pos: {POSITION_ID}}}"
 
 
@@ -106,7 +108,11 @@ def _parameters(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | 
 
 
 def _value(value: str | bytes | None, column: ParquetColumn) -> str | bytes | None:
-    return value.decode() if isinstance(value, bytes) and not column.is_binary else value
+    """The text without the casts that DuckDB inlines in place of days and times in structs, and can't read again."""
+    if column.is_binary or value is None:
+        return value
+    text = value.decode() if isinstance(value, bytes) else value
+    return _INLINED_CAST.sub(r"'\1'", text) if column.type.endswith((")", "]")) else text
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation, field_ids: str) -> bytes:

@@ -1,6 +1,7 @@
 """A schema as DuckLake's columns and back; DuckDB reads the columns as they were meant."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,22 +15,41 @@ from duckicelake.lake.model import Column
 
 PRIMITIVES = [
     "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid", "binary",
-    "fixed[7]", "decimal(9, 2)", "decimal(38, 0)",
+    "fixed[2]", "decimal(9, 2)", "decimal(38, 0)", "timestamp_ns", "timestamptz_ns", "variant", "geometry",
+    "geometry(EPSG:3857)", "geography", "geography(OGC:CRS84, karney)",
 ]  # fmt: skip
+DEFAULTS = {
+    "boolean": [True, False], "int": [0, -(2**31)], "long": [2**63 - 1], "float": [0.1, -0.0], "double": [1e300, 0.1],
+    "date": ["2024-02-29", "-0043-03-15", "+12024-01-01"], "time": ["23:59:59.999999", "00:00:00"],
+    "timestamp": ["1969-12-31T23:59:59.999999", "2024-02-29T00:00"], "timestamptz": ["2024-02-29T01:02:03.5+00:00"],
+    "timestamp_ns": ["2024-02-29T01:02:03.123456789"], "timestamptz_ns": ["1969-12-31T23:59:59.999999999+00:00"],
+    "string": ["", "NULL", "it's", "CAST('x' AS VARCHAR)"], "uuid": ["00000000-0000-0000-0000-0000000000FF"],
+    "binary": ["", "00FF275c"], "fixed[2]": ["00ff"], "decimal(9, 2)": ["-1.5", "0.00"], "decimal(38, 0)": ["9" * 38],
+}  # fmt: skip
 IDS = itertools.count(1)  # any unique ids: fresh ones are assigned at the end
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
 
 
 def fields(types):
     given_fields = st.lists(
-        st.tuples(names, st.booleans(), types, st.none() | names),
+        st.tuples(names, st.booleans(), types.flatmap(with_defaults), st.none() | names),
         min_size=1,
         max_size=3,
         unique_by=lambda f: f[0].lower(),
     )
     return given_fields.map(
-        lambda each: tuple(NestedField(id=next(IDS), name=n, required=r, type=t, doc=d) for n, r, t, d in each)
+        lambda each: tuple(NestedField(id=next(IDS), name=n, required=r, doc=d, **typed) for n, r, typed, d in each)
     )
+
+
+def with_defaults(type_):
+    """A type with an initial and a write default that it has."""
+    if isinstance(type_, StructType):
+        possible = st.sampled_from([None, {}])
+    else:
+        values = DEFAULTS.get(str(type_), ()) if isinstance(type_, PrimitiveType) else ()
+        possible = st.sampled_from([None, *values])
+    return st.fixed_dictionaries({"type": st.just(type_), "initial_default": possible, "write_default": possible})
 
 
 def nested(types):
@@ -44,12 +64,18 @@ def nested(types):
     return structs | lists | maps
 
 
+UNKNOWN = PrimitiveType.parse("unknown")
+NUMBERS = st.integers(0, 2)
 any_type = st.recursive(st.sampled_from(PRIMITIVES).map(PrimitiveType.parse), nested, max_leaves=5)
 
 
 @st.composite
 def schemas(draw):
-    schema, _ = assign_fresh_ids(Schema(schema_id=0, fields=draw(fields(any_type))))
+    unknown = [
+        NestedField(id=next(IDS), name=f"unknown {i}", required=False, type=UNKNOWN) for i in range(draw(NUMBERS))
+    ]
+    shuffled = draw(st.permutations([*draw(fields(any_type)), *unknown]))
+    schema, _ = assign_fresh_ids(Schema(schema_id=0, fields=tuple(shuffled)))
     required = [f.id for f in schema.fields if f.required and isinstance(f.type, PrimitiveType)]
     return schema.replaced(identifier_field_ids=tuple(required[:2]))
 
@@ -65,7 +91,8 @@ def test_columns_alone_say_everything_but_what_ducklake_lacks(schema):
     found = schema_of(columns, 0)
 
     assert [*map(essence, columns_of(found))] == [*map(essence, columns)]
-    assert {c.column_id for c in columns} == schema.fields_by_id().keys()
+    known = {field_id for field_id, field in schema.fields_by_id().items() if field.type != UNKNOWN}
+    assert {c.column_id for c in columns} == known
     position = {column.column_id: index for index, column in enumerate(columns)}
     assert all(c.parent_column is None or position[c.parent_column] < position[c.column_id] for c in columns)
 
@@ -80,6 +107,21 @@ def test_order_that_an_iceberg_client_gave_survives_a_change_by_duckdb(schema, c
 
     assert found.fields[:-1] == moved.fields
     assert found.fields[-1].name == "added"
+
+
+@given(schemas(), st.data())
+def test_default_that_duckdb_changes_is_followed_and_all_others_are_kept(schema, data):
+    columns = columns_of(schema)
+    position = data.draw(st.integers(0, len(columns) - 1))
+    changed = list(columns)
+    changed[position] = replace(columns[position], default_value="now()", default_value_type="expression")
+
+    found = schema_of(changed, 1, schema).fields_by_id()
+
+    for field_id, field in schema.fields_by_id().items():
+        was_changed = field_id == columns[position].column_id
+        assert found[field_id].initial_default == field.initial_default
+        assert found[field_id].write_default == (None if was_changed else field.write_default)
 
 
 def essence(column):
@@ -101,14 +143,6 @@ def test_columns_of_duckdbs_own_types_are_read_as_what_holds_them(lake):
     assert [field.write_default for field in schema.fields][6:] == [7, None]
     names = schema.full_names().values()
     assert {"d.x.element", "d.y.value.z"} <= set(names)
-
-
-@pytest.mark.parametrize("type_", ["timestamp_ns", "variant", "unknown", "geometry"])
-def test_types_that_ducklake_lacks_are_refused_by_name(type_):
-    field = NestedField(id=1, name="odd", required=False, type=PrimitiveType.parse(type_))
-
-    with pytest.raises(Unsupported, match=type_):
-        columns_of(Schema(schema_id=0, fields=(field,)))
 
 
 @pytest.mark.parametrize("type_", ["uint32", "uint64", "int128", "timestamp_ms", "interval", "timetz"])

@@ -66,7 +66,7 @@ def resolve(
     services: Services, table: TableMetadata, delete: NewFile, *files: NewFile, folder: str = "/nowhere/"
 ) -> dict[int, set[int]]:
     """The positions by data file that one delete file deletes."""
-    found = positions_deleted_by_equality(services, table, folder, [delete], files)
+    found = positions_deleted_by_equality(services, table, [folder], [delete], files)
     assert found.keys() == {delete.file_id}
     return {file_id: set(positions) for file_id, positions in found[delete.file_id].items()}
 
@@ -82,7 +82,7 @@ def settled(services: Services) -> Services:
 @given(case=cases())
 def test_deleted_positions_are_those_of_the_specification(settled: Services, folder: Path, case: Case) -> None:
     written = write_case(case, folder)
-    found = positions_deleted_by_equality(settled, written.table, "/nowhere/", written.deletes, written.data)
+    found = positions_deleted_by_equality(settled, written.table, [], written.deletes, written.data)
     expected = {
         delete.file_id: {data.file_id: rows for data, rows in zip(written.data, by_data, strict=True) if rows}
         for delete, by_data in zip(written.deletes, deleted(case), strict=True)

@@ -78,6 +78,7 @@ def partitioned(transform: str) -> list[Json]:
     ([DAY, INT, field(5, "s", "string")], "'s' from struct to string"),
     ([DAY, INT, field(5, "s", {"type": "struct", "fields": [field(6, "x", "string")]})], "'x' from int to string"),
     ([DAY, field(4, "n", "int", **{"initial-default": 7})], "initial default of 'n'"),
+    ([DAY, INT, field(5, "s", {"type": "struct", "fields": []}, **{"initial-default": {}})], "initial default of 's'"),
 ])  # fmt: skip
 def test_change_that_rows_of_before_do_not_follow_is_refused(
     table, commit: Commit, fields: list[Json], said: str

@@ -42,7 +42,8 @@ def newest_inlined_table(lake, table):
         " WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
     )  # fmt: skip
     columns = lake.sql(
-        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+        " ORDER BY attnum",
         name,
     )
     return columns, version

@@ -11,7 +11,9 @@ import pytest
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.tables import commit_table
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.apply import apply
+from duckicelake.iceberg.evolution import check_evolution
 from duckicelake.iceberg.rest import CommitTableRequest
 from tests.lakes import iceberg_rows
 
@@ -109,6 +111,7 @@ class Client:
         names = {f.name for spec in metadata.partition_specs for f in spec.fields}
         schemas = [s for s in metadata.schemas if self.used(metadata) <= s.fields_by_id().keys()]
         schemas = [s for s in schemas if not names & {f.name for f in s.fields} - {"s"}]
+        schemas = [s for s in schemas if reads_rows_of(metadata, s)]
         chosen = self.random.choice([*schemas, metadata.schema()])
         return [{"action": "set-current-schema", "schema-id": chosen.schema_id}]
 
@@ -172,6 +175,15 @@ class Client:
             "file-size-in-bytes": 4, "file-footer-size-in-bytes": 2, "blob-metadata": [],
         }  # fmt: skip
         return [{"action": "set-statistics", "statistics": file}]
+
+
+def reads_rows_of(metadata, schema):
+    """Whether rows under the current schema can be read under another."""
+    try:
+        check_evolution(metadata.schema(), schema, metadata.partition_specs, metadata.format_version)
+    except InvalidRequest:
+        return False
+    return True
 
 
 def uncached(services):

@@ -118,6 +118,12 @@ LEFT JOIN ducklake_column c
  AND c.begin_snapshot <= d.begin_snapshot AND (c.end_snapshot IS NULL OR c.end_snapshot > d.begin_snapshot)
 WHERE v.data_file_id = ANY(%(data_file_ids)s);
 
+-- name_maps: what files without field ids call the columns, each field before those that are in it
+SELECT mapping_id, source_name, target_field_id, parent_column, coalesce(is_partition, false)
+FROM ducklake_name_mapping
+WHERE mapping_id = ANY(%(mapping_ids)s)
+ORDER BY mapping_id, column_id;
+
 -- table_stats: table-wide statistics
 SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = %(table_id)s;
 

@@ -32,8 +32,9 @@ WHERE table_id = %(table_id)s AND kind = 'metadata' AND object_id <= %(version)s
 ORDER BY object_id DESC
 LIMIT %(most)s;
 
--- locations: the folders below which the server wrote metadata of a table
-SELECT DISTINCT regexp_replace(path, '/metadata/[^/]*$', '') FROM duckicelake_artifact WHERE table_id = %(table_id)s;
+-- locations: the folders below which the server wrote or read metadata of a table
+SELECT DISTINCT regexp_replace(path, '/metadata/[^/]*$', '')
+FROM duckicelake_artifact WHERE table_id = %(table_id)s AND object_id >= -1;
 
 -- outdated_metadata: metadata files of ours older than the newest ones, unless another table has them too
 SELECT a.path

@@ -117,6 +117,10 @@ WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND t.end_snaps
 ORDER BY t.table_name COLLATE "C"
 LIMIT %(most)s;
 
+-- is_guarded: a table whose files may not be deleted
+SELECT 1 FROM duckicelake_table
+WHERE table_id = %(table_id)s AND lower(metadata -> 'properties' ->> 'gc.enabled') = 'false';
+
 -- purgeable: files in the locations that the table has or had, and that no other table has
 WITH place AS MATERIALIZED (
     SELECT duckicelake_canonical_path(location) || '/' AS prefix FROM duckicelake_table WHERE table_id = %(table_id)s
@@ -159,9 +163,9 @@ WHERE t.table_uuid = %(table_uuid)s AND t.table_id <> %(heir_id)s
       WHERE f.table_id = t.table_id AND NOT EXISTS (
           SELECT FROM duckicelake_file h WHERE h.table_id = %(heir_id)s AND h.path = f.path));
 
--- record_registered: the metadata.json of another catalog, older than every version of ours
+-- record_registered: a metadata.json of another catalog, older than every version of ours: -1, before that -2
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
-VALUES (%(table_id)s, 'metadata', -1, %(path)s, 0, '', %(timestamp_ms)s);
+VALUES (%(table_id)s, 'metadata', %(object_id)s, %(path)s, 0, '', %(timestamp_ms)s);
 
 -- end_columns: columns that a change of schema replaces or drops
 UPDATE ducklake_column SET end_snapshot = %(at)s

@@ -1,0 +1,66 @@
+"""Statistics of columns: what is told of each type, and what isn't (design §6.9)."""
+
+import pytest
+
+from duckicelake.bridge.stats import file_stats, metrics_of, widen
+from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import to_bytes
+from duckicelake.lake.model import ColumnStats
+
+NANOS = 1709622489123456789
+
+
+def leaves(kind):
+    return {7: PrimitiveType.parse(kind)}
+
+
+def file(low, high, **counts):
+    return DataFile(
+        content=FileContent.DATA, file_path="f.parquet", file_format="PARQUET", partition=(), record_count=3,
+        file_size_in_bytes=1, lower_bounds={7: low}, upper_bounds={7: high},
+        **{"value_counts": {7: 3}, "null_value_counts": {7: 1}, **counts},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [
+    ("timestamp_ns", "1969-12-31 23:59:59.999999999", "2024-03-05 07:08:09.123456789"),
+    ("timestamptz_ns", "1970-01-01 00:00:00+00", "2024-03-05 07:08:09.123456+00"),
+])  # fmt: skip
+def test_bounds_in_nanoseconds_are_told_as_duckdb_reads_them(kind, low, high):
+    type_ = PrimitiveType.parse(kind)
+
+    (row,) = file_stats(file(to_bytes(type_, -1), to_bytes(type_, NANOS)), leaves(kind))
+
+    assert (row.min_value, row.max_value, row.value_count, row.null_count) == (low, high, 2, 1)
+    assert widen(None, [(row,)], leaves(kind), 16)[7].max_value == high
+    earlier = ColumnStats(7, contains_null=False, min_value=low.replace("19", "18", 1), max_value=low)
+    wider = widen({7: earlier}, [(row,)], leaves(kind), 16)[7]
+    assert (wider.min_value, wider.max_value, wider.contains_null) == (earlier.min_value, high, True)
+
+
+def test_bounds_of_days_are_those_of_the_timestamps_that_they_became():
+    day = (19787).to_bytes(4, "little")
+
+    (row,) = file_stats(file(day, day), leaves("timestamp_ns"))
+
+    assert (row.min_value, row.max_value) == ("2024-03-05 00:00:00", "2024-03-05 00:00:00")
+
+
+@pytest.mark.parametrize("kind", ["variant", "geometry", "geometry(EPSG:3857)", "geography", "unknown"])
+def test_types_without_order_have_no_statistics_on_either_side(kind):
+    assert file_stats(file(b"\0" * 16, b"\1" * 16), leaves(kind)) == ()
+    metrics = metrics_of([ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)], leaves(kind))
+    assert (metrics.value_counts, metrics.null_value_counts, metrics.lower_bounds) == ({}, {}, {})
+    assert widen({7: ColumnStats(7, contains_null=False)}, [()], leaves(kind), 16) == {7: None}
+
+
+def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
+    row = ColumnStats(
+        7, min_value="1600-01-01 00:00:00+00", max_value="2024-03-05 07:08:09+00", value_count=2, null_count=0
+    )
+
+    metrics = metrics_of([row], leaves("timestamptz_ns"))
+
+    assert metrics.lower_bounds == {}
+    assert metrics.upper_bounds == {7: to_bytes(PrimitiveType.parse("timestamptz_ns"), 1709622489 * 10**9)}
