@@ -93,8 +93,8 @@ def _check_nested_defaults(before: Schema, after: Schema) -> None:
         if nested and field.initial_default is not None and field.id not in known:
             raise Unsupported(
                 "default-values",
-                f"Field {field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it with "
-                "a write default only, or while the table is empty",
+                f"Field {field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
+                "with a write default only, or while the table is empty",
             )
 
 

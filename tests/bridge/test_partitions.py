@@ -69,8 +69,11 @@ SOURCES = {
     "BLOB": ("binary", BinaryType(), ["'\\x00a\\x27b'::BLOB", "'ab'::BLOB", "''::BLOB"], [b"\0a'b", b"ab", b""]),
 }  # fmt: skip
 TEMPORAL = {"DATE": ["year", "month", "day"]}
-TEMPORAL |= dict.fromkeys(["TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_NS", "TIMESTAMPTZ"], ["year", "month", "day", "hour"])
-BUCKETED = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "BLOB"]  # fmt: skip
+HOURLY = ["year", "month", "day", "hour"]
+TEMPORAL |= dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_NS", "TIMESTAMPTZ"), HOURLY)
+BUCKETED = [
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "BLOB",
+]  # fmt: skip
 BY_BOUNDS = {(kind, part) for kind in ("TIMESTAMPTZ", "TIMESTAMP_NS") for part in TEMPORAL[kind]}
 CASES = [(name, "identity") for name in SOURCES]
 CASES += [(name, transform) for name, transforms in TEMPORAL.items() for transform in transforms]
@@ -206,11 +209,13 @@ def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
 @pytest.mark.parametrize(("type_", "transform", "low", "high", "value"), [
     ("string", "truncate[3]", "abcd", "abcz", "abc"), ("string", "truncate[3]", "abc", "abd", None),
     ("int", "truncate[10]", "-10", "-1", -10), ("int", "truncate[10]", "-1", "0", None),
-    ("decimal(9, 2)", "truncate[50]", "10.50", "10.99", Decimal("10.50")), ("binary", "truncate[1]", "AB00", "ABFF", b"\xab"),
+    ("decimal(9, 2)", "truncate[50]", "10.50", "10.99", Decimal("10.50")),
+    ("binary", "truncate[1]", "AB00", "ABFF", b"\xab"),
     ("timestamp_ns", "hour", "1969-12-31 23:00:00", "1969-12-31 23:59:59.999999999", -1),
     ("timestamp_ns", "year", "1969-12-31 23:59:59.999999999", "1970-01-01 00:00:00", None),
     ("timestamptz_ns", "day", "2024-03-05 00:00:00+00", "2024-03-05 23:59:59.999999+00", 19787),
-    ("date", "month", "0001-01-01 (BC)", "0001-01-31 (BC)", -23640), ("date", "identity", "2024-03-05", "2024-03-05", 19787),
+    ("date", "month", "0001-01-01 (BC)", "0001-01-31 (BC)", -23640),
+    ("date", "identity", "2024-03-05", "2024-03-05", 19787),
     ("double", "identity", "0.0", "0.0", None), ("uuid", "bucket[7]", str(UUID(int=1)), str(UUID(int=1)), None),
 ])  # fmt: skip
 def test_bounds_tell_the_value_that_they_agree_on(type_, transform, low, high, value):

@@ -19,7 +19,7 @@ ROWS = "INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 2), (3, NULL, 3), (4, 'd', 
 def refs(request: pytest.FixtureRequest, engines: Engines, namespace: str) -> Refs:
     """A table with five rows, and a session in Spark that settings may be made in."""
     session = engines.spark.newSession()
-    session.conf.set("spark.sql.catalog.lake.uri", engines.spark.conf.get("spark.sql.catalog.lake.uri"))
+    session.conf.set("spark.sql.catalog.lake.uri", str(engines.spark.conf.get("spark.sql.catalog.lake.uri")))
     table = created(Engines(session, engines.catalog, engines.duck), f"{namespace}.t", FORMATS[request.param])
     table.same(ROWS)
     return table

@@ -64,7 +64,7 @@ def maintained(spark: SparkSession, imports: Path) -> Iterator[Engines]:
         yield Engines(session, catalog, connection)
 
 
-@pytest.fixture(params=FORMATS.items(), ids=FORMATS.keys())
+@pytest.fixture(params=list(FORMATS.items()), ids=list(FORMATS))
 def refs(request: pytest.FixtureRequest, maintained: Engines) -> Refs:
     """A partitioned table that both sides wrote to and deleted from, with a branch and a tag."""
     name, properties = request.param

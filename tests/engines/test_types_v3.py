@@ -14,6 +14,7 @@ from pyiceberg.types import (
     DoubleType,
     IntegerType,
     LongType,
+    PrimitiveType,
     StringType,
     TimestampType,
     TimestamptzType,
@@ -70,7 +71,7 @@ def test_geometries_are_the_same_in_spark_and_duckdb(engines: Engines, namespace
     by_duckdb = engines.duck.sql(f"SELECT id, hex(ST_AsWKB(g)), hex(ST_AsWKB(h)) FROM {name} ORDER BY id").fetchall()
 
     assert [tuple(row) for row in by_spark] == by_duckdb == [(1, POINT, POINT), (2, POINT, None), (3, None, None)]
-    columns = dict(engines.spark.sql(f"DESCRIBE {name}").select("col_name", "data_type").collect())
+    columns: dict[str, str] = dict(engines.spark.sql(f"DESCRIBE {name}").select("col_name", "data_type").collect())
     assert (columns["g"], columns["h"]) == ("geometry(4326)", "geography(4326)")
 
 
@@ -86,7 +87,7 @@ def test_column_without_type_is_null_in_spark_and_not_there_in_duckdb(engines: E
     assert engines.catalog.load_table(f"{namespace}.t").scan().to_arrow().column_names == ["id", "u", "n"]
 
 
-DEFAULTS = {
+DEFAULTS: dict[str, tuple[PrimitiveType, Any]] = {
     "boolean": (BooleanType(), True),
     "int": (IntegerType(), -7),
     "long": (LongType(), 2**62),

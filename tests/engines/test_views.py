@@ -39,13 +39,15 @@ def duck_rows(engines: Engines, query: str) -> list[Row]:
 def create_for_both(engines: Engines, name: str, sql: str, schema: Schema = NAMED) -> None:
     """A view with the same SQL for Spark and for DuckDB, as a client that knows both would make it."""
     representations = [SQLViewRepresentation(type="sql", sql=sql, dialect=each) for each in ("spark", "duckdb")]
-    version = ViewVersion(
-        version_id=1,
-        schema_id=0,
-        timestamp_ms=0,
-        summary={},
-        representations=representations,
-        default_namespace=[name.split(".", maxsplit=1)[0]],
+    version = ViewVersion.model_validate(
+        {
+            "version-id": 1,
+            "schema-id": 0,
+            "timestamp-ms": 0,
+            "summary": {},
+            "representations": representations,
+            "default-namespace": [name.split(".", maxsplit=1)[0]],
+        }
     )
     engines.catalog.create_view(name, schema, version)
 

@@ -42,8 +42,8 @@ def newest_inlined_table(lake, table):
         " WHERE t.table_name = %s AND t.end_snapshot IS NULL ORDER BY i.schema_version DESC LIMIT 1", table,
     )  # fmt: skip
     columns = lake.sql(
-        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
-        " ORDER BY attnum",
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        " WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
         name,
     )
     return columns, version
