@@ -18,7 +18,7 @@ COMMITS = 8
 
 def test_pyiceberg_spark_and_duckdb_append_at_once(lake: RunningLake, engines: Engines, namespace: str) -> None:
     name = f"{namespace}.t"
-    engines.catalog.create_table(name, COLUMNS)
+    engines.catalog.create_table(name, COLUMNS, properties={"commit.retry.num-retries": "50"})
     with ThreadPoolExecutor() as pool:
         writers = [
             pool.submit(append_by_pyiceberg, lake, name, 1000),
