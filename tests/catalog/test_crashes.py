@@ -56,6 +56,7 @@ def rewritten(metadata: Json, rows: list[Row], number: int) -> Attempt:
     between = {
         **metadata,
         "current-snapshot-id": snapshot["snapshot-id"],
+        "refs": {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}},
         "snapshots": [*metadata["snapshots"], snapshot],
         "last-sequence-number": snapshot["sequence-number"],
     }
