@@ -8,6 +8,7 @@ import re
 from duckicelake.bridge.parquet_types import duckdb_type
 from duckicelake.bridge.texts import cast_text, from_cast_text
 from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.iceberg.schema import NULL_DEFAULT_ONLY
 from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType
 from duckicelake.iceberg.values import Json, from_json, to_json
 from duckicelake.lake.model import Column
@@ -54,17 +55,17 @@ def initial_default(column: Column, type_: IcebergType, name: str) -> Json:
 
 def write_default(column: Column, type_: IcebergType) -> Json:
     """The write default of a column as Iceberg's JSON; None where it is an expression other than a cast of a value."""
+    if not isinstance(type_, PrimitiveType) or type_.name in NULL_DEFAULT_ONLY:
+        return None
     text = _plain(column)
-    return _json(type_, text) if text is not None and isinstance(type_, PrimitiveType) else None
+    return None if text is None else _json(type_, text)
 
 
 def says_same_default(column: Column, field: NestedField) -> bool:
     """Whether DuckLake says of the column what it would of the field's write default."""
     text, kind = write_text(field)
-    return (column.default_value or NO_DEFAULT, column.default_value_type == "expression") == (
-        text,
-        kind == "expression",
-    )
+    same_kind = (column.default_value_type == "expression") == (kind == "expression")
+    return same_kind and (column.default_value or NO_DEFAULT) == text
 
 
 def _text(type_: IcebergType, default: Json) -> str | None:

@@ -45,7 +45,7 @@ def check_evolution(before: Schema, after: Schema, specs: Iterable[PartitionSpec
         if old is None:
             continue
         _check_type(old, field, format_version)
-        if _kind(old.type) == "date" != _kind(field.type) and field_id in partitioned:
+        if old.type != field.type and _kind(old.type) == "date" and field_id in partitioned:
             raise InvalidRequest(
                 f"Cannot change {field.name!r} from date to {field.type}: the table is or was partitioned by "
                 f"{partitioned[field_id]} of it, which would have other values"

@@ -90,6 +90,7 @@ def test_default_that_duckdb_gives_is_an_iceberg_clients_too(lake):
     ("VARCHAR", "'it''s'::VARCHAR", "it's"), ("VARCHAR", "upper('x')", None), ("VARCHAR", "'5'::INTEGER", None),
     ("TIME", "TIME '01:02:03'", "01:02:03"), ("DECIMAL(9,2)", "1.5::DECIMAL(9,2)", "1.50"),
     ("DECIMAL(9,2)", "1.555", None), ("JSON", "'{}'", "{}"), ("BIGINT", "NULL", None),
+    ("GEOMETRY", "'POINT(1 2)'::GEOMETRY", None), ("GEOMETRY", "'POINT(1 2)'", None),
 ])  # fmt: skip
 def test_write_default_of_a_new_table_is_told_where_it_is_a_value(lake, sql, default, value):
     lake.run(f"CREATE TABLE t (id BIGINT, c {sql} DEFAULT {default})", "INSERT INTO t (id) VALUES (1)")
@@ -98,7 +99,8 @@ def test_write_default_of_a_new_table_is_told_where_it_is_a_value(lake, sql, def
 
     assert found.get("write-default") == value
     assert "initial-default" not in found
-    assert_same_rows(lake)
+    if sql != "GEOMETRY":  # PyIceberg reads none
+        assert_same_rows(lake)
 
 
 def test_write_default_that_duckdb_sets_or_drops_is_followed_and_the_initial_one_stays(lake):
