@@ -276,3 +276,12 @@ def test_rename_may_change_the_case_of_a_table_s_own_name(lake, catalog):
     assert catalog.list_tables("main") == [("main", "T")]
     with pytest.raises(TableAlreadyExistsError):
         catalog.rename_table("main.T", "main.T")
+
+
+def test_columns_in_capitals_are_served_though_duckdb_inlines_them_under_other_names(lake):
+    lake.run('CREATE TABLE t (Id BIGINT, "We Ird" INTEGER, SELECT_ VARCHAR)', "INSERT INTO t VALUES (1, 2, 'x')")
+    assert_same_rows(lake)
+    lake.run(
+        "ALTER TABLE t ADD COLUMN ÜBER INTEGER", "INSERT INTO t VALUES (2, 3, 'y', 4)", "DELETE FROM t WHERE id = 1"
+    )
+    assert_same_rows(lake)

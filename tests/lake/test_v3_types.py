@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from duckicelake.errors import Unsupported
 from tests.lake.iceberg_client import add, append, bound, evolve, field, fields_of, new_table, retype, struct
@@ -136,6 +138,20 @@ def test_nanoseconds_that_duckdb_writes_are_read_by_pyiceberg(lake):
     assert sorted(values, key=str) == [NANOS] * 21 + [None]
     file = next(iter(lake.static().inspect.files().to_pylist()))
     assert file["readable_metrics"]["c"]["lower_bound"] is not None
+
+
+def test_table_that_pyiceberg_creates_with_nanoseconds_has_duckdbs_rows(lake, catalog):
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "c", TimestampNanoType()))
+    table = catalog.create_table("main.t", schema, properties={"format-version": "3"})
+
+    lake.run(f"INSERT INTO t VALUES (1, '{NANO_TEXT}'), (2, NULL)")
+
+    read = table.refresh().scan().to_arrow().sort_by("id")
+    assert read.column("c").combine_chunks().cast(pa.int64()).to_pylist() == [NANOS, None]
+    with table.update_schema() as update:
+        update.rename_column("c", "renamed")
+    assert lake.one("SELECT count(renamed) FROM t") == (1,)
+    assert_same_rows(lake)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
