@@ -1,6 +1,5 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from duckicelake.bridge.diff import Increment, NewList
@@ -16,7 +15,7 @@ from duckicelake.catalog.uploads import ParentList, parent_list, read_upload
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.snapshot import Snapshot, ancestry
 from duckicelake.iceberg.updates import AddSnapshot
 from duckicelake.lake.changes import Creation, NewFile, SideFiles
 from duckicelake.lake.state import TableState
@@ -60,7 +59,7 @@ class _Builder:
         self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
-        self._line = set(_ancestry(target))
+        self._line = set(ancestry(target.snapshots_by_id, target.current_snapshot_id))
         current = state.row.current_snapshot_id if state else None
         self._main: Listed = self._list_of(current)
         self._main_is: int | None = current
@@ -139,12 +138,3 @@ class _Builder:
             row = self._rows.get(snapshot_id) if snapshot_id is not None else None
             self._parents[snapshot_id] = parent_list(self._services, row.manifest_ids) if row else {}
         return self._parents[snapshot_id]
-
-
-def _ancestry(target: TableMetadata) -> Iterator[int]:
-    """The ids of main's snapshot and all before it."""
-    current = target.current_snapshot()
-    while current is not None:
-        yield current.snapshot_id
-        parent = current.parent_snapshot_id
-        current = None if parent is None else target.snapshot(parent)

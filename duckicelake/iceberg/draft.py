@@ -9,7 +9,7 @@ from duckicelake.iceberg.evolution import check_evolution
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, UNPARTITIONED, PartitionSpec, check_sources
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef, ancestry
 from duckicelake.iceberg.sort import UNSORTED, SortOrder, check_order_sources
 from duckicelake.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 
@@ -123,11 +123,7 @@ def finished(draft: Draft) -> TableMetadata:
 
 def _keeps_rows(base: TableMetadata, draft: Draft) -> bool:
     """Whether main goes on from the base's snapshot, so that its rows are read with the new schema too."""
-    snapshot_id = draft.current_snapshot_id
-    while snapshot_id is not None and snapshot_id != base.current_snapshot_id:
-        snapshot = draft.snapshots.get(snapshot_id)
-        snapshot_id = snapshot.parent_snapshot_id if snapshot else None
-    return snapshot_id is not None
+    return base.current_snapshot_id in set(ancestry(draft.snapshots, draft.current_snapshot_id))
 
 
 def _values(draft: Draft) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Snapshots, the references to them and the two logs (table spec, "Snapshots", "Table Metadata")."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -51,6 +52,15 @@ class Snapshot(SpecModel):
             "key-id": self.key_id,
         }
         return {key: value for key, value in values.items() if value is not None}
+
+
+def ancestry(snapshots: Mapping[int, Snapshot], newest: int | None) -> Iterator[int]:
+    """Give a snapshot's id and those of its ancestors, as far as they are known; parents in a circle end, too."""
+    seen: set[int] = set()
+    while newest is not None and newest in snapshots and newest not in seen:
+        seen.add(newest)
+        yield newest
+        newest = snapshots[newest].parent_snapshot_id
 
 
 class SnapshotRef(SpecModel):

@@ -79,6 +79,25 @@ def test_requests_that_come_to_nothing_make_no_version(client: Client, ducklake:
     assert ducklake.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall() == newest
 
 
+def test_snapshots_that_are_each_others_parents_end_nobodys_request(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    drafts = [Draft(client.metadata()) for _ in range(2)]
+    first, second = (
+        draft.body([draft.manifest([draft.data_file(ROWS)])], parent_snapshot_id=other.snapshot_id)
+        for draft, other in (drafts, drafts[::-1])
+    )
+    second["updates"][0]["snapshot"]["sequence-number"] = 2
+    client.commit({**first, "updates": [*first["updates"], *second["updates"]]})
+    add_column = client.metadata()["schemas"][0]
+    add_column["fields"].append({"id": 3, "name": "more", "type": "int", "required": False})
+    client.commit(
+        request({"action": "add-schema", "schema": add_column}, {"action": "set-current-schema", "schema-id": -1})
+    )
+    assert len(duckdb_rows(ducklake)) == len(ROWS)
+
+
 @pytest.mark.parametrize(
     "action", [{"action": "set-current-schema", "schema-id": -1}, {"action": "set-default-spec", "spec-id": -1},
                {"action": "set-default-sort-order", "sort-order-id": -1}],
