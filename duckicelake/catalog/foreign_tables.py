@@ -3,12 +3,8 @@
 All of it may lie anywhere in the warehouse or the allowed locations: a table leaves files in each location it ever had.
 """
 
-import gzip
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import orjson
 
 from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListedManifest
@@ -23,9 +19,10 @@ from duckicelake.catalog.moves import move_main
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import check_supported, read_list, read_manifest_at
 from duckicelake.catalog.workspace import Workspace
-from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.errors import FileMissing
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.metadata_file import read_document
 from duckicelake.lake.changes import Creation, NewDeletion, NewFile, SideFiles
 
 
@@ -49,11 +46,7 @@ def read_metadata(services: Services, location: str) -> TableMetadata:
         data = services.store.read(location)
     except FileMissing:
         raise FileMissing(f"There is no metadata file at {location}") from None
-    try:
-        document = orjson.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
-    except (orjson.JSONDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise InvalidRequest(f"{location} isn't a metadata.json: {error}") from error
-    metadata = parse_table_metadata(document)
+    metadata = parse_table_metadata(read_document(data, location))
     others = {key: value for key, value in metadata.properties.items() if key != DUCKLAKE_ID}
     return metadata.replaced(location=metadata.location.rstrip("/"), properties=others)
 

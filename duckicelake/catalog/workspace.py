@@ -82,9 +82,10 @@ class Workspace:
         """Everything that any delete file ever deleted from the data files."""
         wanted = set(data_file_ids)
         rows = [row for row in self._deletions if row.data_file_id in wanted]
-        if self._table_id is not None and wanted:
+        old = wanted - self._new.keys()
+        if self._table_id is not None and old:
             with self._database.reading() as cursor:
-                rows += reader.deletions_of(cursor, self._table_id, wanted)
+                rows += reader.deletions_of(cursor, self._table_id, old)
         return tuple(rows)
 
     def targets_of(self, delete_file_ids: Iterable[int]) -> set[int]:
@@ -109,10 +110,11 @@ class Workspace:
 
     def virtual(self, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
         """Those of the files that serve inlined rows."""
-        if self._table_id is None:
+        old = set(file_ids) - self._new.keys()
+        if self._table_id is None or not old:
             return {}
         with self._database.reading() as cursor:
-            return reader.virtual_files(cursor, self._table_id, file_ids)
+            return reader.virtual_files(cursor, self._table_id, old)
 
     def inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
         """The positions that DuckLake keeps deleted in rows of its own, by data file."""

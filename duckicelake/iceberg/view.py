@@ -1,15 +1,13 @@
 """Views: versions of a query in one or several SQL dialects, and which was current when (view spec, version 1)."""
 
-import gzip
-import zlib
 from collections import Counter
 from typing import Final, Literal
 
-import orjson
 from pydantic import Field
 
-from duckicelake.errors import InvalidRequest, InvalidView
+from duckicelake.errors import InvalidView
 from duckicelake.iceberg.metadata import TableUuid
+from duckicelake.iceberg.metadata_file import read_document
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
 from duckicelake.iceberg.schema import Schema
 
@@ -19,7 +17,6 @@ HISTORY_SIZE, DEFAULT_HISTORY_SIZE = "version.history.num-entries", 10
 DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
 METADATA_LOCATION: Final = "write.metadata.path"
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _INVALID: Final = "invalid view metadata"
 
 
@@ -112,11 +109,7 @@ class ViewMetadata(SpecModel):
 
 def read_view_metadata(data: bytes, location: str) -> ViewMetadata:
     """Read a view's metadata.json, plain or gzipped, by any writer; InvalidRequest names the file and what is wrong."""
-    try:
-        plain = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
-        return parse_view_metadata(orjson.loads(plain))
-    except (OSError, EOFError, zlib.error, orjson.JSONDecodeError) as error:
-        raise InvalidRequest(f"{location} isn't a view's metadata.json: {error}") from error
+    return parse_view_metadata(read_document(data, location))
 
 
 def parse_view_metadata(data: Json) -> ViewMetadata:

@@ -197,7 +197,15 @@ def test_killed_worker_is_replaced(lake: Path) -> None:
 
 
 def worker_pids(parent: int) -> list[int]:
-    return [pid for pid in children(parent) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in children(parent) if b"spawn_main" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    """Of a process that may end at any time; empty then."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def test_workers_end_when_their_supervisor_is_killed(lake: Path) -> None:

@@ -1,0 +1,35 @@
+"""A metadata.json of any writer as a JSON document, plain or gzipped (table spec, "Naming for GZIP compressed ...").
+
+The file may be a stranger's: unpacked it takes at most `MAX_BYTES`.
+"""
+
+import zlib
+from typing import Final
+
+import orjson
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Json
+
+MAX_BYTES: Final = 256 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+
+def read_document(data: bytes, location: str) -> Json:
+    """The document; InvalidRequest, naming the file, if it isn't JSON or is too large."""
+    try:
+        return orjson.loads(_unpacked(data) if data.startswith(_GZIP_MAGIC) else data)
+    except (zlib.error, EOFError, OverflowError, orjson.JSONDecodeError) as error:
+        raise InvalidRequest(f"{location} isn't a metadata.json: {error}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    """What one gzip stream holds."""
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    plain = stream.decompress(data, MAX_BYTES)
+    if stream.unconsumed_tail:
+        raise OverflowError(f"unpacked it has more than {MAX_BYTES} bytes")
+    if not stream.eof:
+        raise EOFError("it ends in the midst of its compressed data")
+    return plain
