@@ -163,10 +163,10 @@ def with_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetadata:
     return metadata.replaced(next_row_id=next_row_id)
 
 
-def without_expired(metadata: TableMetadata, expired: AbstractSet[int]) -> TableMetadata:
-    """The metadata without snapshots that DuckDB expired, but for those that a branch or tag names."""
+def without_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableMetadata:
+    """The metadata without the snapshots that leave its history, but for those that a branch or tag names."""
     named = {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in expired - named]
+    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in leaving - named]
     if not gone:
         return metadata
     return apply(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)

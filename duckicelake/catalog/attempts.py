@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber
 from duckicelake.catalog.cache import CachedTable
+from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
 from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.services import Services
@@ -47,6 +49,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     target = _with_row_ids(base, target, upgrade)
     if target is base or _only_says_ours(base, target):
         return None
+    check_hold(target.properties)
     if target.location != base.location:
         services.policy.check_table_location(target.location)
     target, new = increments(services, cached.materialized.state, target, renumbered)
@@ -58,6 +61,7 @@ def creation_of(
     services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
+    check_hold(target.properties)
     services.policy.check_table_location(target.location)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
@@ -77,7 +81,7 @@ def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTabl
     if not base.format_version < ROW_LINEAGE_VERSION <= format_version_after(base, request.updates):
         return _Upgrade()
     table_id = cached.materialized.row.table_id
-    with services.database.reading() as cursor:
+    with naming_damage(services, table_id), services.database.reading() as cursor:
         stats = native.table_stats(cursor, table_id)
         unnumbered = reader.files_without_row_ids(cursor, table_id)
     next_row_id, given = stats[1] if stats else 0, []
@@ -116,7 +120,7 @@ def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
 def _base(services: Services, cached: CachedTable) -> Base:
     row, current = cached.materialized.row, cached.materialized.state.current()
     manifest_ids = current.manifest_ids if current else ()
-    with services.database.reading() as cursor:
+    with naming_damage(services, row.table_id), services.database.reading() as cursor:
         definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
         return Base(
             table_id=row.table_id,

@@ -6,7 +6,7 @@ is made and no lock is held while computing. A table that no Iceberg client has 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.caught_up import (
     ServedFiles,
@@ -16,9 +16,10 @@ from duckicelake.bridge.caught_up import (
     redefined,
     upgraded,
     with_row_ids,
-    without_expired,
+    without_snapshots,
 )
 from duckicelake.bridge.evolve import first_metadata
+from duckicelake.bridge.history import hold
 from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import NativeStep, replay
@@ -81,7 +82,7 @@ class _Pending:
     epoch: int
     state: TableState
     window: NativeWindow | None = None
-    expired: frozenset[int] = frozenset()
+    leaving: frozenset[int] = frozenset()
     live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}))
 
 
@@ -93,13 +94,15 @@ def _pending(services: Services, table_id: int) -> _Pending:
             touching = native.changes(cursor, table_id, row.caught_up_to, upto)
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTable(f"Table {table_id} does not exist any more")
-            if not touching and row.epoch == epoch and upto - row.caught_up_to < ADVANCE_AFTER:
+            leaving = reader.overdue_snapshots(cursor, table_id)
+            if row.epoch != epoch:
+                leaving |= reader.expired_snapshots(cursor, table_id)
+            if not (touching or leaving) and row.epoch == epoch and upto - row.caught_up_to < ADVANCE_AFTER:
                 return _Pending(upto, epoch, TableState(row, (), (), (), None))
             state = reader.table_state(cursor, row)
             live = _live_files(cursor, state)
             window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
-            expired = reader.expired_snapshots(cursor, table_id) if row.epoch != epoch else frozenset()
-            return _Pending(upto, epoch, state, window, expired, live)
+            return _Pending(upto, epoch, state, window, leaving, live)
     _adopt(services, table_id)
     return _pending(services, table_id)
 
@@ -147,7 +150,7 @@ def _compute(services: Services, pending: _Pending, window: NativeWindow) -> Cha
     manifests, known = _referenced(services, pending.state, steps, deletes, metadata.format_version)
     builder = _Builder(services, row, window, metadata, manifests, known, deletes)
     builder.add_all(steps)
-    target = without_expired(with_row_ids(builder.metadata, window.next_row_id), pending.expired)
+    target = without_snapshots(with_row_ids(builder.metadata, window.next_row_id), pending.leaving)
     if not builder.steps and target is base:
         return None
     return caught_up(base, target, row.table_id, row.version, row.caught_up_to, builder.steps)
@@ -219,7 +222,8 @@ class _Builder:
             next_row_id=window.next_row_id if is_last else next_row_id(added, window.next_row_id),
             manifest_ids=self._manifest_ids,
         )
-        self.steps.append(lake_step)
+        held = hold(step, window, self._known, self.metadata.properties)
+        self.steps.append(replace(lake_step, hold=held))
 
     def _delete(
         self, step: NativeStep, metadata: TableMetadata, numbers: Numbering

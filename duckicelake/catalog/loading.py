@@ -63,4 +63,5 @@ def committed_before(services: Services, table_ids: Sequence[int]) -> Materializ
 def _is_current(cached: CachedTable, fresh: Freshness) -> bool:
     row = cached.materialized.row
     same_row = (row.version, row.caught_up_to) == (fresh.version, fresh.caught_up_to)
-    return same_row and cached.checked_upto == fresh.newest_snapshot and cached.epoch == fresh.epoch
+    same_lake = (cached.checked_upto, cached.epoch) == (fresh.newest_snapshot, fresh.epoch)
+    return same_row and same_lake and not fresh.has_overdue

@@ -165,6 +165,14 @@ class Creation:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Files that only listed snapshots still need, and until when (epoch ms) these may stay listed."""
+
+    file_ids: tuple[int, ...]
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LakeStep:
     """One DuckLake snapshot of one table: what it changes natively, and the Iceberg snapshots that it makes, if any.
 
@@ -183,6 +191,7 @@ class LakeStep:
     delete_files: tuple[NewDeleteFile, ...] = ()
     stats: TableStats | None = None
     snapshots: tuple[NewSnapshot, ...] = ()
+    hold: Hold | None = None
     side: SideFiles = field(default_factory=SideFiles)
 
     @property

@@ -209,6 +209,11 @@ def epoch(cursor: Cursor[Row]) -> int:
     return int(row[0])
 
 
+def overdue_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:
+    """Listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6)."""
+    return frozenset(row[0] for row in cursor.execute(_SQL.overdue, {"table_id": table_id}).fetchall())
+
+
 def expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:
     """Listed snapshots whose DuckLake snapshot DuckDB has expired."""
     return frozenset(row[0] for row in cursor.execute(_SQL.expired, {"table_id": table_id}).fetchall())

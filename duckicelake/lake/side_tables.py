@@ -7,7 +7,7 @@ from itertools import groupby
 from psycopg import Cursor
 from psycopg.types.json import Json
 
-from duckicelake.lake.changes import NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles, TableTarget
+from duckicelake.lake.changes import Hold, NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles, TableTarget
 from duckicelake.lake.database import Row
 from duckicelake.lake.queries import queries
 
@@ -98,6 +98,12 @@ def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, du
         "manifest_ids": list(snapshot.manifest_ids),
     }
     cursor.execute(_SQL.insert_snapshot, parameters)
+
+
+def hold(cursor: Cursor[Row], table_id: int, held: Hold) -> None:
+    """Note until when the snapshots stay that list these files; some may have to leave sooner already."""
+    parameters = {"table_id": table_id, "file_ids": list(held.file_ids), "until_ms": held.until_ms}
+    cursor.execute(_SQL.hold, parameters)
 
 
 def insert_table(

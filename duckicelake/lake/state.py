@@ -50,13 +50,17 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What tells whether a table is still as it was read; `version` is None before any Iceberg client saw it."""
+    """What tells whether a table is still as it was read; `version` is None before any Iceberg client saw it.
+
+    `has_overdue`: snapshots were held long enough and leave its history.
+    """
 
     table_id: int
     version: int | None
     caught_up_to: int | None
     newest_snapshot: int
     epoch: int
+    has_overdue: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
             assert step.ducklake_id is not None
             ducklake_id = step.ducklake_id
             side_tables.write_snapshot(cursor, change.table_id, snapshot, ducklake_id)
+        if step.hold is not None:
+            side_tables.hold(cursor, change.table_id, step.hold)
     side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, progress.upto)
     side_tables.write_history(cursor, change.table_id, change.target)
     side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)

@@ -57,6 +57,15 @@ VALUES (%(table_id)s, %(snapshot_id)s, %(proposed_id)s, %(ducklake_id)s, %(paren
     %(sequence_number)s, %(timestamp_ms)s, %(schema_id)s, %(first_row_id)s, %(added_rows)s, %(key_id)s, %(summary)s,
     %(manifest_ids)s);
 
+-- hold: until when snapshots stay that list files which DuckLake gave up
+WITH holding AS MATERIALIZED (
+    SELECT array_agg(manifest_id) AS ids FROM duckicelake_manifest
+    WHERE table_id = %(table_id)s AND (added && %(file_ids)s::bigint[] OR existing && %(file_ids)s::bigint[])
+)
+UPDATE duckicelake_snapshot s SET held_until = to_timestamp(%(until_ms)s / 1000.0)
+FROM holding h
+WHERE s.table_id = %(table_id)s AND s.held_until IS NULL AND s.manifest_ids && h.ids;
+
 -- see_delete: a DuckLake delete file whose positions are known
 INSERT INTO duckicelake_seen_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
 ON CONFLICT DO NOTHING;
@@ -295,16 +304,26 @@ INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, con
     extra_stats)
 VALUES (%(table_id)s, %(column_id)s, %(contains_null)s, %(contains_nan)s, %(min_value)s, %(max_value)s, NULL);
 
--- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in
+-- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in.
+-- Manifests go on naming files that their snapshot removed, so the rows of these stay after the files themselves
 WITH listed AS MATERIALIZED (
     SELECT DISTINCT unnest(manifest_ids) AS manifest_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s
-), kept AS MATERIALIZED (
-    SELECT DISTINCT unnest(m.added || m.existing || m.deleted) AS file_id
+), shown AS MATERIALIZED (
+    SELECT DISTINCT unnest(m.added || m.existing) AS file_id
     FROM duckicelake_manifest m JOIN listed USING (manifest_id)
+), removed AS MATERIALIZED (
+    SELECT unnest(m.deleted) AS file_id FROM duckicelake_manifest m JOIN listed USING (manifest_id)
+    EXCEPT SELECT file_id FROM shown
 ), files AS (
     DELETE FROM duckicelake_file f
-    WHERE f.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM kept k WHERE k.file_id = f.file_id)
+    WHERE f.table_id = %(table_id)s
+      AND NOT EXISTS (SELECT FROM shown s WHERE s.file_id = f.file_id)
+      AND NOT EXISTS (SELECT FROM removed r WHERE r.file_id = f.file_id)
     RETURNING f.file_id, f.path
+), released AS (
+    UPDATE duckicelake_file f SET is_released = true
+    FROM removed r WHERE f.file_id = r.file_id AND NOT f.is_released
+    RETURNING f.path
 ), deletions AS (
     DELETE FROM duckicelake_deletion d USING files WHERE d.delete_file_id = files.file_id
 ), virtual AS (
@@ -322,13 +341,14 @@ WITH listed AS MATERIALIZED (
                WHERE s.table_id = a.table_id AND s.snapshot_id = a.object_id))
     RETURNING a.path
 )
-SELECT path FROM files UNION SELECT path FROM artifacts;
+SELECT path FROM files UNION SELECT path FROM released UNION SELECT path FROM artifacts;
 
 -- forget_held: rows of DuckLake that only kept its orphan cleaner from files which no listed snapshot needs any more
 DELETE FROM ducklake_delete_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot = duckicelake_never() AND NOT EXISTS (
     SELECT FROM duckicelake_file f
-    WHERE f.table_id = d.table_id AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
+    WHERE f.table_id = d.table_id AND NOT f.is_released
+      AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
       AND duckicelake_file_name(f.path) = duckicelake_file_name(d.path));
 
 -- unnamed: those of the paths that nothing in the catalog names
