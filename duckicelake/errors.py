@@ -15,6 +15,7 @@ CatalogError
 │   ├── AlreadyExists
 │   ├── NamespaceNotEmpty
 │   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
+├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
 └── StartupError              the server can't start; the message says what to do
@@ -89,6 +90,15 @@ class NamespaceNotEmpty(Conflict):
 
 class CommitFailed(Conflict):
     """A requirement no longer holds: nothing was written, retry on fresh metadata."""
+
+
+class DamagedTable(CatalogError):
+    """What DuckLake keeps of a table was damaged; nothing was written, and other tables are served.
+
+    The message names the damage. Its answer must be one that clients take neither for an absent table (404), which they
+    might create, nor for a lost race (409) or an outcome to be looked up (500), which they would try again. It is no
+    refusal of the request either: once the damage is mended, the same request succeeds.
+    """
 
 
 class CommitStateUnknown(CatalogError):

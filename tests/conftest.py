@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -44,17 +45,14 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def empty_database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
     """A database without any table."""
-    yield from _new_database(postgres, "template1")
+    with new_database(postgres, "template1") as url:
+        yield url
 
 
 @pytest.fixture
 def database_url(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
     """A prepared database whose DATA_PATH is `<warehouse>/ducklake/`."""
-    for url in _new_database(postgres, TEMPLATE):
-        with psycopg.connect(url) as connection:
-            connection.execute(
-                "UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{warehouse}/ducklake/"]
-            )
+    with new_lake(postgres, warehouse) as url:
         yield url
 
 
@@ -73,6 +71,11 @@ def warehouse(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def services(database: Database, warehouse: Path) -> Services:
+    return services_of(database, warehouse)
+
+
+def services_of(database: Database, warehouse: Path) -> Services:
+    """A server on the lake."""
     return Services(
         database=database,
         store=open_store(str(warehouse)),
@@ -112,7 +115,20 @@ def ducklake(attach: Attach) -> duckdb.DuckDBPyConnection:
     return attach()
 
 
-def _new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+@contextmanager
+def new_lake(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
+    """A prepared database whose DATA_PATH is `<warehouse>/ducklake/`, for as long as the context lasts."""
+    with new_database(postgres, TEMPLATE) as url:
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{warehouse}/ducklake/"]
+            )
+        yield url
+
+
+@contextmanager
+def new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+    """A copy of a database that nobody uses, for as long as the context lasts."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")

@@ -38,6 +38,14 @@ from duckicelake.lake.state import FileRow, NativeWindow
 
 
 @dataclass(frozen=True, slots=True)
+class ReadableCopy:
+    """A file of the same rows at the same positions as one of DuckDB's that Iceberg clients can't read exactly."""
+
+    path: str
+    file_size_in_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServedFiles:
     """What the server wrote for one step: delete files with their deletions, and virtual files."""
 
@@ -47,9 +55,13 @@ class ServedFiles:
 
 
 def native_files(
-    step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering
+    step: NativeStep,
+    window: NativeWindow,
+    metadata: TableMetadata,
+    numbers: Numbering,
+    copies: Mapping[int, ReadableCopy],
 ) -> tuple[TableMetadata, tuple[NewFile, ...]]:
-    """The rows of the data files that DuckDB wrote.
+    """The rows of the data files that DuckDB wrote; `copies`, by its id, are what Iceberg clients get in their place.
 
     The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
     """
@@ -63,6 +75,8 @@ def native_files(
         if file.file_id in names:
             check_folders(names[file.file_id], file.path, spec)
         data_file = _data_file(file, partition, stats, metadata)
+        if copy := copies.get(file.file_id):
+            data_file = replace(data_file, file_path=copy.path, file_size_in_bytes=copy.file_size_in_bytes)
         row = new_file(file_id, data_file, spec, metadata, numbers, file.file_id)
         rows.append(replace(row, sequence_number=data_number(file, metadata, numbers)))
     return metadata, tuple(rows)

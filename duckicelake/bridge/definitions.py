@@ -1,7 +1,7 @@
 """PURE. What a table is: a change of Iceberg's schema, spec, sort order and comment as a change of DuckLake's rows."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.columns import columns_of
 from duckicelake.bridge.partitions import has_buckets, keys_of
@@ -34,10 +34,20 @@ def creation(target: TableMetadata) -> DefinitionChange:
     )
 
 
-def change(
-    base: TableMetadata, target: TableMetadata, declared: Sequence[PartitionKey], *, holds_files: bool
-) -> DefinitionChange:
-    """The rows that change from `base` to `target`; `declared` are DuckLake's partition keys now.
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What DuckLake says of a table in words of its own: its partition keys, and types narrower than Iceberg's by id.
+
+    Those `outgrown` can't stay.
+    """
+
+    partition_keys: tuple[PartitionKey, ...] = ()
+    narrow: Mapping[int, str] = field(default_factory=dict)
+    outgrown: frozenset[int] = frozenset()
+
+
+def change(base: TableMetadata, target: TableMetadata, declared: Declared, *, holds_files: bool) -> DefinitionChange:
+    """The rows that change from `base` to `target`.
 
     A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
     Its column is begun anew, as DuckDB's narrower integers and timestamps would get into other buckets than Iceberg's.
@@ -46,20 +56,25 @@ def change(
     if holds_files:
         _check_nested_defaults(base.schema(), target.schema())
     comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
-    keys = declarable_keys(target, declared, holds_files=holds_files)
+    old_keys = declared.partition_keys
+    keys = declarable_keys(target, old_keys, holds_files=holds_files)
     respecified = target.default_spec_id != base.default_spec_id or not _same_columns(before, after)
     sorting = sort_keys(target.sort_order(), target.schema())
-    bucketed = {key.column_id for key in keys if respecified and has_buckets([key]) and key not in declared}
-    kept, gone = [column for column in before if column.column_id not in bucketed], _only_in(before, after)
+    bucketed = {key.column_id for key in keys if respecified and has_buckets([key]) and key not in old_keys}
+    kept = [column for column in before if column.column_id not in bucketed | declared.outgrown]
+    gone, new = _only_in(before, after), _only_in(after, kept)
+    begun = {column.column_id for column in new}
+    respecified |= any(key.column_id in begun and has_buckets([key]) and key not in keys for key in old_keys)
+    narrow = {column_id: kind for column_id, kind in declared.narrow.items() if column_id not in begun}
     return DefinitionChange(
         ended_columns=tuple(c.column_id for c in before if c not in kept or c in gone),
-        new_columns=tuple(_only_in(after, kept)),
+        new_columns=tuple(new),
         hidden_columns=_hidden(after, base.last_column_id, target.last_column_id),
         comments=_comments(before, after),
         table_comment=(comment,) if comment != old_comment else None,
-        partition_keys=keys if respecified and keys != tuple(declared) else None,
+        partition_keys=keys if respecified and keys != old_keys else None,
         sort_keys=sorting if sorting != sort_keys(base.sort_order(), base.schema()) else None,
-        columns_after=after,
+        columns_after=tuple(replace(c, column_type=narrow.get(c.column_id, c.column_type)) for c in after),
     )
 
 
@@ -88,12 +103,12 @@ def sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
 def _check_nested_defaults(before: Schema, after: Schema) -> None:
     """Unsupported for a new struct, list or map that rows of before shall have a value of: to DuckDB they hold null."""
     known = before.fields_by_id()
-    for field in after.fields_by_id().values():
-        nested = not isinstance(field.type, PrimitiveType)
-        if nested and field.initial_default is not None and field.id not in known:
+    for each in after.fields_by_id().values():
+        nested = not isinstance(each.type, PrimitiveType)
+        if nested and each.initial_default is not None and each.id not in known:
             raise Unsupported(
                 "default-values",
-                f"Field {field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
+                f"Field {each.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
                 "with a write default only, or while the table is empty",
             )
 

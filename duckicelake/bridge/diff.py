@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge import definitions
+from duckicelake.bridge.definitions import Declared
 from duckicelake.bridge.entries import data_file, writable_partition_type
+from duckicelake.bridge.narrow import outgrown
 from duckicelake.bridge.partitions import has_buckets, values_of
 from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.realise import AnyFile
@@ -32,8 +34,9 @@ _TOO_MANY = 2**63
 class Base:
     """The state a commit is computed from; `metadata` is None for a table to be created.
 
-    `declared` are DuckLake's partition keys, `stats` its (record count, next row id, size in bytes), and `holds_files`
-    says whether main has data files. `row_ids` are (file id, first row id) of files that get theirs with this commit.
+    `declared` are DuckLake's partition keys, `narrow` its types of columns that are wider in Iceberg, `stats` its
+    (record count, next row id, size in bytes), and `holds_files` says whether main has data files. `row_ids` are
+    (file id, first row id) of files that get theirs with this commit.
     """
 
     table_id: int | None = None
@@ -41,6 +44,7 @@ class Base:
     caught_up_to: int = 0
     metadata: TableMetadata | None = None
     declared: tuple[PartitionKey, ...] = ()
+    narrow: Mapping[int, str] = field(default_factory=dict)
     holds_files: bool = False
     stats: tuple[int, int, int] | None = None
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
@@ -98,7 +102,7 @@ def change_set(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> ChangeSet:
     """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
-    definition = _definition(base, target)
+    definition = _definition(base, target, increments)
     if not increments and (definition or creation or _row_ids_left(base, target)):
         increments = [Increment()]
     steps: list[LakeStep] = []
@@ -124,10 +128,13 @@ def _row_ids_left(base: Base, target: TableMetadata) -> bool:
     return target.format_version >= ROW_LINEAGE_VERSION and (target.next_row_id or 0) > (base.stats or (0, 0, 0))[1]
 
 
-def _definition(base: Base, target: TableMetadata) -> DefinitionChange:
+def _definition(base: Base, target: TableMetadata, increments: Sequence[Increment]) -> DefinitionChange:
     if base.metadata is None:
         return definitions.creation(target)
-    return definitions.change(base.metadata, target, base.declared, holds_files=base.holds_files)
+    moves = (increment.move for increment in increments if increment.move is not None)
+    files = [_data_file(file, target) for move in moves for file in move.registered] if base.narrow else []
+    declared = Declared(base.declared, base.narrow, outgrown(base.narrow, files, target.schema().leaves()))
+    return definitions.change(base.metadata, target, declared, holds_files=base.holds_files)
 
 
 def _step(

@@ -132,9 +132,12 @@ def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetada
 
 
 def _order_of(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrder:
-    """The sort order of DuckLake's keys; unsorted where one of them isn't a plain column."""
+    """The sort order of DuckLake's keys; unsorted where one of them isn't a plain column in a known direction."""
     ids = {field.name: field.id for field in schema.fields}
-    if not keys or any(key.expression not in ids for key in keys):
+    if not keys or any(
+        key.expression not in ids or key.direction not in _DIRECTIONS or key.null_order not in _NULL_ORDERS
+        for key in keys
+    ):
         return UNSORTED
     fields = tuple(
         SortField.model_validate(

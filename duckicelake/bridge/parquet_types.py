@@ -1,4 +1,7 @@
-"""PURE. DuckLake columns as DuckDB's types and field ids, with which inlined rows are written to Parquet."""
+"""PURE. DuckLake columns as DuckDB's types and field ids, with which inlined rows are written to Parquet.
+
+Iceberg clients read these files, so there are no unsigned integers and no milliseconds in them.
+"""
 
 from collections.abc import Sequence
 
@@ -11,8 +14,10 @@ _PLAIN = {
     "int16": "SMALLINT",
     "int32": "INTEGER",
     "int64": "BIGINT",
-    "uint8": "UTINYINT",
-    "uint16": "USMALLINT",
+    "uint8": "INTEGER",
+    "uint16": "INTEGER",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20, 0)",
     "float32": "FLOAT",
     "float64": "DOUBLE",
     "date": "DATE",
@@ -20,6 +25,7 @@ _PLAIN = {
     "timestamp": "TIMESTAMP",
     "timestamp_us": "TIMESTAMP",
     "timestamp_s": "TIMESTAMP",
+    "timestamp_ms": "TIMESTAMP",
     "timestamp_ns": "TIMESTAMP_NS",
     "timestamptz": "TIMESTAMPTZ",
     "varchar": "VARCHAR",

@@ -184,7 +184,8 @@ def _value_of_keys(
     if len(parts) < len(texts):
         return not parts, None
     if transform.name != "identity":
-        return True, _offset(transform.name, [int(part) for part in parts])
+        known = all(part.removeprefix("-").isdecimal() for part in parts)
+        return (True, _offset(transform.name, [int(part) for part in parts])) if known else _UNKNOWN
     value = from_cast_text(type_, parts[0])
     return value is not None and not _is_either_zero(value), value
 
@@ -193,6 +194,8 @@ def _bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, in
     """Nulls in bucket 0, where Iceberg keeps them apart: such a file is exact only if it holds one kind."""
     if text is None:
         return True, None
+    if not text.isdecimal():
+        return _UNKNOWN
     if text != "0":
         return True, int(text)
     if stats is None or stats.null_count is None:

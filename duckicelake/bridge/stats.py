@@ -17,7 +17,8 @@ from duckicelake.lake.model import ColumnStats
 
 DEFAULT_TRUNCATION = 16
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
-_AMBIGUOUS_TYPES = {"binary", "fixed"}  # file statistics hold hex, inlined rows escaped text: `ab` may be either
+_AMBIGUOUS_TYPES = {"binary", "fixed"}
+"""File statistics hold hex, inlined rows escaped text: `ab` may be either. DuckDB looks for escaped texts in both."""
 _FLOATS = {"float", "double"}
 _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 """Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
@@ -91,7 +92,7 @@ def _file_column(file: DataFile, field_id: int, type_: PrimitiveType) -> ColumnS
     low = _decoded(file.lower_bounds, field_id, type_)
     high = _decoded(file.upper_bounds, field_id, type_)
     nans = _count(file.nan_value_counts, field_id) if type_.name in _FLOATS else None
-    if values - nulls - (nans or 0) > 0 and (low is None or high is None):
+    if values - nulls - (nans or 0) > 0 and (low is None or high is None or type_.name in _AMBIGUOUS_TYPES):
         return None
     return ColumnStats(
         column_id=field_id,
@@ -148,8 +149,8 @@ def _table_row(row: ColumnStats) -> ColumnStats:
 
 
 def _merge(old: ColumnStats, new: ColumnStats, type_: PrimitiveType) -> ColumnStats | None:
-    if old.contains_null is None:
-        return None
+    if old.contains_null is None or (not old.contains_null and None in (old.min_value, old.max_value)):
+        return None  # bounds that DuckDB's flush after a change of type forgets
     low = _extreme(old.min_value, new.min_value, type_, larger=False)
     high = _extreme(old.max_value, new.max_value, type_, larger=True)
     if (low is None or high is None) and not _only_nulls(old, new):

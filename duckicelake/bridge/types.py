@@ -2,7 +2,8 @@
 
 What DuckLake lacks is stored as what DuckDB reads of the Parquet files: `timestamptz_ns` as timestamptz, as DuckDB has
 nothing finer with a zone, and `geography` as geometry. `unknown` has no column: files have none either, and DuckDB
-can't load a lake with a column of a type that it doesn't know.
+can't load a lake with a column of a type that it doesn't know. The other way round, what Iceberg lacks is read as the
+next wider type that holds all its values.
 """
 
 import re
@@ -39,6 +40,8 @@ _TO_ICEBERG = {
     "int64": "long",
     "uint8": "int",
     "uint16": "int",
+    "uint32": "long",
+    "uint64": "decimal(20, 0)",
     "float32": "float",
     "float64": "double",
     "date": "date",
@@ -46,6 +49,7 @@ _TO_ICEBERG = {
     "timestamp": "timestamp",
     "timestamp_us": "timestamp",
     "timestamp_s": "timestamp",
+    "timestamp_ms": "timestamp",
     "timestamptz": "timestamptz",
     "timestamp_ns": "timestamp_ns",
     "varchar": "string",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
+from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber
 from duckicelake.catalog.cache import CachedTable
@@ -128,6 +129,7 @@ def _base(services: Services, cached: CachedTable) -> Base:
             caught_up_to=row.caught_up_to,
             metadata=cached.materialized.metadata,
             declared=definition.partition_keys if definition else (),
+            narrow=narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
             holds_files=any(m.content == 0 and m.live_files for m in reader.manifests(cursor, manifest_ids).values()),
             stats=native.table_stats(cursor, row.table_id),
             column_stats=native.table_column_stats(cursor, row.table_id),

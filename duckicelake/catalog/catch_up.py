@@ -29,11 +29,12 @@ from duckicelake.bridge.realise import deleted_positions
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.listing import listed_manifests
+from duckicelake.catalog.readable import readable_copies
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_rows
 from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
 from duckicelake.catalog.services import Services
-from duckicelake.errors import NoSuchTable, Unavailable
+from duckicelake.errors import DamagedTable, NoSuchTable, Unavailable
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -91,6 +92,8 @@ def _pending(services: Services, table_id: int) -> _Pending:
         row = reader.table_row(cursor, table_id)
         upto, epoch = native.newest_snapshot(cursor), reader.epoch(cursor)
         if row is not None:
+            if row.caught_up_to > upto:
+                raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
             touching = native.changes(cursor, table_id, row.caught_up_to, upto)
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTable(f"Table {table_id} does not exist any more")
@@ -206,7 +209,8 @@ class _Builder:
     def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
         services, window = self._services, self._window
         numbers = numbering(self.metadata, step.change.snapshot_id, services.snapshot_ids)
-        metadata, data = native_files(step, window, self.metadata, numbers)
+        copies = readable_copies(services, self._row.table_id, step, self.metadata, numbers)
+        metadata, data = native_files(step, window, self.metadata, numbers, copies)
         metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
         removed, deletes = self._delete(step, metadata, numbers)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
+from duckicelake.catalog.damage import undamaged
 from duckicelake.catalog.materialize import materialize
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable
@@ -13,7 +14,7 @@ from duckicelake.lake.state import Freshness
 
 
 def current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
-    """The table as it is now, native changes included; NoSuchTable."""
+    """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
     fresh = freshness(services, namespace, name)
     cached = services.cache.get(fresh.table_id)
     if cached is not None and _is_current(cached, fresh):
@@ -33,7 +34,11 @@ def freshness(services: Services, namespace: Namespace, name: str) -> Freshness:
 
 
 def refresh(services: Services, table_id: int) -> CachedTable:
-    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone."""
+    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone, DamagedTable."""
+    return undamaged(services, table_id, lambda: _refresh(services, table_id))
+
+
+def _refresh(services: Services, table_id: int) -> CachedTable:
     upto, epoch = catch_up(services, table_id)
     cached = services.cache.get(table_id)
     with services.database.reading() as cursor:
@@ -52,9 +57,9 @@ def committed_before(services: Services, table_ids: Sequence[int]) -> Materializ
     Raises CommitStateUnknown if it was purged: a refusal would tell the client to delete the files of its commit.
     """
     (table_id,) = table_ids
-    with services.database.reading() as cursor:
-        is_live = native.definition(cursor, table_id, native.newest_snapshot(cursor)) is not None
     try:
+        with services.database.reading() as cursor:
+            is_live = native.definition(cursor, table_id, native.newest_snapshot(cursor)) is not None
         return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
     except CatalogError as error:
         raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error

@@ -16,9 +16,10 @@ from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.parquet_types import duckdb_type, field_ids
 from duckicelake.bridge.stats import metrics_of
 from duckicelake.catalog.services import Services
+from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake import native
+from duckicelake.lake import inlined, native
 from duckicelake.lake.changes import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
 from duckicelake.storage.parquet import ParquetColumn, ParquetRows, write_rows
@@ -39,7 +40,7 @@ def serve_rows(
     for file_id, keys in step.rows:
         columns = _columns(services, table_id, keys[0].inlined_table)
         top = [_parquet_column(column, columns) for column in children_of(columns, None)]
-        rows = write_rows([*top, *_LINEAGE], _values(services, keys, columns))
+        rows = _written([*top, *_LINEAGE], _values(services, keys, columns), keys[0].inlined_table)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
@@ -49,12 +50,22 @@ def serve_rows(
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
 
+def _written(
+    columns: Sequence[ParquetColumn], values: Sequence[Sequence[str | bytes | None]], inlined_table: str
+) -> ParquetRows:
+    try:
+        return write_rows(columns, values)
+    except InvalidRequest as error:
+        raise DamagedTable(f"{inlined_table}, a table of its inlined rows: {error}") from error
+
+
 def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Column, ...]:
     """The columns that the inlined table has: those of its schema version."""
     with services.database.reading() as cursor:
-        at = native.inlined_tables(cursor, table_id)[inlined_table]
+        at = inlined.columns_at(cursor, table_id, inlined_table)
         definition = native.definition(cursor, table_id, at)
-    assert definition is not None
+    if definition is None:
+        raise DamagedTable(f"it wasn't there at snapshot {at}, from which on {inlined_table} has its columns")
     return definition.columns
 
 
@@ -64,7 +75,7 @@ def _values(
     """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
     names = [column.column_name for column in children_of(columns, None)]
     with services.database.reading() as cursor:
-        rows = native.inlined_values(cursor, keys, names)
+        rows = inlined.values(cursor, keys, names)
     return [(*row, str(key.row_id), str(key.begin_snapshot)) for row, key in zip(rows, keys, strict=True)]
 
 

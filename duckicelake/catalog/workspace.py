@@ -9,7 +9,7 @@ from dataclasses import replace
 from duckicelake.bridge.manifests import ListedManifest, must_load
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.services import Services
-from duckicelake.lake import native, reader
+from duckicelake.lake import inlined, native, reader
 from duckicelake.lake.changes import Creation, NewDeletion, NewFile
 from duckicelake.lake.state import DeletionRow, VirtualFileRow
 
@@ -123,7 +123,7 @@ class Workspace:
             return {}
         found: dict[int, set[int]] = {}
         with self._database.reading() as cursor:
-            for delete in native.inlined_deletes(cursor, self._table_id, native.newest_snapshot(cursor)):
+            for delete in inlined.deletes(cursor, self._table_id, native.newest_snapshot(cursor)):
                 if delete.data_file_id in ids:
                     found.setdefault(ids[delete.data_file_id], set()).add(delete.position)
         return {file_id: frozenset(deleted) for file_id, deleted in found.items()}

@@ -84,11 +84,16 @@ def info(
         typer.echo(f"{name:16} {value}")
 
 
-@app.command(epilog="Example:\n\n`duckicelake doctor --lake /data/lake`")
-def doctor(lake: LakeOption = None) -> None:
-    """Examine database, lake and object store; exit with 1 if something must be done, and say what."""
+@app.command(
+    epilog="Examples:\n\n`duckicelake doctor --lake /data/lake`\n\n`duckicelake doctor --no-files | grep FAIL`"
+)
+def doctor(
+    lake: LakeOption = None,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Look for every data file in the store.")] = True,
+) -> None:
+    """Examine database, lake, tables and files; exit with 1 if something must be done, and say what."""
     with _one_line_errors():
-        findings = examine(read_settings({"lake": lake}))
+        findings = examine(read_settings({"lake": lake}), with_files=files)
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
         if finding.advice:

@@ -19,11 +19,11 @@ Transaction = Cursor[Row]
 """What use cases pass down: a cursor inside one open transaction."""
 
 POOL_TIMEOUT_SECONDS = 10.0
-RETRYABLE_STATES = frozenset({"40001", "40P01", "23505"})
+RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the whole transaction may succeed if run again: serialization failure, deadlock, or a key taken."""
+    """Whether the whole transaction may succeed if run again: serialization failure, deadlock, a lock or key taken."""
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_STATES
 
 

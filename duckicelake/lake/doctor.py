@@ -13,6 +13,7 @@ OLDEST_POSTGRES = 15
 TRIGGERS = {
     "duckicelake_keep_named_file": "ducklake_files_scheduled_for_deletion",
     "duckicelake_raise_epoch": "ducklake_snapshot",
+    "duckicelake_check_renames": "ducklake_snapshot_changes",
 }
 _SQL = queries("doctor")
 
@@ -35,6 +36,11 @@ def diagnose(database: Database) -> list[Finding]:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
     return findings
+
+
+def is_prepared(findings: list[Finding]) -> bool:
+    """Whether the lake has all tables that a lake of this server has, so that more can be asked of it."""
+    return {"DuckLake catalog", "migrations"} <= {finding.name for finding in findings if finding.ok}
 
 
 def _postgres_version(cursor: Transaction) -> Finding:

@@ -36,6 +36,8 @@ def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
     by_table: defaultdict[str, list[InlinedKey]] = defaultdict(list)
     for key in keys:
         by_table[key.inlined_table].append(key)
+    if keys:
+        cursor.execute(_SQL.wait_briefly)
     for name, group in by_table.items():
         query = sql.SQL(
             "UPDATE {} AS i SET end_snapshot = %(at)s "

@@ -187,6 +187,11 @@ def _split_outside_quotes(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+def folded(name: str) -> str:
+    """A name as DuckDB and Postgres compare names: only the 26 letters have an upper and a lower case."""
+    return name.encode().lower().decode()
+
+
 def children_of(columns: Sequence[Column], parent: int | None) -> list[Column]:
     """The direct children of a column (None: the top level), in DuckLake's order."""
     return [column for column in columns if column.parent_column == parent]

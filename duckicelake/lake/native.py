@@ -1,20 +1,20 @@
 """Reads of DuckLake's own tables, as values of `model`; each function runs inside the caller's transaction."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import LiteralString
 
-from psycopg import Cursor, sql
+from psycopg import Cursor
 
-from duckicelake.errors import NoSuchNamespace
+from duckicelake.errors import DamagedTable, NoSuchNamespace
+from duckicelake.lake import inlined
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.database import Row
 from duckicelake.lake.definition import folder_name
 from duckicelake.lake.model import (
     Column,
     ColumnStats,
-    InlinedDelete,
-    InlinedKey,
     InlinedRow,
     LakeChange,
     LakeFile,
@@ -26,6 +26,7 @@ from duckicelake.lake.model import (
     parse_changes,
 )
 from duckicelake.lake.queries import queries
+from duckicelake.lake.soundness import flaw_of
 from duckicelake.lake.state import LiveFiles, NativeWindow
 
 _SQL = queries("native")
@@ -57,16 +58,17 @@ def newest_snapshot(cursor: Cursor[Row]) -> int:
 def changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
     """The DuckLake snapshots in (after, upto] that touch the table, oldest first.
 
-    Where some were expired their changes are not known: the last one then counts as a rewrite of history.
+    Where some were expired or aren't recorded their changes are not known: the last one then counts as a rewrite of
+    history.
     """
     rows = cursor.execute(_SQL.changes, {"after": after, "upto": upto}).fetchall()
     begins = {row[0] for row in cursor.execute(_SQL.table_begins, {"table_id": table_id}).fetchall()}
-    found = [LakeChange(at, time, _kinds(text, table_id, at in begins)) for at, time, text in rows]
+    found = [LakeChange(at, time, _kinds(text, table_id, at in begins)) for at, time, text, _ in rows]
     touching = [change for change in found if change.kinds]
-    if len(rows) < upto - after and rows:
-        last = rows[-1]
+    if sum(recorded for *_, recorded in rows) < upto - after:
+        at, time, *_ = rows[-1]
         kinds = frozenset({"compacted_table", "altered_table"})
-        touching = [c for c in touching if c.snapshot_id < last[0]] + [LakeChange(last[0], last[1], kinds)]
+        touching = [change for change in touching if change.snapshot_id < at] + [LakeChange(at, time, kinds)]
     return tuple(touching)
 
 
@@ -77,12 +79,15 @@ def _kinds(changes_made: str | None, table_id: int, begins: bool) -> frozenset[s
 
 
 def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:
-    """What the table is at a snapshot; None if it isn't there."""
+    """What the table is at a snapshot; None if it isn't there, DamagedTable if its rows don't make sense."""
     parameters = {"table_id": table_id, "at": at}
     names = cursor.execute(_SQL.table_names, parameters).fetchone()
     if names is None:
         return None
     columns = tuple(Column(*row) for row in cursor.execute(_SQL.columns, parameters).fetchall())
+    flaw = flaw_of(columns) if names[0] else "it has no uuid"
+    if flaw is not None:
+        raise DamagedTable(flaw)
     keys = cursor.execute(_SQL.partition_keys, parameters).fetchall()
     comment = cursor.execute(_SQL.table_comment, parameters).fetchone()
     return TableDefinition(
@@ -96,6 +101,12 @@ def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition |
         sort_keys=tuple(SortKey(*row) for row in cursor.execute(_SQL.sort_keys, parameters).fetchall()),
         comment=comment[0] if comment else None,
     )
+
+
+def full_name(cursor: Cursor[Row], table_id: int) -> str:
+    """The newest name of a table, with its namespace's."""
+    row = cursor.execute(_SQL.full_name, {"table_id": table_id}).fetchone()
+    return str(row[0]) if row else f"with id {table_id}"
 
 
 def path_prefix(cursor: Cursor[Row], table_id: int) -> str:
@@ -116,7 +127,7 @@ def new_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
 def window(
     cursor: Cursor[Row], table_id: int, after: int, upto: int, touching: Sequence[LakeChange], live: LiveFiles
 ) -> NativeWindow:
-    """Everything that catching up with these changes needs."""
+    """Everything that catching up with these changes needs; DamagedTable."""
     ids = [file.ducklake_id for file in live.files if file.content == 0 and file.ducklake_id is not None]
     parameters = {
         "table_id": table_id,
@@ -130,6 +141,9 @@ def window(
     vanished = {row[0] for row in cursor.execute(_SQL.missing_data_files, parameters).fetchall()}
     defined = [change.snapshot_id for change in touching if change.kinds & _DEFINES]
     definitions = {at: found for at in defined if (found := definition(cursor, table_id, at))}
+    delete_files = _lake_files(cursor, _SQL.delete_files, parameters)
+    _check_delete_files(cursor, delete_files, upto)
+    rows = inlined.rows(cursor, table_id, after, upto)
     return NativeWindow(
         after=after,
         upto=upto,
@@ -137,28 +151,31 @@ def window(
         definitions=definitions,
         data_files=data_files,
         vanished=frozenset(vanished),
-        delete_files=_lake_files(cursor, _SQL.delete_files, parameters),
-        rows=inlined_rows(cursor, table_id, after, upto),
-        deletes=inlined_deletes(cursor, table_id, upto),
+        delete_files=delete_files,
+        rows=rows,
+        deletes=inlined.deletes(cursor, table_id, upto),
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, new),
-        next_row_id=(table_stats(cursor, table_id) or (0, 0, 0))[1],
+        next_row_id=_next_row_id(cursor, table_id, data_files, rows),
         name_maps=name_maps(cursor, {file.mapping_id for file in data_files if file.mapping_id is not None}),
     )
 
 
-def live_delete_files(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int]) -> tuple[LakeFile, ...]:
-    """The delete file of each of the data files that has one now."""
-    parameters = {
-        "table_id": table_id,
-        "prefix": path_prefix(cursor, table_id),
-        "data_file_ids": list(data_file_ids),
-    }
-    return _lake_files(cursor, _SQL.live_delete_files, parameters)
+def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: int) -> None:
+    """DamagedTable if the target of one of them has several live ones: DuckDB reads its rows once for each."""
+    targets = [file.target_id for file in found]
+    doubled = cursor.execute(_SQL.doubled_deletes, {"targets": targets, "upto": upto}).fetchone()
+    if doubled is not None:
+        data_file_id, delete_file_ids = doubled
+        raise DamagedTable(f"data file {data_file_id} has more than one live delete file: {delete_file_ids}")
 
 
 def _lake_files(cursor: Cursor[Row], query: LiteralString, parameters: Mapping[str, object]) -> tuple[LakeFile, ...]:
-    return tuple(LakeFile(*row) for row in cursor.execute(query, parameters).fetchall())
+    found = tuple(LakeFile(*row) for row in cursor.execute(query, parameters).fetchall())
+    for file in found:
+        if None in (file.path, file.file_format, file.record_count, file.file_size_bytes) or file.record_count < 0:
+            raise DamagedTable(f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows")
+    return found
 
 
 def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, tuple[ColumnStats, ...]]:
@@ -179,76 +196,52 @@ def partition_values(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[
     return found
 
 
-def name_maps(cursor: Cursor[Row], mapping_ids: Iterable[int]) -> dict[int, NameMap]:
-    """What files without field ids call the columns, by mapping id."""
+def name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, NameMap]:
+    """What files without field ids call the columns, by mapping id; DamagedTable."""
     found: defaultdict[int, list[MappedName]] = defaultdict(list)
     for row in cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall():
         found[row[0]].append(MappedName(*row[1:]))
+    missing = sorted(set(mapping_ids) - found.keys())
+    if missing:
+        raise DamagedTable(f"no row of ducklake_name_mapping says what files of mapping {missing[0]} call the columns")
     return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
 
 
+def column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
+    """The types that columns of the table ever had."""
+    return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())
+
+
 def table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:
-    """(record_count, next_row_id, file_size_bytes); None before the first insert."""
-    row = cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchone()
-    return (row[0], row[1], row[2]) if row else None
+    """(record_count, next_row_id, file_size_bytes); None before the first insert, and after it DamagedTable.
+
+    To go on from no row ids would give them twice.
+    """
+    rows = cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall()
+    if len(rows) == 1 and None not in rows[0]:
+        records, next_row_id, size = rows[0]
+        return records, next_row_id, size
+    had_rows = cursor.execute(_SQL.had_rows, {"table_id": table_id}).fetchone()
+    if rows or had_rows == (True,):
+        raise DamagedTable(f"ducklake_table_stats has {len(rows)} rows of it instead of a whole one")
+    return None
+
+
+def _next_row_id(cursor: Cursor[Row], table_id: int, data_files: Sequence[LakeFile], rows: Sequence[InlinedRow]) -> int:
+    """DuckLake's; DamagedTable if that one was given before."""
+    stats = table_stats(cursor, table_id)
+    next_row_id = stats[1] if stats else 0
+    in_files = (file.row_id_start for file in data_files if file.row_id_start is not None and file.record_count)
+    highest = max(max(in_files, default=-1), max((row.key.row_id for row in rows), default=-1))
+    if highest >= next_row_id:
+        raise DamagedTable(f"the next row id in ducklake_table_stats is {next_row_id}, but {highest} is in use")
+    return next_row_id
 
 
 def table_column_stats(cursor: Cursor[Row], table_id: int) -> dict[int, ColumnStats]:
     """Table-wide column statistics by column id."""
     rows = cursor.execute(_SQL.table_column_stats, {"table_id": table_id}).fetchall()
     return {row[0]: ColumnStats(*row) for row in rows}
-
-
-def inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
-    """The tables of inlined rows, each with the snapshot whose columns it has."""
-    return dict(cursor.execute(_SQL.inlined_tables, {"table_id": table_id}).fetchall())
-
-
-def inlined_rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
-    """All inlined rows that are visible somewhere in (after, upto]."""
-    found: list[InlinedRow] = []
-    for name in inlined_tables(cursor, table_id):
-        query = sql.SQL(
-            "SELECT begin_snapshot, row_id, end_snapshot FROM {} "
-            "WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
-        ).format(sql.Identifier(name))
-        rows = cursor.execute(query, {"after": after, "upto": upto}).fetchall()
-        found += [InlinedRow(InlinedKey(name, begin, row), end) for begin, row, end in rows]
-    return tuple(found)
-
-
-def inlined_values(
-    cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[str]
-) -> list[tuple[str | bytes | None, ...]]:
-    """The values of inlined rows of one table in the order of `keys`, as texts (bytes where Postgres holds bytea)."""
-    (name,) = {key.inlined_table for key in keys}
-    query = sql.SQL(
-        "SELECT {} FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal) "
-        "JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
-    ).format(sql.SQL(", ").join(_as_text(cursor, name, columns)), sql.Identifier(name))
-    parameters = {"begins": [key.begin_snapshot for key in keys], "rows": [key.row_id for key in keys]}
-    return [tuple(row) for row in cursor.execute(query, parameters).fetchall()]
-
-
-def _as_text(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> list[sql.Composable]:
-    """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
-    rows = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
-    own = {column.lower(): (column, type_) for column, type_ in rows}
-    return [
-        sql.SQL("i.{}" if type_ == "bytea" else "i.{}::text").format(sql.Identifier(column))
-        for column, type_ in (own[name.lower()] for name in columns)
-    ]
-
-
-def inlined_deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelete, ...]:
-    """All inlined deletes of data files, up to a snapshot."""
-    name = f"ducklake_inlined_delete_{table_id}"
-    exists = cursor.execute(_SQL.inlined_delete_table, {"name": name}).fetchone()
-    if not exists or not exists[0]:
-        return ()
-    query = sql.SQL("SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot <= %(upto)s ORDER BY 1, 2")
-    rows = cursor.execute(query.format(sql.Identifier(name)), {"upto": upto}).fetchall()
-    return tuple(InlinedDelete(*row) for row in rows)
 
 
 def created_at(cursor: Cursor[Row], table_id: int) -> int | None:

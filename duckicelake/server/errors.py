@@ -75,6 +75,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.AlreadyExists: Answer(409, "AlreadyExistsException"),
     errors.NamespaceNotEmpty: Answer(409, "NamespaceNotEmptyException"),
     errors.CommitFailed: Answer(409, "CommitFailedException"),
+    errors.DamagedTable: Answer(422, "DamagedTableException"),
     errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),
     errors.Unavailable: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.StartupError: _INTERNAL,

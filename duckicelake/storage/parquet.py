@@ -64,22 +64,34 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
 
 
 def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
-    """The positions of a delete file that DuckDB wrote, each with the snapshot that deleted it, where the file says."""
+    """The positions of a delete file that DuckDB wrote, each with the snapshot that deleted it, where the file says.
+
+    InvalidRequest if it isn't one.
+    """
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
         file.write(data)
         file.flush()
-        relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": file.name})
-        snapshot = _SNAPSHOT if _SNAPSHOT in relation.columns else "NULL"
-        if "pos" not in relation.columns:
-            raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: it has no column pos")
-        rows = relation.project(f"pos, {snapshot}").fetchall()
+        try:
+            relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": file.name})
+            snapshot = _SNAPSHOT if _SNAPSHOT in relation.columns else "NULL"
+            rows = relation.project(f"pos::BIGINT, {snapshot}::BIGINT").fetchall()
+        except duckdb.Error as error:
+            raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: {error}") from error
+    if any(position is None or position < 0 for position, _ in rows):
+        raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: a position is null or negative")
     return dict(rows)
 
 
 def write_rows(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | bytes | None]]) -> ParquetRows:
-    """A file of rows whose values are texts that DuckDB casts to the columns' types; bytes for binary columns."""
+    """A file of rows whose values are texts that DuckDB casts to the columns' types; bytes for binary columns.
+
+    InvalidRequest for a value that it can't cast.
+    """
     with _connect() as connection:
-        connection.sql(_select(columns), params=_parameters(columns, rows)).create("rows")
+        try:
+            connection.sql(_select(columns), params=_parameters(columns, rows)).create("rows")
+        except (duckdb.ConversionException, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"a value isn't one of its column's type: {error}") from error
         field_ids = "{" + ", ".join(f"{_quoted(column.name)}: {column.field_ids}" for column in columns) + "}"
         data = _copy(connection, connection.table("rows"), field_ids)
         return ParquetRows(data, len(rows), _stats(connection, columns))

@@ -64,3 +64,19 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
 
     assert metrics.lower_bounds == {}
     assert metrics.upper_bounds == {7: to_bytes(PrimitiveType.parse("timestamptz_ns"), 1709622489 * 10**9)}
+
+
+def test_table_wide_bounds_that_were_lost_are_not_begun_anew():
+    lost = ColumnStats(7, contains_null=False, contains_nan=None, min_value=None, max_value=None)
+    added = ColumnStats(7, contains_null=False, min_value="500", max_value="519", value_count=20, null_count=0)
+
+    assert widen({7: lost}, [(added,)], leaves("long"), 16) == {7: None}
+
+
+def test_table_wide_bounds_of_nothing_but_nulls_are_begun_with_the_first_values():
+    nulls = ColumnStats(7, contains_null=True, contains_nan=None, min_value=None, max_value=None)
+    added = ColumnStats(7, contains_null=False, min_value="500", max_value="519", value_count=20, null_count=0)
+
+    assert widen({7: nulls}, [(added,)], leaves("long"), 16) == {
+        7: ColumnStats(7, contains_null=True, contains_nan=None, min_value="500", max_value="519")
+    }

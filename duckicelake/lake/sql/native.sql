@@ -1,11 +1,11 @@
 -- newest: the newest DuckLake snapshot
 SELECT max(snapshot_id) FROM ducklake_snapshot;
 
--- changes: what DuckLake snapshots in (after, upto] changed
-SELECT c.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made
-FROM ducklake_snapshot_changes c JOIN ducklake_snapshot s USING (snapshot_id)
-WHERE c.snapshot_id > %(after)s AND c.snapshot_id <= %(upto)s
-ORDER BY c.snapshot_id;
+-- changes: what DuckLake snapshots in (after, upto] changed, and whether they say so
+SELECT s.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made, c.snapshot_id IS NOT NULL
+FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_id > %(after)s AND s.snapshot_id <= %(upto)s
+ORDER BY s.snapshot_id;
 
 -- table_begins: snapshots at which a table got a name, at its creation or by a rename
 SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s;
@@ -16,6 +16,13 @@ FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.table_id = %(table_id)s
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
+-- full_name: the newest name of a table
+SELECT s.schema_name || '.' || t.table_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.table_id = %(table_id)s
+ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC
+LIMIT 1;
 
 -- columns: columns of a table at a snapshot with their comments, parents before children
 SELECT c.column_id, c.parent_column, c.column_name, c.column_type, coalesce(c.nulls_allowed, true),
@@ -31,7 +38,8 @@ ORDER BY c.parent_column NULLS FIRST, c.column_order;
 -- partition_keys: partition keys of a table at a snapshot; one row of nulls where partitioning was reset.
 -- The types named hash otherwise than the wider ones they are read as, so a bucket of theirs isn't one of those
 SELECT i.partition_id, p.column_id,
-       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN ('uint8', 'uint16', 'timestamp_s')
+       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN
+                                ('uint8', 'uint16', 'uint32', 'uint64', 'timestamp_s', 'timestamp_ms')
                            THEN ' of ' || c.column_type ELSE '' END
 FROM ducklake_partition_info i LEFT JOIN ducklake_partition_column p USING (partition_id, table_id)
 LEFT JOIN ducklake_column c
@@ -77,13 +85,14 @@ WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND NOT EXISTS (SELECT FROM duckicelake_seen_delete s WHERE s.delete_file_id = d.delete_file_id)
 ORDER BY d.delete_file_id;
 
--- live_delete_files: the delete file of each data file that has one now
-SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
-       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
-       d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
-FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
-WHERE d.table_id = %(table_id)s AND d.end_snapshot IS NULL AND d.data_file_id = ANY(%(data_file_ids)s)
-ORDER BY d.delete_file_id;
+-- doubled_deletes: data files among the targets that have more than one live delete file
+SELECT d.data_file_id, array_agg(d.delete_file_id ORDER BY d.delete_file_id)
+FROM ducklake_delete_file d JOIN ducklake_data_file t USING (data_file_id)
+WHERE d.data_file_id = ANY(%(targets)s::bigint[]) AND d.begin_snapshot <= %(upto)s AND t.begin_snapshot <= %(upto)s
+  AND (d.end_snapshot IS NULL OR d.end_snapshot > %(upto)s) AND (t.end_snapshot IS NULL OR t.end_snapshot > %(upto)s)
+GROUP BY d.data_file_id
+HAVING count(*) > 1
+ORDER BY d.data_file_id;
 
 -- path_prefix: where relative paths of a table's files begin
 SELECT CASE WHEN t.path_is_relative
@@ -107,7 +116,8 @@ WHERE data_file_id = ANY(%(data_file_ids)s);
 
 -- partition_values: partition values of data files with the keys that they belong to, as in partition_keys
 SELECT v.data_file_id, p.column_id,
-       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN ('uint8', 'uint16', 'timestamp_s')
+       p.transform || CASE WHEN p.transform LIKE 'bucket(%%' AND c.column_type IN
+                                ('uint8', 'uint16', 'uint32', 'uint64', 'timestamp_s', 'timestamp_ms')
                            THEN ' of ' || c.column_type ELSE '' END,
        v.partition_value
 FROM ducklake_file_partition_value v
@@ -124,29 +134,21 @@ FROM ducklake_name_mapping
 WHERE mapping_id = ANY(%(mapping_ids)s)
 ORDER BY mapping_id, column_id;
 
+-- column_types: the types that columns of a table ever had
+SELECT DISTINCT column_type FROM ducklake_column WHERE table_id = %(table_id)s;
+
 -- table_stats: table-wide statistics
 SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = %(table_id)s;
+
+-- had_rows: whether a table ever had rows that we know of
+SELECT EXISTS (SELECT FROM ducklake_data_file WHERE table_id = %(table_id)s)
+    OR EXISTS (SELECT FROM duckicelake_file WHERE table_id = %(table_id)s AND ducklake_id IS NOT NULL)
+    OR EXISTS (SELECT FROM duckicelake_virtual_file WHERE table_id = %(table_id)s);
 
 -- table_column_stats: table-wide column statistics
 SELECT column_id, contains_null, contains_nan, min_value, max_value
 FROM ducklake_table_column_stats
 WHERE table_id = %(table_id)s;
-
--- inlined_tables: tables of inlined rows, each with the snapshot whose columns it has
-SELECT i.table_name, (
-    SELECT max(v.begin_snapshot) FROM ducklake_schema_versions v
-    WHERE v.table_id = i.table_id AND v.schema_version <= i.schema_version)
-FROM ducklake_inlined_data_tables i
-WHERE i.table_id = %(table_id)s
-ORDER BY i.schema_version;
-
--- inlined_delete_table: whether a table has inlined deletes
-SELECT to_regclass(%(name)s) IS NOT NULL;
-
--- column_types: the Postgres types of a table's columns
-SELECT a.attname, t.typname
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = quote_ident(%(name)s)::regclass AND a.attnum > 0 AND NOT a.attisdropped;
 
 -- created_at: the snapshot that created a table
 SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %(table_id)s;

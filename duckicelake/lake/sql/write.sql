@@ -232,6 +232,9 @@ VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(di
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)
 VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);
 
+-- wait_briefly: a DuckDB client that flushes has rows locked until its commit, which waits for this transaction to end
+SET LOCAL lock_timeout = '100ms';
+
 -- end_data_files: data files that leave main
 UPDATE ducklake_data_file d SET end_snapshot = %(at)s
 FROM duckicelake_file f

@@ -1,0 +1,36 @@
+"""Damage to a table, met while it is read: told once as what it is, and of which table."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from duckicelake.catalog.services import Services
+from duckicelake.errors import AlreadyExists, DamagedTable, FileMissing, InvalidRequest
+from duckicelake.lake import native
+
+T = TypeVar("T")
+_SIGNS = (DamagedTable, InvalidRequest, FileMissing, AlreadyExists)
+"""What else than DamagedTable reading raises has no request to blame: it is damage, too."""
+
+
+def undamaged(services: Services, table_id: int, read: Callable[[], T]) -> T:
+    """What `read` gives, or DamagedTable naming the table.
+
+    It reads twice before that: what a flush or a cleanup of DuckDB's took away in between isn't damage.
+    """
+    try:
+        return read()
+    except _SIGNS:
+        with naming_damage(services, table_id):
+            return read()
+
+
+@contextmanager
+def naming_damage(services: Services, table_id: int) -> Iterator[None]:
+    """Turn signs of damage into a DamagedTable that names the table; nothing of a request may be judged inside."""
+    try:
+        yield
+    except _SIGNS as error:
+        with services.database.reading() as cursor:
+            name = native.full_name(cursor, table_id)
+        raise DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do") from error

@@ -1,0 +1,101 @@
+"""Examines the tables of a lake: what DuckLake's rows and ours say against each other, and against the store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from duckicelake.bridge.stale_stats import FileRange, gaps
+from duckicelake.bridge.types import iceberg_type
+from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.lake.damage import damaged, table_names
+from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.doctor import Finding
+from duckicelake.lake.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
+from duckicelake.lake.inlined_damage import damaged_inlining
+from duckicelake.lake.repairs import end_data_file
+from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.policy import canonical
+
+PARALLEL_CHECKS = 16
+
+
+def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]:
+    """(What is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
+    with database.reading() as cursor:
+        names = table_names(cursor)
+        found = [*damaged(cursor), *damaged_inlining(cursor, names), *_stale_statistics(cursor, names)]
+        files = needed_files(cursor, names)
+    return sorted(found, key=lambda finding: (finding.name, finding.detail)), _each_once(files)
+
+
+def examine_files(store: ObjectStore, files: Sequence[NeededFile]) -> Iterator[Finding | None]:
+    """For each file in turn what is wrong with it in the store, if anything. Raises Unavailable."""
+    with ThreadPoolExecutor(PARALLEL_CHECKS) as pool:
+        yield from pool.map(lambda file: _lost(store, file), files)
+
+
+def _each_once(files: Sequence[NeededFile]) -> list[NeededFile]:
+    """The first of each path, however it is spelled."""
+    by_path: dict[str, NeededFile] = {}
+    for file in files:
+        with suppress(InvalidRequest):
+            by_path.setdefault(canonical(file.path), file)
+    return list(by_path.values())
+
+
+def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+    by_column = file_statistics(cursor)
+    for column in table_wide_statistics(cursor):
+        files = by_column.get((column.table_id, column.stats.column_id))
+        if files is None or column.table_id not in names:
+            continue
+        with suppress(Unsupported):
+            for gap in gaps(column.stats, FileRange(*files), iceberg_type(column.type, column.name)):
+                yield Finding(
+                    "statistics",
+                    ok=False,
+                    detail=f"{names[column.table_id]}: column {column.name}: {gap}",
+                    advice="queries in DuckDB miss rows; let it read the files instead, then attach anew: DELETE FROM "
+                    f"ducklake_table_column_stats WHERE table_id = {column.table_id} "
+                    f"AND column_id = {column.stats.column_id};",
+                )
+
+
+def _lost(store: ObjectStore, file: NeededFile) -> Finding | None:
+    try:
+        size = store.size(file.path)
+    except FileMissing:
+        return _finding(file, "isn't in the store", _advice_if_missing(file))
+    except InvalidRequest:
+        return None  # of another store than the warehouse's: registered by a client, and never read here
+    if file.size is None or size == file.size:
+        return None
+    return _finding(file, f"has {size} bytes in the store instead of {file.size}", _advice_if_changed(file, size))
+
+
+def _finding(file: NeededFile, problem: str, advice: str) -> Finding:
+    kind = "a file of listed Iceberg snapshots" if file.kind == "listed" else f"{file.kind} file {file.file_id}"
+    return Finding("files", ok=False, detail=f"{file.table}: {kind}, {file.path}, {problem}", advice=advice)
+
+
+def _advice_if_missing(file: NeededFile) -> str:
+    restore = "restore it from a backup; if there is none, "
+    if file.kind == "listed":
+        return restore + "let an Iceberg client expire the snapshots that list it"
+    assert file.file_id is not None
+    if file.kind == "data":
+        return restore + "its rows are lost, and it must leave the table: " + end_data_file(file.table_id, file.file_id)
+    return (
+        restore + "and if the table still loads, let an Iceberg client rewrite the data file; else the rows that it "
+        f"deletes come back: DELETE FROM ducklake_delete_file WHERE delete_file_id = {file.file_id};"
+    )
+
+
+def _advice_if_changed(file: NeededFile, size: int) -> str:
+    restore = "files never change: restore it from a backup"
+    if file.kind == "listed":
+        return restore
+    return (
+        f"{restore}; if it is the right one: UPDATE ducklake_{file.kind}_file SET file_size_bytes = {size}, "
+        f"footer_size = NULL WHERE {file.kind}_file_id = {file.file_id};"
+    )

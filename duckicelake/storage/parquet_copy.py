@@ -1,0 +1,111 @@
+"""Copies of Parquet files with other values in some columns: the same rows in the same order, the same field ids."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from duckicelake.errors import InvalidRequest
+
+_MEMORY = "1GB"
+_SCHEMA = """
+SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type
+FROM parquet_schema($file)
+"""
+
+
+class ParquetSource:
+    """A Parquet file that DuckDB has read the schema of."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path) -> None:
+        self._connection = connection
+        self._file = file
+        self._fields = connection.execute(_SCHEMA, {"file": str(file)}).fetchall()
+
+    @property
+    def converted_types(self) -> frozenset[str]:
+        """What Parquet calls converted types, of any field however deep."""
+        return frozenset(field[4] for field in self._fields if field[4] is not None)
+
+    def column_ids(self) -> dict[int | None, str]:
+        """The names of the columns by field id."""
+        return {field_id: name for name, field_id in _columns(self._fields)}
+
+    def rows(self) -> duckdb.DuckDBPyRelation:
+        """All rows, without what folders say."""
+        return self._connection.sql(f"FROM read_parquet({_text(self._file)}, hive_partitioning := false)")
+
+    def copy(self, to: Path, expressions: Mapping[str, str]) -> None:
+        """Write the copy; columns may have the values of SQL expressions over the row and its `file_row_number`."""
+        replaced = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in expressions.items())
+        select = (
+            f"SELECT * EXCLUDE (file_row_number){f' REPLACE ({replaced})' if replaced else ''} "
+            f"FROM read_parquet({_text(self._file)}, hive_partitioning := false, file_row_number := true)"
+        )
+        self._connection.execute(
+            f"COPY ({select}) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids()})"
+        )
+
+    def _field_ids(self) -> str:
+        """The file's own field ids as COPY takes them."""
+        described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})
+        whole = {name for name, type_, *_ in described.fetchall() if type_ == "VARIANT"}
+        ids = ", ".join(_group(self._fields, 0, whole))
+        return f", FIELD_IDS {{{ids}}}" if ids else ""
+
+
+@contextmanager
+def parquet_source(file: Path) -> Iterator[ParquetSource]:
+    """Open a file; InvalidRequest, also from within the context, if it isn't readable Parquet."""
+    with duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            yield ParquetSource(connection, file)
+        except duckdb.Error as error:
+            raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int | None]]:
+    """Name and field id of each column, from the elements of the schema, which stand in depth-first order."""
+    place = 1
+    for _ in range(fields[0][1]):
+        yield fields[place][0], fields[place][2]
+        place = _end(fields, place)
+
+
+def _end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
+    """The place after an element and everything inside it."""
+    open_children = fields[place][1]
+    place += 1
+    while open_children:
+        open_children += fields[place][1] - 1
+        place += 1
+    return place
+
+
+def _group(fields: Sequence[tuple[Any, ...]], place: int, whole: set[str]) -> Iterator[str]:
+    """The ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
+    child = place + 1
+    for _ in range(fields[place][1]):
+        name, children, field_id, repeated, _ = fields[child]
+        if repeated and children and field_id is None:
+            yield from _group(fields, child, whole)
+        else:
+            inner = [] if name in whole and place == 0 else list(_group(fields, child, whole))
+            own = [f"__duckdb_field_id: {field_id}"] if field_id is not None else []
+            if inner:
+                yield f"{quoted(name)}: {{{', '.join((*own, *inner))}}}"
+            elif own:
+                yield f"{quoted(name)}: {field_id}"
+        child = _end(fields, child)
+
+
+def _text(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"

@@ -1,0 +1,47 @@
+"""Copies of DuckDB's Parquet files for Iceberg readers, which know neither unsigned integers nor milliseconds.
+
+Spark refuses unsigned columns, and reads the bounds of milliseconds as if they were microseconds.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from duckdb.sqltypes import DuckDBPyType
+
+from duckicelake.storage.parquet_copy import parquet_source, quoted
+
+WIDER: Final = {"utinyint": "INTEGER", "usmallint": "INTEGER", "uinteger": "BIGINT", "ubigint": "DECIMAL(20, 0)"}
+"""DuckDB's types for columns that Iceberg reads as int, long and decimal(20, 0)."""
+_MISREAD = frozenset({"UINT_8", "UINT_16", "UINT_32", "UINT_64", "TIMESTAMP_MILLIS", "TIME_MILLIS"})
+
+
+def copy_readable(file: Path, copy: Path) -> bool:
+    """Write a copy of the same rows that Iceberg readers read exactly; False, and none, if they do so already.
+
+    InvalidRequest if it isn't a Parquet file.
+    """
+    with parquet_source(file) as source:
+        if not source.converted_types & _MISREAD:
+            return False
+        rows = source.rows()
+        casts = {
+            name: f"CAST({quoted(name)} AS {_wider(type_)})"
+            for name, type_ in zip(rows.columns, rows.types, strict=True)
+            if _wider(type_) != str(type_)
+        }
+        source.copy(copy, casts)
+    return True
+
+
+def _wider(type_: DuckDBPyType) -> str:
+    """The SQL of the type with wider ones in the place of unsigned ones, however deep."""
+    if type_.id not in {"list", "struct", "map"}:
+        return WIDER.get(type_.id, str(type_))
+    parts = [(name, _wider(child)) for name, child in type_.children if isinstance(child, DuckDBPyType)]
+    match type_.id:
+        case "list":
+            return f"{parts[0][1]}[]"
+        case "struct":
+            return f"STRUCT({', '.join(f'{quoted(name)} {part}' for name, part in parts)})"
+        case _:
+            return f"MAP({', '.join(part for _, part in parts)})"
