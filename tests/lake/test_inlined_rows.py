@@ -1,0 +1,73 @@
+"""Rows that DuckDB inlined, as files that grow by what is new: with each load, not with each insert (design §6.16)."""
+
+from pathlib import Path
+
+from tests.lakes import Lake, assert_same_rows
+
+FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+
+
+def insert(lake: Lake, first: int, count: int) -> None:
+    """As many snapshots as rows."""
+    for number in range(first, first + count):
+        lake.run(f"INSERT INTO t VALUES ({number}, 'n{number}')")
+
+
+def virtual_files(lake: Lake) -> list[Path]:
+    """The files of inlined rows that were ever written, oldest first."""
+    location = lake.services.store.local_path(lake.metadata().location)
+    assert location is not None
+    return sorted(location.glob("metadata/*-inlined.parquet"), key=lambda path: int(path.name.split("-")[0]))
+
+
+def records(lake: Lake) -> list[int]:
+    """How many rows the files of the current snapshot hold."""
+    return sorted(task.file.record_count for task in lake.static().scan().plan_files())
+
+
+def test_many_inserts_are_one_snapshot_and_one_file_at_the_next_load(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    insert(lake, 0, 100)
+    assert [snapshot.snapshot_id for snapshot in lake.metadata().snapshots] == [lake.newest()]
+    (written,) = virtual_files(lake)
+    assert records(lake) == [100]
+    assert_same_rows(lake)
+    modified = written.stat().st_mtime_ns
+    insert(lake, 100, 5)
+    assert records(lake) == [5, 100]
+    assert len(lake.metadata().snapshots) == 2
+    assert virtual_files(lake)[0] == written
+    assert written.stat().st_mtime_ns == modified
+    assert_same_rows(lake)
+    assert len(virtual_files(lake)) == 2
+
+
+def test_loads_without_new_rows_write_nothing(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)", "CREATE TABLE other (id BIGINT)")
+    insert(lake, 0, 3)
+    version = lake.metadata().last_updated_ms
+    files = virtual_files(lake)
+    lake.run("INSERT INTO other VALUES (1)")
+    assert lake.metadata().last_updated_ms == version
+    assert virtual_files(lake) == files
+
+
+def test_rows_that_come_and_go_between_loads_are_never_written(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    insert(lake, 0, 5)
+    lake.run("DELETE FROM t WHERE id < 3", "UPDATE t SET name = 'x' WHERE id = 4")
+    assert records(lake) == [2]
+    assert_same_rows(lake)
+
+
+def test_files_of_inlined_rows_leave_the_table_when_duckdb_flushes(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    insert(lake, 0, 5)
+    lake.metadata()
+    lake.run("DELETE FROM t WHERE id = 2")
+    assert records(lake) == [5]  # and a delete file
+    lake.run(FLUSH)
+    paths = [task.file.file_path for task in lake.static().scan().plan_files()]
+    assert not any(path.endswith("-inlined.parquet") for path in paths)
+    assert len(paths) == 1
+    assert_same_rows(lake)
