@@ -307,6 +307,8 @@ def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path
     for found in (stopped, running):
         assert (found.returncode, found.stderr) == (0, "")
         assert "ok    object store" in found.stdout
+        assert "ok    tables: nothing in them is damaged" in found.stdout
+        assert "ok    files: 0 are in the store" in found.stdout
         assert "FAIL" not in found.stdout
 
 
@@ -318,6 +320,28 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
     assert found.returncode == 1
     assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
     assert "restore them" in found.stdout
+
+
+def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lake: Path) -> None:
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    with serving(lake) as served:
+        httpx.post(f"{served.uri}/v1/namespaces/main/tables", json={"name": "t", "schema": schema}).raise_for_status()
+        with psycopg.connect(embedded_url(lake)) as connection:
+            connection.execute(
+                "INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, "
+                "file_format, record_count, file_size_bytes) VALUES (0, 1, 1, 'gone.parquet', true, 'parquet', 1, 1)"
+            )
+        with_files = run("doctor", "--lake", str(lake))
+        without = run("doctor", "--lake", str(lake), "--no-files")
+    assert (with_files.returncode, without.returncode) == (1, 1)
+    assert f"FAIL  files: main.t: data file 0, {lake}/warehouse/ducklake/main/t/gone.parquet, isn't in the store" in (
+        with_files.stdout
+    )
+    assert "FAIL  files" not in without.stdout
+    for found in (with_files, without):
+        assert "FAIL  side tables: main.t: data file 0 (gone.parquet) has come without a record" in found.stdout
+        assert "FAIL  snapshots: next_file_id of snapshot 1 is below ids in use" in found.stdout
+        assert found.stderr == ""
 
 
 def test_doctor_without_a_lake_says_how_to_make_one(lake: Path) -> None:

@@ -12,7 +12,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, DoubleType, ListType, LongType, StringType, StructType
 from pyiceberg.types import NestedField as Field
 
-from tests.lakes import assert_same_rows
+from tests.lakes import assert_same_rows, iceberg_rows
 
 EVERY_TYPE = (
     "id BIGINT, a BOOLEAN, b INTEGER, c FLOAT, d DOUBLE, e DECIMAL(9,2), f DATE, g TIME, h TIMESTAMP, i TIMESTAMPTZ,"
@@ -284,4 +284,11 @@ def test_columns_in_capitals_are_served_though_duckdb_inlines_them_under_other_n
     lake.run(
         "ALTER TABLE t ADD COLUMN ÜBER INTEGER", "INSERT INTO t VALUES (2, 3, 'y', 4)", "DELETE FROM t WHERE id = 1"
     )
+    assert_same_rows(lake)
+
+
+def test_columns_that_differ_by_the_case_of_letters_beyond_ascii_are_told_apart(lake):
+    lake.run('CREATE TABLE t (id BIGINT, "Ü" VARCHAR, "ü" VARCHAR)', "INSERT INTO t VALUES (1, 'large', 'small')")
+
+    assert iceberg_rows(lake.static()) == [(1, "large", "small")]
     assert_same_rows(lake)

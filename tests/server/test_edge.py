@@ -156,6 +156,7 @@ def test_error_of_each_class_answers_with_its_status_and_type(
         ("AlreadyExists", 409, "AlreadyExistsException"),
         ("NamespaceNotEmpty", 409, "NamespaceNotEmptyException"),
         ("CommitFailed", 409, "CommitFailedException"),
+        ("DamagedTable", 422, "DamagedTableException"),
         ("CommitStateUnknown", 500, "CommitStateUnknownException"),
         ("Unavailable", 503, "ServiceUnavailableException"),
     ],
