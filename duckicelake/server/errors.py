@@ -19,7 +19,7 @@ from duckicelake import errors
 from duckicelake.server.validation import explain
 
 ERROR_KEY = "duckicelake.error"
-"""Where in the ASGI scope the request log finds the error behind a 5xx answer."""
+"""Where in the ASGI scope the request log finds what its operator has to know of: errors behind 5xx, and damage."""
 
 
 class ErrorModel(BaseModel):
@@ -110,7 +110,7 @@ async def _catalog_error(request: Request, error: Exception) -> Response:
     answer = ANSWERS[type(error)]
     if answer.hidden:
         raise error
-    if answer.status >= 500:
+    if answer.status >= 500 or isinstance(error, errors.DamagedTable):
         request.scope[ERROR_KEY] = error
     return error_response(answer.status, answer.type, str(error), answer.headers)
 

@@ -185,6 +185,18 @@ def test_bug_tells_the_client_only_the_request_id_and_the_log_everything(
     assert "Traceback" in line["exception"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "level"), [("DamagedTable", "error"), ("Unavailable", "error"), ("NoSuchTable", "info")]
+)
+def test_operator_finds_in_the_log_what_the_client_cannot_help(
+    client: httpx.Client, log_stream: LogStream, kind: str, level: str
+) -> None:
+    client.get(f"/fail/{kind}")
+    line = log_stream.request()
+    assert line["level"] == level
+    assert (f"message of {kind}" in line.get("exception", "")) == (level == "error")
+
+
 def test_head_of_an_error_has_the_status_and_no_body(client: httpx.Client) -> None:
     address = urlsplit(str(client.base_url))
     with socket.create_connection((address.hostname, address.port)) as raw:
