@@ -110,7 +110,7 @@ def change_set(
     for increment in increments:
         step, state = _step(state, target, increment, definition)
         steps.append(step if steps else replace(step, creation=creation))
-        definition = DefinitionChange()
+        definition = DefinitionChange(columns_after=definition.columns_after)
     moved = [index for index, increment in enumerate(increments) if increment.move is not None]
     return ChangeSet(
         table_id=base.table_id,

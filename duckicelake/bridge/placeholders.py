@@ -1,4 +1,4 @@
-"""PURE. SQL that stands in for a view's query in an engine whose dialect it isn't written in.
+"""PURE. SQL that stands in for a view's query in an engine whose dialect it isn't written in, and can't be said in.
 
 The engine lists the view and knows its columns; whatever is asked of the rows fails and says why. Running the SQL of
 another dialect instead would be wrong without a word: to Spark, DuckDB's identifier "name" is a string, ^ is xor, and
@@ -13,6 +13,15 @@ from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedFiel
 
 _UNSAFE = str.maketrans("'\\", "  ")
 """Engines escape these in different ways."""
+_TYPES: Mapping[str, str] = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+}
+"""Types that both engines call the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +45,7 @@ DUCKDB = Engine(
     quote='"',
     text="VARCHAR",
     types={
-        "boolean": "BOOLEAN",
-        "int": "INTEGER",
-        "long": "BIGINT",
-        "float": "FLOAT",
-        "double": "DOUBLE",
-        "date": "DATE",
+        **_TYPES,
         "time": "TIME",
         "timestamp": "TIMESTAMP",
         "timestamptz": "TIMESTAMPTZ",
@@ -62,12 +66,7 @@ SPARK = Engine(
     quote="`",
     text="STRING",
     types={
-        "boolean": "BOOLEAN",
-        "int": "INT",
-        "long": "BIGINT",
-        "float": "FLOAT",
-        "double": "DOUBLE",
-        "date": "DATE",
+        **_TYPES,
         "timestamp": "TIMESTAMP_NTZ",
         "timestamptz": "TIMESTAMP",
         "timestamp_ns": "TIMESTAMP_NTZ",
@@ -82,27 +81,42 @@ SPARK = Engine(
 )
 
 
-def placeholder(engine: Engine, schema: Schema, dialects: Sequence[str]) -> str:
+def placeholder(engine: Engine, schema: Schema, dialects: Sequence[str], obstacle: str = "") -> str:
     """The engine's stand-in for a view that has these columns and is written in these dialects.
 
+    The obstacle, if there is one, is what keeps its query from being said in the engine's own.
     Without the condition count(*) would be 1; with constants as columns a filter on them might be pruned to no rows.
     """
     has = f"only for {', '.join(dialects)}" if dialects else "nor for any other engine"
     message = f"This view has no SQL for {engine.name}, {has}: replace it by a version that has the dialect"
+    if obstacle:
+        message += f", or by one without what can not be carried over: {obstacle}"
     error = f"{engine.raising}('{message.translate(_UNSAFE)}')"
-    columns = [f"CAST({error} AS {_type(engine, field.type)}) AS {_quoted(engine, field)}" for field in schema.fields]
+    columns = [
+        f"CAST({error} AS {type_name(engine, field.type)}) AS {_quoted(engine, field)}" for field in schema.fields
+    ]
     return f"SELECT {', '.join(columns) or error} WHERE {error} IS NULL"
 
 
-def _type(engine: Engine, kind: IcebergType) -> str:
+def typed(engine: Engine, query: str, schema: Schema) -> str:
+    """The query with the schema's columns: those of its own, in their order, under the names and of the types."""
+    names = [_quoted(engine, field) for field in schema.fields]
+    kinds = [type_name(engine, field.type) for field in schema.fields]
+    columns = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, kinds, strict=True))
+    return f"SELECT {columns} FROM ({query}) AS {engine.quote}view{engine.quote}({', '.join(names)})"
+
+
+def type_name(engine: Engine, kind: IcebergType) -> str:
     match kind:
         case StructType():
-            members = (engine.member.format(_quoted(engine, each), _type(engine, each.type)) for each in kind.fields)
+            members = (
+                engine.member.format(_quoted(engine, each), type_name(engine, each.type)) for each in kind.fields
+            )
             return engine.struct.format(", ".join(members))
         case ListType():
-            return engine.array.format(_type(engine, kind.element))
+            return engine.array.format(type_name(engine, kind.element))
         case MapType():
-            return engine.map.format(_type(engine, kind.key), _type(engine, kind.value))
+            return engine.map.format(type_name(engine, kind.key), type_name(engine, kind.value))
         case PrimitiveType(name="decimal"):
             return f"DECIMAL({kind.precision}, {kind.scale})"
         case _:

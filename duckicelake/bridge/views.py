@@ -1,6 +1,11 @@
-"""PURE. What DuckDB is shown of an Iceberg view, and what Iceberg clients are shown of a view that DuckDB made."""
+"""PURE. What DuckDB is shown of an Iceberg view, and what Iceberg clients are shown of a view that DuckDB made.
 
-from collections.abc import Sequence
+What one side's engine is given in place of SQL of its own is made anew from the other side's at each change. It isn't
+kept with what clients wrote where that can be told apart: in DuckLake's row for Spark's views, beside DuckDB's SQL for
+DuckDB's.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from uuid import UUID, uuid5
@@ -8,7 +13,8 @@ from uuid import UUID, uuid5
 import orjson
 
 from duckicelake.bridge.columns import schema_of
-from duckicelake.bridge.placeholders import DUCKDB, SPARK, placeholder
+from duckicelake.bridge.placeholders import DUCKDB, SPARK, placeholder, typed
+from duckicelake.bridge.transpile import NotCarriedOver, to_duckdb, to_spark
 from duckicelake.iceberg import apply_view
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.iceberg.schema import Schema
@@ -21,11 +27,11 @@ DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
 
 
 def definition_of(metadata: ViewMetadata) -> ViewDefinition:
-    """What DuckDB reads of the current version: SQL in its own dialect, else a placeholder for it."""
+    """What DuckDB reads of the current version: SQL in its own dialect, else Spark's carried over or a placeholder."""
     version, schema = metadata.current_version(), metadata.current_schema()
     return ViewDefinition(
         dialect=DUCKDB_DIALECT,
-        sql=version.sql_for(DUCKDB_DIALECT) or placeholder(DUCKDB, schema, sorted(version.dialects())),
+        sql=version.sql_for(DUCKDB_DIALECT) or _duckdb_sql(version, schema),
         column_aliases=",".join(_quoted(field.name) for field in schema.fields),
         comment=metadata.properties.get(COMMENT),
     )
@@ -38,31 +44,40 @@ def definition_after(before: ViewDefinition, base: ViewMetadata, target: ViewMet
     return definition_of(target)
 
 
-def first_metadata(view: LakeView, columns: Sequence[Column] | None, location: str) -> ViewMetadata:
-    """The metadata of a view that DuckDB created; without known columns its schema is empty."""
+def first_metadata(
+    view: LakeView, columns: Sequence[Column] | None, unlike: Collection[str], location: str
+) -> ViewMetadata:
+    """The metadata of a view that DuckDB created; without known columns its schema is empty.
+
+    `unlike` are names of columns of the lake that have another type in Spark.
+    """
     comment, schema = view.definition.comment, _schema(columns)
     return apply_view.new_view_metadata(
         view_uuid=view.view_uuid,
         location=location,
         schema=schema,
-        version=_version(view, schema),
+        version=_version(view, schema, unlike),
         properties={} if comment is None else {COMMENT: comment},
         now_ms=view.timestamp_ms,
     )
 
 
 def redefined(
-    base: ViewMetadata, known: ViewDefinition, view: LakeView, columns: Sequence[Column] | None
+    base: ViewMetadata,
+    known: ViewDefinition,
+    view: LakeView,
+    columns: Sequence[Column] | None,
+    unlike: Collection[str],
 ) -> ViewMetadata:
     """The metadata after DuckDB changed the view since its definition was `known`.
 
-    Another query makes a version that has it in DuckDB's dialect only: what the other dialects had meant the old one.
+    Another query makes a version that has it, and what Spark is given for it: other dialects' SQL meant the old one.
     """
     now, draft = view.definition, apply_view.draft_of(base, view.timestamp_ms)
     if replace(now, comment=None) != replace(known, comment=None):
         schema = _schema(columns)
         apply_view.add_schema(draft, AddSchema(schema_=schema))
-        apply_view.add_view_version(draft, AddViewVersion(view_version=_version(view, schema)))
+        apply_view.add_view_version(draft, AddViewVersion(view_version=_version(view, schema, unlike)))
         apply_view.set_current_view_version(draft, SetCurrentViewVersion(view_version_id=LAST_ADDED))
     draft.properties.pop(COMMENT, None)
     if now.comment is not None:
@@ -86,10 +101,30 @@ def _schema(columns: Sequence[Column] | None) -> Schema:
     return schema_of(columns, 0) if columns else Schema(fields=())
 
 
-def _version(view: LakeView, schema: Schema) -> ViewVersion:
-    """The view's SQL, behind a placeholder for Spark: Java takes the first dialect if there isn't the one it wants."""
-    dialect, sql = view.definition.dialect, view.definition.query
-    sql_by_dialect = {SPARK_DIALECT: placeholder(SPARK, schema, [dialect])} | {dialect: sql}
+def _duckdb_sql(version: ViewVersion, schema: Schema) -> str:
+    spark, dialects = version.sql_for(SPARK_DIALECT), sorted(version.dialects())
+    if spark is None:
+        return placeholder(DUCKDB, schema, dialects)
+    try:
+        query = to_duckdb(spark, schema, version.default_namespace, version.default_catalog)
+    except NotCarriedOver as obstacle:
+        return placeholder(DUCKDB, schema, dialects, str(obstacle))
+    return typed(DUCKDB, query, schema)
+
+
+def _spark_sql(definition: ViewDefinition, schema: Schema, unlike: Collection[str]) -> str:
+    if definition.dialect.lower() != DUCKDB_DIALECT:
+        return placeholder(SPARK, schema, [definition.dialect])
+    try:
+        return to_spark(definition.query, schema, unlike, renamed=bool(definition.column_aliases))
+    except NotCarriedOver as obstacle:
+        return placeholder(SPARK, schema, [definition.dialect], str(obstacle))
+
+
+def _version(view: LakeView, schema: Schema, unlike: Collection[str]) -> ViewVersion:
+    """The view's SQL, behind what Spark is given: Java takes the first dialect if there isn't the one it wants."""
+    spark = _spark_sql(view.definition, schema, unlike)
+    sql_by_dialect = {SPARK_DIALECT: spark} | {view.definition.dialect: view.definition.query}
     return ViewVersion(
         version_id=apply_view.FIRST_VERSION_ID,
         schema_id=LAST_ADDED,

@@ -9,9 +9,9 @@ from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata
 from duckicelake.lake import views
 from duckicelake.lake.files import StaleBase
-from duckicelake.lake.model import Column, LakeView, ViewDefinition
+from duckicelake.lake.model import LakeView, ViewDefinition
 from duckicelake.lake.state import ViewRow
-from duckicelake.lake.view_columns import view_columns
+from duckicelake.lake.view_columns import ViewColumns, view_columns
 from duckicelake.lake.views import ViewTarget
 
 
@@ -61,10 +61,8 @@ def written(
     return ViewTarget(metadata.to_json(), location, metadata.current_version_id, definition or definition_of(metadata))
 
 
-def _taken_over(
-    services: Services, view: LakeView, row: ViewRow | None, columns: tuple[Column, ...] | None
-) -> ViewMetadata:
+def _taken_over(services: Services, view: LakeView, row: ViewRow | None, known: ViewColumns) -> ViewMetadata:
     if row is not None:
-        return redefined(parse_view_metadata(row.metadata), row.definition, view, columns)
+        return redefined(parse_view_metadata(row.metadata), row.definition, view, known.columns, known.unlike)
     location = services.policy.table_location(namespace_of(view.schema_name), view.view_name, view.view_uuid)
-    return first_metadata(view, columns, location)
+    return first_metadata(view, known.columns, known.unlike, location)

@@ -201,8 +201,12 @@ class LakeStep:
 
     @property
     def file_ids(self) -> int:
-        """How many ids it takes from `next_file_id`; at least one where statistics change, as clients cache by it."""
-        return max(len(self.data_files) + len(self.delete_files) + len(self.name_maps), 1 if self.stats else 0)
+        """How many ids it takes from `next_file_id`; at least one where statistics or columns that have some change.
+
+        DuckDB caches statistics by it, and ones of another type than the column's it would widen to unknown.
+        """
+        least = 1 if self.stats or self.definition.ended_columns else 0
+        return max(len(self.data_files) + len(self.delete_files) + len(self.name_maps), least)
 
 
 @dataclass(frozen=True, slots=True)

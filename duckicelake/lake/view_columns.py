@@ -7,11 +7,14 @@ extension's function, or one that is broken for DuckDB as well.
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 from psycopg import Cursor
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
 
 from duckicelake.lake import native
 from duckicelake.lake.database import Row
@@ -29,7 +32,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 _DEEPEST = 16  # views of views
 _FULL_NAME = 3  # catalog, schema, table
-_NAME = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^".\s]+)')
 
 _TO_DUCKDB = {
     "boolean": "BOOLEAN",
@@ -90,39 +93,78 @@ _FROM_DUCKDB = {
 """What a query yields is only cast by its reader, so types that Iceberg lacks are the nearest; the rest is varchar."""
 
 
+_OF_DUCKDB_ALONE = frozenset(
+    {
+        *("int128", "uint64", "uint128", "time", "time_ns", "timetz", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+        *("interval", "json", "uuid", "variant", "geometry"),
+    }
+)
+"""Types that are others in Spark, where an expression of them may mean something else."""
+
+
 class _NotBoundError(Exception):
     """The view can't be bound here."""
 
 
-def view_columns(cursor: Cursor[Row], view: LakeView) -> tuple[Column, ...] | None:
-    """The columns that DuckDB gives the view, with types that Iceberg has; None where they can't be told."""
+@dataclass(frozen=True, slots=True)
+class ViewColumns:
+    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be told.
+
+    `unlike` are names, in lower case, of those columns of the tables that it reads whose types are DuckDB's alone.
+    """
+
+    columns: tuple[Column, ...] | None
+    unlike: set[str] = field(default_factory=set)
+
+
+def view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
+    """What is known of the view's columns, and of those that it reads."""
+    unlike: set[str] = set()
     try:
-        return _bound(cursor, view, _DEEPEST)
-    except (duckdb.Error, _NotBoundError):
-        return None
+        return ViewColumns(_bound(cursor, view, _DEEPEST, unlike), unlike)
+    except (duckdb.Error, _NotBoundError, SqlglotError, RecursionError):
+        return ViewColumns(None, unlike)
 
 
-def _bound(cursor: Cursor[Row], view: LakeView, depth: int) -> tuple[Column, ...]:
+def _bound(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]) -> tuple[Column, ...]:
     sql, aliases = view.definition.query, view.definition.column_aliases
     schema, name = quoted(view.schema_name), quoted(view.view_name)
     with duckdb.connect(config=_SETTINGS) as memory:
         if [each.type for each in memory.extract_statements(sql)] != [duckdb.StatementType.SELECT] or not depth:
             raise _NotBoundError
         memory.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}; USE {schema}")
-        for reference in sorted(memory.get_table_names(sql, qualified=True)):
-            _copy_empty(cursor, memory, view, _parts(reference), depth)
+        for name_read in _names_read(memory, sql):
+            _copy_empty(cursor, memory, view, name_read, depth, unlike)
         memory.execute(f"CREATE VIEW {name} {f'({aliases})' if aliases else ''} AS {sql}")
         bound = memory.sql(f"FROM {name}")
         return tuple(_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
 
 
+def _names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
+    """The names of what a query reads; DuckDB can't tell them where a right or full join has USING, sqlglot can."""
+    try:
+        return [_parts(each) for each in sorted(memory.get_table_names(sql, qualified=True))]
+    except duckdb.BinderException:
+        tables = parse_one(sql, read="duckdb").find_all(exp.Table)
+        return [[part.name for part in table.parts] for table in tables]
+
+
 def _parts(reference: str) -> list[str]:
-    """The names of `catalog."a schema".table`."""
-    return [plain or quoted_name.replace('""', '"') for quoted_name, plain in _NAME.findall(reference)]
+    """The names of `catalog."a schema".table AS alias`."""
+    parts: list[str] = []
+    while found := _NAME.match(reference):
+        parts.append(found[2] or found[1].replace('""', '"'))
+        reference = reference[found.end() :].removeprefix(".")
+    return parts
 
 
 def _copy_empty(
-    cursor: Cursor[Row], memory: duckdb.DuckDBPyConnection, view: LakeView, name: Sequence[str], depth: int
+    cursor: Cursor[Row],
+    memory: duckdb.DuckDBPyConnection,
+    view: LakeView,
+    name: Sequence[str],
+    depth: int,
+    unlike: set[str],
 ) -> None:
     """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss.
 
@@ -130,15 +172,18 @@ def _copy_empty(
     """
     *schema, table = name
     for schema_name in schema or [view.schema_name, "main"]:
-        columns = _columns_of(cursor, schema_name, table, depth) if len(name) < _FULL_NAME else None
+        columns = _columns_of(cursor, schema_name, table, depth, unlike) if len(name) < _FULL_NAME else None
         if columns is not None:
+            unlike |= {each.column_name.lower() for each in columns if each.column_type in _OF_DUCKDB_ALONE}
             definitions = ", ".join(_definition(column, columns) for column in children_of(columns, None))
             memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema_name)}")
             memory.execute(f"CREATE TABLE IF NOT EXISTS {quoted(schema_name, table)} ({definitions})")
             return
 
 
-def _columns_of(cursor: Cursor[Row], schema_name: str, name: str, depth: int) -> tuple[Column, ...] | None:
+def _columns_of(
+    cursor: Cursor[Row], schema_name: str, name: str, depth: int, unlike: set[str]
+) -> tuple[Column, ...] | None:
     """The columns of the lake's table or view that DuckDB means by a name."""
     row = cursor.execute(_SQL.relation, {"schema_name": schema_name, "name": name}).fetchone()
     if row is None:
@@ -147,7 +192,7 @@ def _columns_of(cursor: Cursor[Row], schema_name: str, name: str, depth: int) ->
         definition = native.definition(cursor, row[2], native.newest_snapshot(cursor))
         return None if definition is None else definition.columns
     view = find_view(cursor, row[0], row[1])
-    return None if view is None else _bound(cursor, view, depth - 1)
+    return None if view is None else _bound(cursor, view, depth - 1, unlike)
 
 
 def _definition(column: Column, columns: Sequence[Column]) -> str:

@@ -1,4 +1,4 @@
-"""Views that one engine makes and the other reads, over values at the edges: the same rows, or a message that says why."""
+"""Views that one engine makes and the other reads, over values at the edges: the same rows, or a message why not."""
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
@@ -41,7 +41,9 @@ def rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     return sorted(tuple(map(plain, row)) for row in found)
 
 
-def check(make: Callable[[str], object], own: Reader, other: Reader, queries: Sequence[str], failing: Sequence[str]) -> None:
+def check(
+    make: Callable[[str], object], own: Reader, other: Reader, queries: Sequence[str], failing: Sequence[str]
+) -> None:
     """Make a view of each query in an engine and read it in both."""
     wrong = []
     for number, query in enumerate(queries):

@@ -9,6 +9,7 @@ from duckicelake.catalog.namespaces import create_namespace, drop_namespace
 from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.tables import list_tables
 from duckicelake.errors import InvalidRequest, NamespaceNotEmpty, NoSuchView
+from tests import view_queries
 from tests.view_requests import (
     CITY,
     DROPPING,
@@ -43,11 +44,15 @@ def names(services, namespace="main"):
 
 
 def native(answer, dialect="duckdb"):
-    """The SQL of a view that DuckDB made, which comes after a placeholder: Spark runs the first that it is given."""
-    (placeholder_dialect, placeholder), (found, sql) = queries(answer).items()
-    assert (placeholder_dialect, found) == ("spark", dialect)
-    assert f"raise_error('This view has no SQL for Spark, only for {dialect}: " in placeholder
+    """The SQL of a view that DuckDB made, which comes after Spark's: Spark runs the first that it is given."""
+    (first, _), (found, sql) = queries(answer).items()
+    assert (first, found) == ("spark", dialect)
     return sql
+
+
+def carried(answer):
+    """What Spark is given for a view that DuckDB made."""
+    return queries(answer)["spark"]
 
 
 @pytest.fixture
@@ -295,6 +300,8 @@ def shape(kind):
         ("SELECT * FROM u JOIN main.t ON j = in_main", ["j", "in_main"]),
         ('FROM "odd.schema"."odd ""table"""', ["k"]),
         ("FROM w", ["renamed"]),
+        ("SELECT a.j FROM s.u AS a JOIN lake.s.u b ON a.j = b.j", ["j"]),
+        ('SELECT "an alias".k FROM "odd.schema"."odd ""table""" "an alias"', ["k"]),
         ("WITH c AS (SELECT j AS x FROM u) FROM c", ["x"]),
         ("SELECT * FROM range(3) r(n)", ["n"]),
         ("SELECT 1 AS a, 2 AS a", ["a", "a_1"]),
@@ -417,7 +424,82 @@ def test_view_with_sql_of_another_dialect_in_ducklake_is_loaded_with_that(lake):
     lake.run("CREATE VIEW v AS SELECT 1 AS one")
     with psycopg.connect(lake.services.database.url) as connection:
         connection.execute("UPDATE ducklake_view SET dialect = 'trino', sql = 'SELECT 1 AS \"one\"'")
-    assert native(load(lake.services, "v"), "trino") == 'SELECT 1 AS "one"'
+    answer = load(lake.services, "v")
+    assert native(answer, "trino") == 'SELECT 1 AS "one"'
+    assert "raise_error('This view has no SQL for Spark, only for trino: " in carried(answer)
+
+
+def test_view_of_duckdbs_has_its_query_for_spark_as_well(lake, table):
+    lake.run("CREATE VIEW v AS SELECT i AS number, s AS name FROM t ORDER BY name LIMIT 5")
+    answer = load(lake.services, "v")
+    assert carried(answer) == "SELECT `i` AS `number`, `s` AS `name` FROM `t` ORDER BY `name` ASC NULLS LAST LIMIT 5"
+    assert native(answer) == lake.sql("SELECT sql FROM ducklake_view")[0][0]
+    lake.run("CREATE OR REPLACE VIEW v AS SELECT i FROM lake.t")
+    assert carried(load(lake.services, "v")) == "SELECT `i` FROM `main`.`t`"
+
+
+def test_view_of_duckdbs_that_spark_would_read_otherwise_says_so(lake, table):
+    lake.run("CREATE VIEW v AS SELECT i // 2 AS half FROM t")
+    assert "no SQL for Spark, only for duckdb: " in carried(load(lake.services, "v"))
+    assert "or by one without what can not be carried over: INTDIV (i // 2)" in carried(load(lake.services, "v"))
+
+
+def test_all_columns_of_views_that_spark_can_read_are_known(lake):
+    """What Spark is given needs them; `main.t` is its table, however the query calls it."""
+    names = {"t": "lake.main.t", "u": "lake.main.u"}
+    lake.run(*(statement.format(**names) for statement in view_queries.TABLES))
+    for number, query in enumerate((*view_queries.BOTH, *view_queries.DUCKDB)):
+        lake.run(f"CREATE VIEW v{number} AS {query.format(**names)}")
+        answer = load(lake.services, f"v{number}")
+        assert [name for name, _ in columns(answer)] == lake.duck.sql(f"FROM v{number} LIMIT 0").columns, query
+        assert "This view has no SQL" not in carried(answer), query
+
+
+@pytest.mark.parametrize("kind", ["UUID", "INTERVAL", "TIME", "HUGEINT", "JSON"])
+def test_column_of_a_type_that_is_another_in_spark_is_only_handed_on_to_it(lake, kind):
+    lake.run(f"CREATE TABLE t (i BIGINT, x {kind})", "CREATE VIEW v AS SELECT x FROM t AS a")
+    assert carried(load(lake.services, "v")) == "SELECT `x` FROM `t` AS `a`"
+    lake.run("CREATE VIEW w AS SELECT max(x) AS m FROM t")
+    assert "an expression of x, which has another type in Spark" in carried(load(lake.services, "w"))
+
+
+def test_view_of_sparks_is_read_in_duckdb_with_the_types_that_spark_gave_it(lake, attach, table):
+    create(lake.services, "v", {"spark": "SELECT length(`s`), concat(s, 'x', NULL) FROM lake.main.t"}, ID, CITY)
+    client = attach()
+    assert sorted(client.execute("FROM v").fetchall()) == [(3, None), (5, None)]
+    assert [row[:2] for row in client.execute("DESCRIBE v").fetchall()] == [("id", "BIGINT"), ("city", "VARCHAR")]
+    assert queries(load(lake.services, "v")) == {"spark": "SELECT length(`s`), concat(s, 'x', NULL) FROM lake.main.t"}
+
+
+def test_replaced_view_of_sparks_is_carried_over_anew(lake, table):
+    create(lake.services, "v", {"spark": "SELECT i, s FROM t"})
+    assert lake.one("SELECT min(id) FROM v") == (1,)
+    commit(lake.services, "v", *replacement({"spark": "SELECT -i, s FROM t"}))
+    assert lake.one("SELECT min(id) FROM v") == (-2,)
+    commit(lake.services, "v", *replacement({"spark": "SELECT i DIV 2, s FROM t"}))
+    with pytest.raises(duckdb.InvalidInputException, match=r"only for spark: .* not be carried over: INTDIV"):
+        lake.run("FROM v")
+    commit(lake.services, "v", *replacement({"spark": "SELECT 'not DuckDB''s', 1", "duckdb": "SELECT 8, s FROM t"}))
+    assert lake.one("SELECT min(id) FROM v") == (8,)
+
+
+def test_view_of_sparks_that_duckdb_replaces_is_duckdbs(lake, table):
+    create(lake.services, "v", {"spark": "SELECT i, s FROM t"})
+    lake.run("CREATE OR REPLACE VIEW v AS SELECT 8 AS n")
+    assert queries(load(lake.services, "v")) == {"spark": "SELECT 8 AS `n`", "duckdb": "SELECT 8 AS n"}
+
+
+def test_view_of_sparks_that_duckdb_comments_or_renames_is_still_sparks(lake, table):
+    create(lake.services, "v", {"spark": "SELECT i + 1, s FROM t WHERE s IN (SELECT s FROM t)"})
+    lake.run("COMMENT ON VIEW v IS 'theirs'", "ALTER VIEW v RENAME TO w")
+    assert list(queries(load(lake.services, "w"))) == ["spark"]
+    assert lake.one("SELECT max(id) FROM w") == (3,)
+
+
+def test_view_of_sparks_on_what_another_catalog_has_fails_in_duckdb(lake, table):
+    create(lake.services, "v", {"spark": "SELECT i, s FROM spark_catalog.main.t"})
+    with pytest.raises(duckdb.InvalidInputException, match="a table of the catalog spark_catalog"):
+        lake.run("FROM v")
 
 
 def test_views_keep_their_namespace_from_being_dropped(lake):
