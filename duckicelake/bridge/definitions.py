@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.columns import columns_of
+from duckicelake.bridge.parquet_types import quoted
 from duckicelake.bridge.partitions import has_buckets, keys_of
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
@@ -95,7 +96,7 @@ def sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
     if any(field.transform.name != "identity" or field.source_id not in names for field in order.fields):
         return ()
     return tuple(
-        SortKey(names[field.source_id], _DIRECTIONS[field.direction], _NULL_ORDERS[field.null_order])
+        SortKey(quoted(names[field.source_id]), _DIRECTIONS[field.direction], _NULL_ORDERS[field.null_order])
         for field in order.fields
     )
 

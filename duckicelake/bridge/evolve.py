@@ -1,5 +1,6 @@
 """PURE. What DuckDB did to a table's definition, as the next TableMetadata: schema, spec, sort order and comment."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from duckicelake.bridge.columns import schema_of
@@ -11,9 +12,10 @@ from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionFie
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import UNSORTED, SortField, SortOrder
 from duckicelake.iceberg.updates import UpgradeFormatVersion
-from duckicelake.lake.model import SortKey, TableDefinition
+from duckicelake.lake.model import SortKey, TableDefinition, folded
 
 _DIRECTIONS = {"ASC": "asc", "DESC": "desc"}
+_QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 _NULL_ORDERS = {"NULLS_FIRST": "nulls-first", "NULLS_LAST": "nulls-last"}
 
 
@@ -133,24 +135,29 @@ def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetada
 
 def _order_of(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrder:
     """The sort order of DuckLake's keys; unsorted where one of them isn't a plain column in a known direction."""
-    ids = {field.name: field.id for field in schema.fields}
-    if not keys or any(
-        key.expression not in ids or key.direction not in _DIRECTIONS or key.null_order not in _NULL_ORDERS
-        for key in keys
-    ):
+    ids = {folded(field.name): field.id for field in schema.fields}
+    columns = [_column_name(key.expression) for key in keys]
+    known = all(key.direction in _DIRECTIONS and key.null_order in _NULL_ORDERS for key in keys)
+    if not keys or not known or any(column not in ids for column in columns):
         return UNSORTED
     fields = tuple(
         SortField.model_validate(
             {
                 "transform": "identity",
-                "source-id": ids[key.expression],
+                "source-id": ids[column],
                 "direction": _DIRECTIONS[key.direction],
                 "null-order": _NULL_ORDERS[key.null_order],
             }
         )
-        for key in keys
+        for key, column in zip(keys, columns, strict=True)
     )
     return SortOrder(order_id=order_id, fields=fields)
+
+
+def _column_name(expression: str) -> str:
+    """What an SQL expression names, folded as DuckDB compares names, if it is nothing but a column's name."""
+    quoted = _QUOTED.fullmatch(expression)
+    return folded(quoted[1].replace('""', '"') if quoted else expression)
 
 
 def _replaced(metadata: TableMetadata, **changes: int) -> TableMetadata:
