@@ -145,17 +145,6 @@ NATIVE: dict[str, Native] = {
     "expire": _expire(),
 }
 
-DEFINITIONS = {
-    "add column",
-    "drop column",
-    "rename column",
-    "widen type",
-    "set not null",
-    "partition",
-    "sort",
-    "comment",
-}
-
 
 def _commit(request: Callable[[Subject], engine.Request], effect: Effect) -> Foreign:
     def prepared(client: Client, subject: Subject, metadata: Json) -> Act:

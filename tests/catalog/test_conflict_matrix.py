@@ -4,11 +4,13 @@ Every operation of DuckDB meets every operation of a client, in each order. What
 says of one legal outcome; nothing is lost, doubled or back again, and no snapshot of before has changed.
 """
 
+import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -22,7 +24,7 @@ from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.errors import ANSWERS
 from tests.catalog.client import Client
-from tests.catalog.conflict_operations import DEFINITIONS, DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native
+from tests.catalog.conflict_operations import DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native
 from tests.catalog.conflict_tables import prepare
 from tests.catalog.conflicts import (
     State,
@@ -39,9 +41,17 @@ CONFLICT = re.compile("conflict|another transaction has")
 REFUSALS = {404, 409}
 IMPOSSIBLE = {400, *REFUSALS}
 """How a client is refused whose request makes no sense any more, such as a tag on a snapshot that was expired."""
-CASES = [(version, name) for version in (2, 3) for name in NATIVE if version == 3 or name not in DEFINITIONS]
-"""(format version, operation of DuckDB); definitions are the same to both versions."""
-WITHIN = [(version, name) for version, name in CASES if name != "flush"]
+EVERYTHING = bool(os.environ.get("DUCKICELAKE_TEST_EVERYTHING"))
+
+
+def cases(operations: Iterable[str], first: int) -> list[tuple[int, str]]:
+    """(format version, operation of DuckDB): the versions in turn, from `first` on, or both of each for everything."""
+    named = [((2, 3)[(first + number) % 2], name) for number, name in enumerate(operations)]
+    return [*named, *((5 - version, name) for version, name in named)] if EVERYTHING else named
+
+
+LAST_CASES = cases(NATIVE, 2)
+WITHIN_CASES = cases([name for name in NATIVE if name != "flush"], 3)
 """A flush locks the rows, so that no client gets past it before it commits."""
 
 
@@ -55,19 +65,28 @@ class Prepared:
     subjects: dict[str, Subject]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def prepared(
-    request: pytest.FixtureRequest,
-    postgres: EmbeddedPostgres,
-    tmp_path_factory: pytest.TempPathFactory,
-    extensions: None,
-) -> Iterator[Prepared]:
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url:
-        with closing(Database(url)) as database, duckdb.connect() as duck:
-            duck.execute("LOAD ducklake; LOAD postgres_scanner").execute(duckdb_attach(url))
-            subjects = prepare(services_of(database, warehouse), duck, request.param)
-        yield Prepared(str(conninfo_to_dict(url)["dbname"]), warehouse, request.param, subjects)
+@pytest.fixture(scope="module")
+def lakes(
+    postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, extensions: None
+) -> Iterator[Callable[[int], Prepared]]:
+    """The lake of each format version, made when it is first asked for."""
+    with ExitStack() as stack:
+
+        @cache
+        def made(format_version: int) -> Prepared:
+            warehouse = tmp_path_factory.mktemp("warehouse")
+            url = stack.enter_context(new_lake(postgres, warehouse))
+            with closing(Database(url)) as database, duckdb.connect() as duck:
+                duck.execute("LOAD ducklake; LOAD postgres_scanner").execute(duckdb_attach(url))
+                subjects = prepare(services_of(database, warehouse), duck, format_version)
+            return Prepared(str(conninfo_to_dict(url)["dbname"]), warehouse, format_version, subjects)
+
+        yield made
+
+
+@pytest.fixture(params=[2, 3])
+def prepared(request: pytest.FixtureRequest, lakes: Callable[[int], Prepared]) -> Prepared:
+    return lakes(request.param)
 
 
 @pytest.fixture
@@ -223,7 +242,7 @@ def marks(outcomes: dict[str, str]) -> str:
     return "".join("+" if outcome == "both applied" else "-" for outcome in outcomes.values())
 
 
-@pytest.mark.parametrize(("prepared", "native"), WITHIN, indirect=["prepared"])
+@pytest.mark.parametrize(("prepared", "native"), WITHIN_CASES, indirect=["prepared"])
 def test_client_commits_within_duckdbs_transaction(
     prepared: Prepared, services: Services, ducklake: duckdb.DuckDBPyConnection, native: str
 ) -> None:
@@ -233,7 +252,7 @@ def test_client_commits_within_duckdbs_transaction(
     assert marks(outcomes) == EXPECTED[native][0]
 
 
-@pytest.mark.parametrize(("prepared", "native"), CASES, indirect=["prepared"])
+@pytest.mark.parametrize(("prepared", "native"), LAST_CASES, indirect=["prepared"])
 def test_client_commits_what_it_prepared_before_duckdb_committed(
     prepared: Prepared, services: Services, ducklake: duckdb.DuckDBPyConnection, native: str
 ) -> None:

@@ -73,7 +73,7 @@ class Table:
     `ids` are the field ids that columns had when they were first seen, by the columns' keys. `snapshots` are Iceberg
     snapshots to which refs may be set, `shown` what any snapshot showed first; `versions` are the table's name and rows
     at DuckLake snapshots; `staged` are the rows of snapshots that wait to be picked. `row_ids` are DuckDB's of its
-    rows, since these last changed or an Iceberg client wrote them again.
+    rows, since these last changed, an Iceberg client wrote them again or DuckDB merged their files.
 
     `rewritten` tables have statistics that DuckDB 1.5 itself gets wrong: rewriting counts the live rows only, a later
     flush widens by dead ones too, and then `min` is a dead row's.

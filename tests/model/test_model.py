@@ -1,5 +1,7 @@
 """DuckDB, PyIceberg and server-side clients do whatever they like in any order, and all read what the model has."""
 
+import os
+
 import pytest
 
 from duckicelake.catalog.services import Services
@@ -7,7 +9,7 @@ from tests.conftest import Attach
 from tests.model.opening import new_lake
 from tests.model.run import OPERATIONS, Step, chosen, run, shrunk
 
-SEEDS = 5
+SEEDS = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 4
 STEPS = 100
 
 
