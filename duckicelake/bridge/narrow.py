@@ -1,6 +1,7 @@
 """PURE. Columns that DuckDB declares narrower than Iceberg knows them, a TINYINT that is an int: what fits into them.
 
-An Iceberg client may write any int. DuckDB then fails on every query of the table, so the column is widened first.
+An Iceberg client may write any int, or any text into JSON. DuckDB then fails on every query of the table, so the column
+is widened first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,8 +23,8 @@ _LIMITS = {
     "uint32": (0, 2**32 - 1),
     "uint64": (0, 2**64 - 1),
 }
-_COARSE = {"timestamp_s", "timestamp_ms"}
-"""Types that would cut off what doesn't fit; no bounds tell that nothing has to be."""
+_STRICT = {"timestamp_s", "timestamp_ms", "json"}
+"""Types that cut off or refuse what doesn't fit, and no bounds tell that everything does."""
 
 
 def narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, str]:
@@ -32,7 +33,7 @@ def narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, str]:
     return {
         column.column_id: column.column_type
         for column in columns
-        if column.column_type in _LIMITS.keys() | _COARSE
+        if column.column_type in _LIMITS.keys() | _STRICT
         and wide.get(column.column_id) not in {None, column.column_type}
     }
 
