@@ -22,6 +22,7 @@ from duckicelake.lake.changes import (
     LakeStep,
     NewDataFile,
     NewDeleteFile,
+    NewFile,
     SideFiles,
     TableStats,
 )
@@ -158,6 +159,7 @@ def _step(
         data_files=data_files,
         delete_files=move.delete_files,
         stats=stats,
+        divides_files=_keeps_older_numbers(move, target),
         snapshots=tuple(snapshot_row(new.snapshot, new.manifest_ids, new.proposed_id) for new in increment.snapshots),
         side=increment.side,
     )
@@ -167,6 +169,12 @@ def _step(
     columns = {key: row for key, row in {**base.column_stats, **stats.columns}.items() if row is not None}
     totals = (stats.record_count, stats.next_row_id, stats.file_size_bytes)
     return step, replace(after, stats=totals, column_stats=columns)
+
+
+def _keeps_older_numbers(move: Move, target: TableMetadata) -> bool:
+    """Whether rows of its files may name older snapshots: in files that come back, or rewrite rows in version 3."""
+    rewrites = target.format_version >= ROW_LINEAGE_VERSION and bool(move.ended_files or move.ended_rows)
+    return bool(move.registered) and (rewrites or any(not isinstance(file, NewFile) for file in move.registered))
 
 
 def _data_file(file: AnyFile, target: TableMetadata) -> DataFile:

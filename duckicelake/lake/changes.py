@@ -178,7 +178,7 @@ class LakeStep:
 
     `ducklake_id` is the DuckLake snapshot id that the step was computed for: a native one's, or the one that must be
     assigned because Iceberg's numbers say it; None: any. `ended_files` are ids of `duckicelake_file`; a file may end
-    and be registered again by the same step.
+    and be registered again by the same step. If it `divides_files`, DuckDB must not merge its files with older ones.
     """
 
     ducklake_id: int | None = None
@@ -190,6 +190,7 @@ class LakeStep:
     data_files: tuple[NewDataFile, ...] = ()
     delete_files: tuple[NewDeleteFile, ...] = ()
     stats: TableStats | None = None
+    divides_files: bool = False
     snapshots: tuple[NewSnapshot, ...] = ()
     hold: Hold | None = None
     side: SideFiles = field(default_factory=SideFiles)

@@ -72,8 +72,20 @@ def write_definition(
         _write_partitioning(cursor, table_id, change, snapshot.id, next(ids))
     if change.sort_keys is not None:
         _write_sorting(cursor, table_id, change, snapshot.id, next(ids) if change.sort_keys else 0)
-    if change.ended_columns or change.new_columns or change.partition_keys is not None:
-        _begin_schema_version(cursor, table_id, change.columns_after, snapshot)
+    if begins_version(change):
+        name_version(cursor, table_id, snapshot)
+        _make_inlined_table(cursor, table_id, change.columns_after, snapshot.schema_version)
+
+
+def begins_version(change: DefinitionChange) -> bool:
+    """Whether the table's files and inlined rows are of another schema version from the change on."""
+    return bool(change.ended_columns or change.new_columns) or change.partition_keys is not None
+
+
+def name_version(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot) -> None:
+    """Begin a schema version of the table: DuckDB merges no files of different ones."""
+    parameters = {"at": snapshot.id, "schema_version": snapshot.schema_version, "table_id": table_id}
+    cursor.execute(_SQL.insert_schema_version, parameters)
 
 
 def _write_columns(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int) -> None:
@@ -149,14 +161,12 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
         cursor.executemany(_SQL.insert_sort_key, rows)
 
 
-def _begin_schema_version(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], snapshot: NewSnapshot) -> None:
-    """Name the version, and make its table of inlined rows.
+def _make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
+    """Make the table of inlined rows of a schema version that has new columns or keys.
 
-    DuckDB would make that at its first inlined insert, of a version without name, and once the columns change read its
+    DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
     rows as of columns from before that version.
     """
-    version = snapshot.schema_version
-    cursor.execute(_SQL.insert_schema_version, {"at": snapshot.id, "schema_version": version, "table_id": table_id})
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
     if all(map(_can_inline, top)) and not _NEVER_INLINED & {column.column_type for column in columns}:
         name = f"ducklake_inlined_data_{table_id}_{version}"

@@ -81,7 +81,7 @@ def release(cursor: Cursor[Row], table_id: int) -> int:
 
 
 def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
-    changes_schema = bool(step.definition) or step.creation is not None
+    changes_schema = bool(step.definition) or step.creation is not None or step.divides_files
     catalog_ids = definition.catalog_ids(step.definition) + (step.creation is not None)
     snapshot = begin_snapshot(cursor, schema_change=changes_schema, catalog_ids=catalog_ids, file_ids=step.file_ids)
     if step.ducklake_id is not None and step.ducklake_id != snapshot.id:
@@ -110,6 +110,8 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
     if step.definition or step.creation:
         first_id = snapshot.first_catalog_id + (step.creation is not None)
         definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
+    if step.divides_files and not definition.begins_version(step.definition):
+        definition.name_version(cursor, table_id, snapshot)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
     side_tables.write_side_files(cursor, table_id, step.side)
