@@ -4,7 +4,7 @@ Lazy and incremental: what is recorded as written is not encoded again. Between 
 the next load writes the same bytes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from duckicelake.catalog.mending import forget_lost
 from duckicelake.catalog.outdated import delete_outdated
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
-from duckicelake.lake import reader
+from duckicelake.lake import reader, side_tables
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
 from duckicelake.storage.objects import ObjectStore
 
@@ -105,11 +105,15 @@ def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
     return row if row.manifest_list is not None else replace(row, manifest_list=lists[row.snapshot_id])
 
 
-def _record(services: Services, table_id: int, artifacts: Iterable[Artifact], document: Artifact) -> bool:
-    """Record what was written; whether the version is still the newest, so that its metadata.json counts."""
+def _record(services: Services, table_id: int, artifacts: Sequence[Artifact], document: Artifact) -> bool:
+    """Record what was written; whether the version is still the newest, so that its metadata.json counts.
+
+    A file may have been another table's of the same UUID, and let go of.
+    """
     with services.database.transaction() as cursor:
         for artifact in artifacts:
             reader.record_artifact(cursor, _parameters(table_id, artifact))
+        side_tables.unschedule(cursor, [artifact.path for artifact in artifacts])
         reader.record_metadata(cursor, _parameters(table_id, document))
         row = reader.table_row(cursor, table_id)
     return row is not None and row.version == document.object_id

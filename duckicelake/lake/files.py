@@ -121,7 +121,6 @@ def write_data_files(
         "file_ids": [file.file_id for file in files],
         "ducklake_ids": list(ids.values()),
         "row_id_starts": [file.row_id_start for file in files],
-        "paths": [file.path for file in files],
     }
     cursor.execute(_SQL.register_files, parameters)
 

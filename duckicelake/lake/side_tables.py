@@ -26,6 +26,11 @@ def write_side_files(cursor: Cursor[Row], table_id: int, side: SideFiles) -> Non
         cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m) for m in side.manifests])
 
 
+def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
+    """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
+    cursor.execute(_SQL.unschedule, {"paths": list(paths)})
+
+
 def _file(table_id: int, file: NewFile) -> dict[str, object]:
     return {
         "file_id": file.file_id,
@@ -106,6 +111,11 @@ def hold(cursor: Cursor[Row], table_id: int, held: Hold) -> None:
     cursor.execute(_SQL.hold, parameters)
 
 
+def hold_longer(cursor: Cursor[Row], table_id: int) -> None:
+    """Have snapshots that were held long enough be looked at again later, but for those that leave now."""
+    cursor.execute(_SQL.hold_longer, {"table_id": table_id})
+
+
 def insert_table(
     cursor: Cursor[Row],
     table_id: int,
@@ -183,6 +193,7 @@ def record_registered(cursor: Cursor[Row], table_id: int, log: Sequence[tuple[st
     for age, (path, timestamp_ms) in enumerate(reversed(log), start=1):
         parameters = {"table_id": table_id, "object_id": -age, "path": path, "timestamp_ms": timestamp_ms}
         cursor.execute(_SQL.record_registered, parameters)
+    unschedule(cursor, [path for path, _ in log])
 
 
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:

@@ -34,6 +34,7 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> int:
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, step, table_id, snapshot)
     _finish(cursor, change, table_id, [snapshot.id for snapshot in snapshots] or [upto])
+    side_tables.unschedule(cursor, [file.path for step in change.steps for file in step.side.files])
     return table_id
 
 
@@ -44,6 +45,7 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
     if row != (change.base_version, change.caught_up_to):
         raise StaleBase(f"table {change.table_id} was caught up by another worker")
     ducklake_id = _realised(cursor, change.table_id)
+    side_tables.hold_longer(cursor, change.table_id)
     for step in change.steps:
         side_tables.write_side_files(cursor, change.table_id, step.side)
         for snapshot in step.snapshots:
@@ -63,6 +65,7 @@ def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) 
     parameters = {"table_id": table_id, "after": after, "upto": progress.upto, "epoch": progress.epoch}
     if not cursor.execute(_SQL.advance, parameters).rowcount:
         raise StaleBase(f"table {table_id} was caught up by another worker")
+    side_tables.hold_longer(cursor, table_id)
     side_tables.see_deletes(cursor, table_id, progress.seen_deletes)
 
 

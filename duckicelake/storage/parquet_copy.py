@@ -7,11 +7,11 @@ from typing import Any
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequest, Unavailable
 
 _MEMORY = "1GB"
 _SCHEMA = """
-SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type
+SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
 FROM parquet_schema($file)
 """
 
@@ -25,9 +25,9 @@ class ParquetSource:
         self._fields = connection.execute(_SCHEMA, {"file": str(file)}).fetchall()
 
     @property
-    def converted_types(self) -> frozenset[str]:
-        """What Parquet calls converted types, of any field however deep."""
-        return frozenset(field[4] for field in self._fields if field[4] is not None)
+    def annotations(self) -> frozenset[str]:
+        """What Parquet calls converted types, and logical types as DuckDB spells them, of any field however deep."""
+        return frozenset(text for field in self._fields for text in field[4:6] if text is not None)
 
     def column_ids(self) -> dict[int | None, str]:
         """The names of the columns by field id."""
@@ -58,11 +58,16 @@ class ParquetSource:
 
 @contextmanager
 def parquet_source(file: Path) -> Iterator[ParquetSource]:
-    """Open a file; InvalidRequest, also from within the context, if it isn't readable Parquet."""
+    """Open a file; also from within the context, InvalidRequest if it isn't readable Parquet.
+
+    Unavailable if it takes too much memory.
+    """
     with duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         try:
             yield ParquetSource(connection, file)
+        except duckdb.OutOfMemoryException as error:
+            raise Unavailable(f"copying a data file takes too much memory: {error}") from error
         except duckdb.Error as error:
             raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
 
@@ -94,7 +99,7 @@ def _group(fields: Sequence[tuple[Any, ...]], place: int, whole: set[str]) -> It
     """The ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
     child = place + 1
     for _ in range(fields[place][1]):
-        name, children, field_id, repeated, _ = fields[child]
+        name, children, field_id, repeated, *_ = fields[child]
         if repeated and children and field_id is None:
             yield from _group(fields, child, whole)
         else:

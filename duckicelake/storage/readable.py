@@ -3,6 +3,7 @@
 Spark refuses unsigned columns, and reads the bounds of milliseconds as if they were microseconds.
 """
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from duckicelake.storage.parquet_copy import parquet_source, quoted
 
 WIDER: Final = {"utinyint": "INTEGER", "usmallint": "INTEGER", "uinteger": "BIGINT", "ubigint": "DECIMAL(20, 0)"}
 """DuckDB's types for columns that Iceberg reads as int, long and decimal(20, 0)."""
-_MISREAD = frozenset({"UINT_8", "UINT_16", "UINT_32", "UINT_64", "TIMESTAMP_MILLIS", "TIME_MILLIS"})
+_MISREAD = re.compile(r"UINT_\d+|TIME(STAMP)?_MILLIS|IntType\(.*isSigned=0\)|Time.*Type\(.*MILLIS=MilliSeconds.*")
 
 
 def copy_readable(file: Path, copy: Path) -> bool:
@@ -21,7 +22,7 @@ def copy_readable(file: Path, copy: Path) -> bool:
     InvalidRequest if it isn't a Parquet file.
     """
     with parquet_source(file) as source:
-        if not source.converted_types & _MISREAD:
+        if not any(map(_MISREAD.fullmatch, source.annotations)):
             return False
         rows = source.rows()
         casts = {

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from duckicelake.bridge.history import DEFAULT_HOLD, HOLD, hold_of
+from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.tables import register_table
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.rest import RegisterTableRequest
 from tests.lakes import Lake, iceberg_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 MERGE = "CALL ducklake_merge_adjacent_files('lake')"
 CLEAN = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
+ORPHANS = "CALL ducklake_delete_orphaned_files('lake', cleanup_all => true)"
 
 
 def insert(lake: Lake, first: int, count: int) -> None:
@@ -87,8 +91,42 @@ def test_snapshots_that_a_tag_or_branch_names_stay_and_stay_exact(lake: Lake, me
     assert listed(lake) == merged
     assert set(iceberg_rows(lake.static(), first)) == numbers(20)
     lake.commit({"action": "remove-snapshot-ref", "ref-name": "v1"})
+    pass_time(lake, 0.05)  # it is looked at again within the hour
     assert listed(lake) == [second, last]
     assert set(iceberg_rows(lake.static(), second)) == numbers(40)
+
+
+def register(lake: Lake, name: str, location: str) -> None:
+    register_table(lake.services, ("main",), RegisterTableRequest(name=name, metadata_location=location))
+
+
+def test_files_stay_for_a_table_registered_from_the_same_metadata(lake: Lake, merged: list[int]) -> None:
+    first, second, last = merged
+    sources = files(lake, second)
+    register(lake, "c", current_table(lake.services, ("main",), "t").materialized.location)
+    lake.run(CLEAN)
+    pass_time(lake, 6)
+    assert listed(lake) == [last]
+    lake.run(CLEAN, ORPHANS)
+    assert all(path.exists() for path in sources)
+    clone = lake.static("c")
+    assert [snapshot.snapshot_id for snapshot in clone.snapshots()][:2] == [first, second]
+    assert set(iceberg_rows(clone, first)) == numbers(20)
+
+
+def test_files_that_were_let_go_stay_for_a_table_that_is_registered_before_they_are_deleted(
+    lake: Lake, merged: list[int]
+) -> None:
+    first, second, last = merged
+    location = current_table(lake.services, ("main",), "t").materialized.location
+    sources = files(lake, second)
+    lake.run(CLEAN)
+    pass_time(lake, 6)
+    assert listed(lake) == [last]
+    register(lake, "c", location)
+    lake.run(CLEAN, ORPHANS)
+    assert all(path.exists() for path in sources)
+    assert set(iceberg_rows(lake.static("c"), first)) == numbers(20)
 
 
 def test_snapshots_whose_files_ducklake_still_has_stay(lake: Lake) -> None:

@@ -2,16 +2,11 @@
 ALTER TABLE duckicelake_snapshot ADD COLUMN held_until timestamptz;
 CREATE INDEX duckicelake_snapshot_held ON duckicelake_snapshot (table_id, held_until) WHERE held_until IS NOT NULL;
 
--- Those whose time has come, but for those that a branch or tag names.
-CREATE VIEW duckicelake_overdue_snapshot AS
-SELECT s.table_id, s.snapshot_id
-FROM duckicelake_snapshot s JOIN duckicelake_table t USING (table_id)
-WHERE s.held_until <= now()
-  AND NOT EXISTS (
-      SELECT FROM json_each(t.metadata -> 'refs') r WHERE (r.value ->> 'snapshot-id')::bigint = s.snapshot_id);
-
 -- A file that no listed snapshot shows any more, though manifests still name it as one that a snapshot removed.
 ALTER TABLE duckicelake_file ADD COLUMN is_released boolean NOT NULL DEFAULT false;
+
+-- What is scheduled may be wanted again.
+CREATE INDEX duckicelake_scheduled_file_name ON ducklake_files_scheduled_for_deletion (duckicelake_file_name(path));
 
 -- Functions below keep the search path of this moment: DuckDB and pg_restore run them under another.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);

@@ -163,7 +163,7 @@ WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s);
 
 -- freshness: whether what is known of a table is still so
 SELECT t.table_id, d.version, d.caught_up_to, (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
-       EXISTS (SELECT FROM duckicelake_overdue_snapshot o WHERE o.table_id = t.table_id)
+       EXISTS (SELECT FROM duckicelake_snapshot h WHERE h.table_id = t.table_id AND h.held_until <= now())
 FROM duckicelake_epoch e, ducklake_table t
 JOIN ducklake_schema s USING (schema_id)
 LEFT JOIN duckicelake_table d USING (table_id)
@@ -179,7 +179,7 @@ WHERE s.table_id = %(table_id)s
   AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);
 
 -- overdue: listed snapshots whose files DuckLake gave up, and that were held long enough
-SELECT snapshot_id FROM duckicelake_overdue_snapshot WHERE table_id = %(table_id)s;
+SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now();
 
 -- artifacts: what was written for a table, older metadata aside
 SELECT a.kind, a.object_id, a.path

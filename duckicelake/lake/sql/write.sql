@@ -66,6 +66,10 @@ UPDATE duckicelake_snapshot s SET held_until = to_timestamp(%(until_ms)s / 1000.
 FROM holding h
 WHERE s.table_id = %(table_id)s AND s.held_until IS NULL AND s.manifest_ids && h.ids;
 
+-- hold_longer: what was held long enough leaves now, or is there for a branch or tag and is looked at again later
+UPDATE duckicelake_snapshot SET held_until = now() + interval '1 hour'
+WHERE table_id = %(table_id)s AND held_until <= now();
+
 -- see_delete: a DuckLake delete file whose positions are known
 INSERT INTO duckicelake_seen_delete (delete_file_id, table_id) VALUES (%(delete_file_id)s, %(table_id)s)
 ON CONFLICT DO NOTHING;
@@ -241,14 +245,21 @@ FROM duckicelake_file f
 WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
   AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;
 
+-- unschedule: files that join a table stay; where DuckDB's orphan cleaner could take one, the trigger notes that
+WITH wanted AS (
+    DELETE FROM ducklake_files_scheduled_for_deletion s USING unnest(%(paths)s::text[]) AS p (path)
+    WHERE duckicelake_file_name(s.path) = duckicelake_file_name(p.path)
+      AND duckicelake_resolve(s.path, s.path_is_relative) = duckicelake_canonical_path(p.path)
+    RETURNING s.*
+)
+INSERT INTO ducklake_files_scheduled_for_deletion SELECT * FROM wanted;
+
 -- register_files: which rows of DuckLake these files have now; none of them serves inlined rows any more
 WITH registered AS (
     SELECT * FROM unnest(%(file_ids)s::bigint[], %(ducklake_ids)s::bigint[], %(row_id_starts)s::bigint[])
         AS u (file_id, ducklake_id, row_id_start)
 ), real AS (
     DELETE FROM duckicelake_virtual_file v USING registered r WHERE v.file_id = r.file_id
-), wanted AS (
-    DELETE FROM ducklake_files_scheduled_for_deletion WHERE NOT path_is_relative AND path = ANY(%(paths)s)
 )
 UPDATE duckicelake_file f SET ducklake_id = r.ducklake_id, first_row_id = coalesce(f.first_row_id, r.row_id_start)
 FROM registered r WHERE f.file_id = r.file_id;
@@ -350,7 +361,7 @@ SELECT path FROM files UNION SELECT path FROM released UNION SELECT path FROM ar
 DELETE FROM ducklake_delete_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot = duckicelake_never() AND NOT EXISTS (
     SELECT FROM duckicelake_file f
-    WHERE f.table_id = d.table_id AND NOT f.is_released
+    WHERE NOT f.is_released AND duckicelake_keeps_files(f.table_id)
       AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
       AND duckicelake_file_name(f.path) = duckicelake_file_name(d.path));
 
