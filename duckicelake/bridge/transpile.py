@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from duckicelake.bridge.transpile_dialects import DUCKDB, SPARK, NotCarriedOver, Side, refuse
 from duckicelake.bridge.transpile_expressions import LONGEST
-from duckicelake.bridge.transpile_queries import QueryWriter, Tables
+from duckicelake.bridge.transpile_queries import QueryWriter, Tables, gives_columns
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.schema import Schema
 
@@ -45,8 +45,8 @@ def to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *, renamed:
         refuse("a query whose columns are not known")
     tree = parsed(sql, DUCKDB)
     _check_unlike(tree, unlike)
-    text = _written(tree, DUCKDB, SPARK, _spark_table)
-    stars = [select for select in tree.find_all(exp.Select) if select.is_star and _gives_columns(select, tree)]
+    text = _written(tree, schema, (DUCKDB, SPARK), _spark_table)
+    stars = [select for select in tree.find_all(exp.Select) if select.is_star and gives_columns(select)]
     if not stars:
         return text
     if renamed or any(not _named(each) for select in stars for each in select.expressions):
@@ -62,7 +62,7 @@ def to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, default_ca
 
     """
     tree = parsed(sql, SPARK)
-    text = _written(tree, SPARK, DUCKDB, _LakeTables(default_namespace, default_catalog))
+    text = _written(tree, schema, (SPARK, DUCKDB), _LakeTables(default_namespace, default_catalog))
     return text if schema.fields else refuse("a query without columns")
 
 
@@ -96,9 +96,9 @@ def _check_depth(tokens: Sequence[Token]) -> None:
             refuse("a query that is nested this deep")
 
 
-def _written(tree: exp.Expr, source: Side, target: Side, tables: Tables) -> str:
+def _written(tree: exp.Expr, schema: Schema, sides: tuple[Side, Side], tables: Tables) -> str:
     try:
-        text = QueryWriter(source, target, tables).statement(tree)
+        text = QueryWriter(*sides, tables, schema).statement(tree)
     except RecursionError as error:
         raise NotCarriedOver("a query that is nested this deep") from error
     return text if len(text) <= LONGEST else refuse("a query of this length")
@@ -140,14 +140,6 @@ class _LakeTables:
             refuse(f"a table of the catalog {catalog[:60]}")
 
 
-def _gives_columns(select: exp.Select, tree: exp.Expr) -> bool:
-    """Tell whether the query's columns are those of the SELECT: it is the query or a side of a set operation."""
-    node: exp.Expr | None = select
-    while node is not tree and node is not None and isinstance(node.parent, exp.SetOperation | exp.Subquery):
-        node = node.parent
-    return node is tree
-
-
 def _named(node: exp.Expr) -> bool:
     return node.is_star or isinstance(node, exp.Column | exp.Alias)
 
@@ -160,6 +152,7 @@ def _by_name(text: str, schema: Schema) -> str:
 
 def _check_unlike(tree: exp.Expr, unlike: Collection[str]) -> None:
     """Refuse to do more with columns of other types than to hand them on under their own names."""
+    compared = tree.find(exp.SetOperation, exp.Distinct) is not None
     for column in tree.find_all(exp.Column) if unlike else ():
-        if column.name.lower() in unlike and not isinstance(column.parent, exp.Select):
+        if column.name.lower() in unlike and (compared or not isinstance(column.parent, exp.Select)):
             refuse(f"an expression of {column.name[:60]}, which has another type in Spark")

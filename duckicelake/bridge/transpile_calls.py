@@ -45,6 +45,10 @@ class CallWriter(ABC):
     def query(self, node: exp.Expr) -> str:
         """Give a query in the other dialect; one inside an expression."""
 
+    @abstractmethod
+    def column(self, node: exp.Expr) -> Sql:
+        """Give what has the type of the one column that a query has."""
+
     def expressions(self, nodes: Sequence[exp.Expr]) -> list[Sql]:
         return [self.expression(node) for node in nodes]
 

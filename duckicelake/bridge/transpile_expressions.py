@@ -8,9 +8,10 @@ from sqlglot import exp
 
 from duckicelake.bridge.transpile_calls import CallWriter, only
 from duckicelake.bridge.transpile_dialects import DUCKDB, SPARK, Kind, refuse
-from duckicelake.bridge.transpile_types import DIVISIBLE, EXACT, FAMILIES, INTEGERS, NUMBERS, TEXT, TIMES, Sql, plain
+from duckicelake.bridge.transpile_types import ADDED, DIVISIBLE, EXACT, FAMILIES, INTEGERS, TEXT, TIMES, Sql, plain
 
 LONGEST: Final = 65_536
+_FEW: Final = 10**9
 _DATE = re.compile(r"[12]\d{3}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 _WHOLE, _FRACTION = re.compile(r"\d{1,18}"), re.compile(r"(?=[\d.]{2,16}$)\d*\.\d*")
@@ -119,8 +120,10 @@ class ExpressionWriter(CallWriter):
         return self._in_query(node.this, query)
 
     def _in_query(self, left: exp.Expr, query: exp.Expr) -> Sql:
-        inner = query.unnest() if isinstance(query, exp.Subquery) else query
-        return _joined("({} IN ({}))", [self.expression(left), plain(self.query(inner))], Kind.BOOLEAN)
+        inner = _unwrapped(query)
+        members, (operand,) = plain(self.query(inner)), self._operands([left])
+        asked = self.guarded([operand, self.column(inner)], FAMILIES, operand, "IN")
+        return _joined("({} IN ({}))", [asked, members], Kind.BOOLEAN)
 
     def _in(self, node: exp.In) -> Sql:
         only(node, "this", "expressions", "query")
@@ -152,7 +155,8 @@ class ExpressionWriter(CallWriter):
         sign = "+" if isinstance(node, exp.Add) else "-" if isinstance(node, exp.Sub) else "*"
         kinds = {kind for each in operands for kind in each.kinds or [None]}
         result = _joined(f"({{}} {sign} {{}})", operands, Kind.INTEGER if kinds == {Kind.INTEGER} else None)
-        return self.guarded(operands, NUMBERS, result, sign)
+        asked = [_perhaps_decimal(*each) for each in zip((node.this, node.expression), operands, strict=True)]
+        return self.guarded(asked, ADDED, result, sign)
 
     def _divided(self, node: exp.Div) -> Sql:
         operands = self.expressions([node.this, node.expression])
@@ -223,7 +227,7 @@ class ExpressionWriter(CallWriter):
         return name, f"DECIMAL({parameters[0]}, {parameters[1]})"
 
     def _exists(self, node: exp.Exists) -> Sql:
-        return plain(f"EXISTS ({self.query(node.this.unnest())})", Kind.BOOLEAN)
+        return plain(f"EXISTS ({self.query(_unwrapped(node.this))})", Kind.BOOLEAN)
 
     def _scalar(self, node: exp.Subquery) -> Sql:
         only(node, "this")
@@ -319,3 +323,19 @@ def _perhaps_date(node: exp.Expr, written: Sql) -> Sql:
     if node.is_string and _DATE.fullmatch(node.this):
         return Sql(written.text, written.bare, TIMES | TEXT)
     return written
+
+
+def _perhaps_decimal(node: exp.Expr, written: Sql) -> Sql:
+    """A number of few digits as a decimal too; of another BIGINT Spark makes one of 20 digits."""
+    number = node.unnest()
+    if number.is_int and abs(int(number.to_py())) < _FEW:
+        return Sql(written.text, written.bare, INTEGERS | {Kind.SHORT})
+    return written
+
+
+def _unwrapped(query: exp.Expr) -> exp.Expr:
+    """A query without the parentheses around it, which have no clauses of their own."""
+    while isinstance(query, exp.Subquery):
+        only(query, "this")
+        query = query.this
+    return query

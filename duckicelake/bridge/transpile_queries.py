@@ -6,9 +6,15 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
+from duckicelake.bridge.placeholders import DUCKDB as DUCKDB_TYPES
+from duckicelake.bridge.placeholders import SPARK as SPARK_TYPES
+from duckicelake.bridge.placeholders import type_name
 from duckicelake.bridge.transpile_calls import only
-from duckicelake.bridge.transpile_dialects import DUCKDB, Side, refuse
-from duckicelake.bridge.transpile_expressions import ExpressionWriter
+from duckicelake.bridge.transpile_dialects import DUCKDB, SPARK, Kind, Side, refuse
+from duckicelake.bridge.transpile_expressions import LONGEST, ExpressionWriter
+from duckicelake.bridge.transpile_types import FAMILIES, SIDES, Sql, plain
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import IcebergType, PrimitiveType
 
 _SELECT: Final = ("expressions", "from_", "joins", "where", "group", "having", "distinct")
 _ENDING: Final = ("with_", "order", "limit", "offset")
@@ -29,12 +35,16 @@ class Tables(Protocol):
 
 
 class QueryWriter(ExpressionWriter):
-    """Writes queries; `tables` says what tables are called that aren't defined in the query itself."""
+    """Writes queries; `tables` says what tables are called that aren't defined in the query itself.
 
-    def __init__(self, source: Side, target: Side, tables: Tables) -> None:
+    The schema is that of the whole query, which tells what types the sides of its set operations become.
+    """
+
+    def __init__(self, source: Side, target: Side, tables: Tables, schema: Schema) -> None:
         super().__init__(source, target)
-        self._tables = tables
+        self._tables, self._schema = tables, schema
         self._defined: tuple[str, ...] = ()
+        self._guards: list[str] = []
         self._correlated = False
 
     def query(self, node: exp.Expr) -> str:
@@ -44,6 +54,13 @@ class QueryWriter(ExpressionWriter):
             return self.statement(node)
         finally:
             self._correlated = before
+
+    def column(self, node: exp.Expr) -> Sql:
+        """Give a query's one column, to ask for its type: what doesn't decide it is left away."""
+        asked = node.copy()
+        for key in ("where", "order", "limit", "offset"):
+            asked.set(key, None)
+        return plain(f"({self.query(asked)} LIMIT 0)")
 
     def statement(self, node: exp.Expr) -> str:
         """Give a whole query in the other dialect; NotCarriedOver."""
@@ -74,12 +91,46 @@ class QueryWriter(ExpressionWriter):
 
     def _set_operation(self, node: exp.SetOperation) -> str:
         only(node, "this", "expression", "distinct", *_ENDING)
+        if not gives_columns(node):
+            refuse(f"{SETS[type(node)]} inside of a query")
         sides = (self._side(each) for each in (node.this, node.expression))
         return f" {SETS[type(node)]}{'' if node.args.get('distinct') else ' ALL'} ".join(sides)
 
     def _side(self, node: exp.Expr) -> str:
-        text = self.statement(node)
+        text, query = self.statement(node), node.unnest()
+        if isinstance(query, exp.Select):
+            return f"({self._asked(query, text)})"
         return text if isinstance(node, exp.Subquery) else f"({text})"
+
+    def _asked(self, node: exp.Select, text: str) -> str:
+        """A side of a set operation: it fails where a column isn't of what both engines turn into the result's type.
+
+        The columns are found by place, those of the first side's `*` in Spark by the names that they had.
+        """
+        fields = self._schema.fields
+        values = [exp.Star()] * len(fields) if node.is_star else node.expressions
+        if len(values) != len(fields):
+            refuse("a set operation whose columns are not known")
+        names = [
+            field.name if value.is_star else value.output_name for value, field in zip(values, fields, strict=True)
+        ]
+        by_name = node.is_star and self.target is SPARK and _leads(node)
+        places = [self.target.quoted(each) for each in (names if by_name else map("c{}".format, range(len(names))))]
+        columns = [
+            self._turned(place, field.type, known=isinstance(value.unalias(), exp.Null))
+            + (f" AS {self.target.quoted(name)}" if name else "")
+            for place, value, name, field in zip(places, values, names, fields, strict=True)
+        ]
+        listed = "" if by_name else f"({', '.join(places)})"
+        return f"SELECT {', '.join(columns)} FROM ({text}) AS {self.target.quoted('side')}{listed}"
+
+    def _turned(self, place: str, kind: IcebergType, *, known: bool) -> str:
+        kinds = SIDES.get(kind.name) if isinstance(kind, PrimitiveType) else None
+        if kinds is None:
+            refuse(f"a set operation with a column of type {str(kind)[:60]}")
+        column = plain(place)
+        text = place if known else self.guarded([column], [kinds], column, "a set operation").text
+        return f"CAST({text} AS {type_name(SPARK_TYPES if self.target is SPARK else DUCKDB_TYPES, kind)})"
 
     def _select(self, node: exp.Select) -> str:
         only(node, *_SELECT, *_ENDING)
@@ -88,16 +139,23 @@ class QueryWriter(ExpressionWriter):
         distinct = node.args.get("distinct")
         if distinct:
             only(distinct)
-        parts = ["SELECT DISTINCT" if distinct else "SELECT", ", ".join(map(self._selected, node.expressions))]
-        if node.args.get("from_"):
-            parts.append(f"FROM {self._relation(node.args['from_'].this)}")
-        text = " ".join(parts) + "".join(map(self._join, node.args.get("joins") or ()))
-        if node.args.get("where"):
-            text += f" WHERE {self.expression(node.args['where'].this).text}"
+        word = "SELECT DISTINCT" if distinct else "SELECT"
+        text = f"{word} {', '.join(map(self._selected, node.expressions))}{self._from(node)}"
         text += self._grouped(node.args.get("group"))
         if node.args.get("having"):
             text += f" HAVING {self.expression(node.args['having'].this).text}"
-        return text
+        return text if len(text) <= LONGEST else refuse("a query of this length")
+
+    def _from(self, node: exp.Select) -> str:
+        """FROM and WHERE, which has the guards of JOIN ... USING too: they hang on no row."""
+        around, self._guards = self._guards, []
+        text = ""
+        if node.args.get("from_"):
+            text = f" FROM {self._joined(self._relation(node.args['from_'].this), node)}"
+        conditions, self._guards = self._guards, around
+        if node.args.get("where"):
+            conditions.insert(0, self.expression(node.args["where"].this).text)
+        return f"{text} WHERE {' AND '.join(conditions)}" if conditions else text
 
     def _selected(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Alias):
@@ -119,7 +177,6 @@ class QueryWriter(ExpressionWriter):
         return f" GROUP BY {', '.join(each.text for each in self.expressions(node.expressions))}"
 
     def _relation(self, node: exp.Expr) -> str:
-        joins = "".join(map(self._join, node.args.get("joins") or ()))
         if isinstance(node, exp.Table):
             only(node, "this", "db", "catalog", "alias", "joins")
             names = [
@@ -134,31 +191,61 @@ class QueryWriter(ExpressionWriter):
         else:
             refuse(f"{node.key.upper()} in FROM")
         alias = node.args.get("alias")
-        return f"{text} AS {self._alias(alias)}{joins}" if alias else text + joins
+        return self._joined(f"{text} AS {self._alias(alias)}" if alias else text, node)
+
+    def _joined(self, text: str, node: exp.Expr) -> str:
+        """A relation with what the node joins to it, which DuckDB does before it reads a comma, Spark after."""
+        comma, bare = False, text
+        for each in node.args.get("joins") or ():
+            conditional = bool(each.args.get("on") or each.args.get("using"))
+            if comma and conditional:
+                refuse("JOIN after a comma")
+            comma = comma or not (conditional or each.kind)
+            join = self._join(each, bare)
+            text, bare = text + join.text, bare + join.bare
+            if len(text) > LONGEST:
+                refuse("a query of this length")
+        return text
 
     def _alias(self, node: exp.TableAlias) -> str:
         only(node, "this", "columns")
         columns = ", ".join(map(self.name, node.columns))
         return self.name(node.this) + (f"({columns})" if columns else "")
 
-    def _join(self, node: exp.Join) -> str:
+    def _join(self, node: exp.Join, left: str) -> Sql:
+        """What is joined to `left`."""
         only(node, "this", "side", "kind", "on", "using")
         key, relation = (node.side, node.kind), self._relation(node.this)
         if node.this.args.get("joins"):
             relation = f"({relation})"
-        condition = ""
+        condition, failing = "", relation
         if node.args.get("on"):
             condition = f" ON {self.expression(node.args['on']).text}"
         elif node.args.get("using"):
-            condition = f" USING ({', '.join(map(self.name, node.args['using']))})"
+            names = [self.name(each) for each in node.args["using"]]
+            condition = f" USING ({', '.join(names)})"
+            guards = [self._alike(name, left, relation) for name in names]
+            self._guards += guards
+            failing = self._failing(node.this, relation, guards)
         elif key == ("", ""):
-            return f", {relation}"
+            return plain(f", {relation}")
         word = JOINS.get(key) or refuse(f"{' '.join(filter(None, key))} JOIN")
         if word in {"SEMI", "ANTI"}:
             word = f"{word} JOIN" if self.target is DUCKDB else f"LEFT {word} JOIN"
         if not condition and word != "CROSS JOIN":
             refuse(f"{word} without a condition")
-        return f" {word} {relation}{condition}"
+        return Sql(f" {word} {failing}{condition}", f" {word} {relation}{condition}")
+
+    def _alike(self, name: str, *relations: str) -> str:
+        """A condition that fails where the relations' columns of the name aren't compared in the same way."""
+        operands = [plain(f"(SELECT {name} FROM {each} LIMIT 0)") for each in relations]
+        return self.guarded(operands, FAMILIES, plain("TRUE", Kind.BOOLEAN), "USING").text
+
+    def _failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:
+        """A relation that fails if it has rows, even if none of them is joined to one of the other's."""
+        if node.args.get("joins") or not node.alias_or_name:
+            refuse("USING with a relation without a name")
+        return f"(SELECT * FROM {relation} WHERE {' AND '.join(guards)}) AS {self.target.quoted(node.alias_or_name)}"
 
     def _ended(self, node: exp.Expr, text: str) -> str:
         """The query with its ORDER BY, LIMIT and OFFSET."""
@@ -239,9 +326,32 @@ class QueryWriter(ExpressionWriter):
     @staticmethod
     def _check_stars(node: exp.Select) -> None:
         """Refuse `*` where the engines give the columns another order."""
-        joins = node.args.get("joins") or ()
-        if any(each.args.get("using") for each in joins) and any(each.is_star for each in node.expressions):
+        if node.is_star and any(each.args.get("using") for each in _joins_of(node)):
             refuse("* over JOIN ... USING")
+
+
+def gives_columns(node: exp.Expr) -> bool:
+    """Tell whether a query's columns are the whole query's: it is that, or a side of its set operation."""
+    while isinstance(node.parent, exp.SetOperation | exp.Subquery):
+        node = node.parent
+    return node.parent is None
+
+
+def _leads(node: exp.Expr) -> bool:
+    """Tell whether it's the first side, which gives a set operation's columns their names."""
+    while node.parent is not None and node.arg_key == "this":
+        node = node.parent
+    return node.parent is None
+
+
+def _joins_of(node: exp.Expr) -> Iterator[exp.Join]:
+    """The joins that a SELECT or a relation is made of, through parentheses."""
+    for join in node.args.get("joins") or ():
+        yield join
+        yield from _joins_of(join.this)
+    within = node.args.get("from_") if isinstance(node, exp.Select) else node
+    if isinstance(within, exp.From | exp.Subquery) and not isinstance(within.this, exp.Select | exp.SetOperation):
+        yield from _joins_of(within.this)
 
 
 def _plain(node: exp.Expr) -> bool:

@@ -32,6 +32,22 @@ FAMILIES: Final = (
 FLOAT and anything else isn't one: DuckDB turns both into FLOAT, Spark into DOUBLE.
 """
 
+ADDED: Final = (DECIMALS, DIVISIBLE)
+"""Kinds whose sums, differences and products are the same; in Spark a BIGINT counts 20 of the 38 digits that fit."""
+SIDES: Final = {
+    **dict.fromkeys(("int", "long"), INTEGERS),
+    "decimal": EXACT,
+    "double": INTEGERS | {Kind.DOUBLE},
+    "float": frozenset({Kind.FLOAT}),
+    "string": TEXT,
+    "boolean": frozenset({Kind.BOOLEAN}),
+    "date": DATES,
+    "timestamp": TIMES,
+    "timestamptz": frozenset({Kind.ZONED}),
+    "binary": frozenset({Kind.BINARY}),
+}
+"""What the sides of a set operation may be, by the type that Iceberg has for its result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sql:

@@ -15,6 +15,7 @@ from duckicelake.bridge.transpile_functions import TO_DUCKDB, TO_SPARK
 from duckicelake.bridge.transpile_queries import JOINS, SETS, QueryWriter
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import PrimitiveType
 from tests import view_queries
 from tests.view_queries import BOTH, NAMES, REFUSED_BY_BOTH, REFUSED_IN_DUCKDB, REFUSED_IN_SPARK, TABLES
 
@@ -28,12 +29,16 @@ SCHEMA = parse(
 )
 
 
-def spark(sql: str, *unlike: str) -> str:
-    return to_spark(sql, SCHEMA, unlike)
+ID = Schema(fields=(SCHEMA.fields[0].model_copy(update={"name": "id"}),))
+"""What the queries' set operations give."""
 
 
-def duck(sql: str, namespace: tuple[str, ...] = ("ns",), catalog: str | None = None) -> str:
-    return to_duckdb(sql, SCHEMA, namespace, catalog)
+def spark(sql: str, *unlike: str, schema: Schema = SCHEMA) -> str:
+    return to_spark(sql, schema, unlike)
+
+
+def duck(sql: str, namespace: tuple[str, ...] = ("ns",), catalog: str | None = None, *, schema: Schema = SCHEMA) -> str:
+    return to_duckdb(sql, schema, namespace, catalog)
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +58,14 @@ def kept(connection: duckdb.DuckDBPyConnection, query: str) -> str:
 
 @pytest.mark.parametrize("query", [*BOTH, *view_queries.DUCKDB, *view_queries.AT_RUN_TIME])
 def test_query_of_duckdbs_is_carried_over(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    assert spark(kept(connection, query))
+    assert spark(kept(connection, query), schema=ID)
 
 
 @pytest.mark.parametrize("query", [*BOTH, *view_queries.SPARK, *view_queries.AT_RUN_TIME])
 def test_query_of_sparks_is_carried_over_to_what_duckdb_binds(
     connection: duckdb.DuckDBPyConnection, query: str
 ) -> None:
-    sql = duck(query.format(**NAMES)).replace('{DUCKLAKE_CATALOG}."ns"', "main")
+    sql = duck(query.format(**NAMES), schema=ID).replace('{DUCKLAKE_CATALOG}."ns"', "main")
     connection.execute(f"CREATE OR REPLACE VIEW w AS {sql}")
 
 
@@ -80,7 +85,7 @@ class Recorder(QueryWriter):
     """Notes what was let through."""
 
     def __init__(self, source: Side, target: Side) -> None:
-        super().__init__(source, target, ".".join)
+        super().__init__(source, target, ".".join, ID)
         self.seen: set[Any] = set()
 
     def expression(self, node: exp.Expr) -> Sql:
@@ -100,9 +105,9 @@ class Recorder(QueryWriter):
         self.seen.add(found[0])
         return found
 
-    def _join(self, node: exp.Join) -> str:
+    def _join(self, node: exp.Join, left: str) -> Sql:
         self.seen.add((node.side, node.kind))
-        return super()._join(node)
+        return super()._join(node, left)
 
 
 def recorded(source: Side, target: Side, queries: list[str]) -> set[Any]:
@@ -138,6 +143,47 @@ def test_types_are_only_asked_where_the_text_does_not_say_them() -> None:
     assert "'^(date|timestamp_ntz|string)$'" not in spark("SELECT a FROM t WHERE a = 'x'")
     with pytest.raises(NotCarriedOver, match="a comparison of unlike types"):
         spark("SELECT a FROM t WHERE length(a) = 'x'")
+
+
+@pytest.mark.parametrize(("kind", "pattern"), [("long", "bigint"), ("double", "int|bigint|double"), ("date", "date")])
+def test_sides_of_set_operations_are_of_what_the_result_is_made_of(kind: str, pattern: str) -> None:
+    (field,) = ID.fields
+    schema = Schema(fields=(field.model_copy(update={"type": PrimitiveType(name=kind)}),))
+    sql = spark("SELECT a FROM t UNION ALL SELECT NULL", schema=schema)
+    assert f"{pattern})$'" in sql
+    assert sql.count("typeof") == 1
+    assert sql.count(f" AS {'BIGINT' if kind == 'long' else kind.upper()}) ") == 2
+
+
+def test_set_operation_whose_columns_are_not_known_is_refused() -> None:
+    for sql, obstacle in (
+        ("SELECT a FROM t UNION SELECT b FROM t", "whose columns are not known"),
+        ("SELECT a FROM t EXCEPT SELECT a FROM t EXCEPT SELECT a, b FROM t", "whose columns are not known"),
+    ):
+        with pytest.raises(NotCarriedOver, match=obstacle):
+            spark(sql)
+    listed = parse(Schema, SCHEMA.to_json() | {"fields": [ID.fields[0].to_json() | {"type": "uuid"}]}, "schema")
+    with pytest.raises(NotCarriedOver, match="a set operation with a column of type uuid"):
+        spark("SELECT a FROM t UNION SELECT b FROM t", schema=listed)
+
+
+def test_star_in_a_set_operation_has_the_columns_by_name_first_and_then_by_place() -> None:
+    sql = spark("SELECT * FROM t UNION ALL SELECT * FROM u")
+    assert "FROM (SELECT * FROM `t`) AS `side`) UNION ALL" in sql
+    assert sql.endswith("FROM (SELECT * FROM `u`) AS `side`(`c0`, `c1`)))")
+
+
+def test_types_of_columns_are_asked_where_queries_meet() -> None:
+    assert "typeof((SELECT `x` FROM `u` LIMIT 0))" in spark("SELECT a FROM t WHERE a IN (SELECT x FROM u WHERE x > a)")
+    using = spark("SELECT t.a FROM t JOIN u USING (x) JOIN w USING (y)")
+    assert "typeof((SELECT `x` FROM `t` LIMIT 0)), typeof((SELECT `x` FROM `u` LIMIT 0))" in using
+    assert "typeof((SELECT `y` FROM `t` JOIN `u` USING (`x`) LIMIT 0)), typeof((SELECT `y` FROM `w` LIMIT 0))" in using
+
+
+def test_long_integer_is_not_multiplied_by_a_long_decimal() -> None:
+    assert "1[6-8]" in spark("SELECT 2 * a AS a FROM t")
+    for sql in ("SELECT 9999999999 * a AS a FROM t", "SELECT CAST(b AS BIGINT) * a AS a FROM t"):
+        assert "1[6-8]" not in spark(sql)
 
 
 def test_text_that_looks_like_a_date_may_be_compared_with_one() -> None:
@@ -190,7 +236,7 @@ def test_tables_of_other_catalogs_are_refused() -> None:
         ("SELECT a FROM t", (), None),
         ("SELECT a FROM t", ("ns",), "other"),
         ("SELECT a FROM other.ns.t", ("ns",), "other"),
-        ("SELECT a FROM lake.ns.t UNION SELECT a FROM other.ns.t", ("ns",), None),
+        ("SELECT a, b FROM lake.ns.t UNION SELECT a, b FROM other.ns.t", ("ns",), None),
     ):
         with pytest.raises(NotCarriedOver, match=r"a table of the catalog other|a table without a namespace"):
             duck(sql, namespace, catalog)
@@ -209,7 +255,13 @@ def test_name_that_the_query_defines_is_no_table() -> None:
 
 def test_column_that_has_another_type_in_spark_is_only_handed_on() -> None:
     assert spark("SELECT U FROM t", "u") == "SELECT `U` FROM `t`"
-    for sql in ("SELECT u AS x FROM t", "SELECT a FROM t WHERE u = 'A'", "SELECT a FROM t ORDER BY u LIMIT 1"):
+    for sql in (
+        "SELECT u AS x FROM t",
+        "SELECT a FROM t WHERE u = 'A'",
+        "SELECT a FROM t ORDER BY u LIMIT 1",
+        "SELECT DISTINCT u FROM t",
+        "SELECT u, a FROM t UNION ALL SELECT a, b FROM t",
+    ):
         with pytest.raises(NotCarriedOver, match="an expression of u, which has another type in Spark"):
             spark(sql, "u")
 
@@ -233,6 +285,11 @@ HOSTILE = {
     "casts": "SELECT a" + "::BIGINT" * 2_000 + " FROM t",
     "members": "SELECT a" + ".b" * 2_400 + " FROM t",
     "joins": "SELECT a FROM t" + " JOIN t" * 2_000,
+    "joins by name": "SELECT a FROM t AS t0" + "".join(f" JOIN t AS t{n} USING (a)" for n in range(1, 400)),
+    "members of members": "SELECT a FROM t WHERE "
+    + "a IN (SELECT a FROM (SELECT a FROM t WHERE " * 15
+    + "a"
+    + "))" * 15,
     "huge": "SELECT '" + "x" * 100_000 + "'",
     "unclosed": "SELECT 'abc",
     "several": "SELECT 1; SELECT 2",
