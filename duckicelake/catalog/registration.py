@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.history import check_hold
 from duckicelake.catalog.attempts import TableCommit, change_over
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.commits import committed
@@ -52,6 +53,7 @@ def register_table(
         with services.database.reading() as cursor:
             check_name_is_free(cursor, schema_name(namespace), name)
     metadata = read_metadata(services, location)
+    check_hold(metadata.properties)
     services.policy.check_table_location(metadata.location)
     creation = Creation(schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)

@@ -74,7 +74,10 @@ def _triggers(cursor: Transaction) -> Finding:
     present = set(cursor.execute(_SQL.triggers).fetchall())
     missing = sorted(set(TRIGGERS.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
-    advice = "don't expire snapshots from DuckDB until they are back: restore them from migration 0002_triggers.sql"
+    advice = (
+        "neither expire snapshots nor rename tables in DuckDB until they are back: run CREATE TRIGGER as migrations "
+        "0002_triggers.sql and 0008_renames.sql do"
+    )
     return _finding("triggers", not missing, detail, advice)
 
 

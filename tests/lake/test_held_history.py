@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+import orjson
 import pytest
 
 from duckicelake.bridge.history import DEFAULT_HOLD, HOLD, hold_of
@@ -168,3 +169,14 @@ def test_anything_else_is_refused_when_it_is_set(lake: Lake, text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"ducklake\.history\.hold is .*'36 hours'"):
         lake.commit({"action": "set-properties", "updates": {HOLD: text}})
     assert HOLD not in lake.metadata().properties
+
+
+def test_table_with_anything_else_is_not_registered(lake: Lake, merged: list[int]) -> None:
+    materialized = current_table(lake.services, ("main",), "t").materialized
+    document = orjson.loads(materialized.body)
+    document["properties"][HOLD] = "for ever"
+    location = materialized.location.replace(".metadata.json", "-odd.metadata.json")
+    lake.services.store.write(location, orjson.dumps(document))
+    with pytest.raises(InvalidRequest, match=r"ducklake\.history\.hold is 'for ever'"):
+        register(lake, "c", location)
+    assert lake.sql("SELECT count(*) FROM ducklake_table WHERE table_name = 'c'") == [(0,)]
