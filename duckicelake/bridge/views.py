@@ -13,6 +13,7 @@ from uuid import UUID, uuid5
 import orjson
 
 from duckicelake.bridge.columns import schema_of
+from duckicelake.bridge.parquet_types import quoted
 from duckicelake.bridge.placeholders import DUCKDB, SPARK, placeholder, typed
 from duckicelake.bridge.transpile import NotCarriedOver, to_duckdb, to_spark
 from duckicelake.iceberg import apply_view
@@ -32,7 +33,7 @@ def definition_of(metadata: ViewMetadata) -> ViewDefinition:
     return ViewDefinition(
         dialect=DUCKDB_DIALECT,
         sql=version.sql_for(DUCKDB_DIALECT) or _duckdb_sql(version, schema),
-        column_aliases=",".join(_quoted(field.name) for field in schema.fields),
+        column_aliases=",".join(quoted(field.name) for field in schema.fields),
         comment=metadata.properties.get(COMMENT),
     )
 
@@ -132,7 +133,3 @@ def _version(view: LakeView, schema: Schema, unlike: Collection[str]) -> ViewVer
         representations=tuple(SqlViewRepresentation(dialect=key, sql=text) for key, text in sql_by_dialect.items()),
         default_namespace=namespace_of(view.schema_name),
     )
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

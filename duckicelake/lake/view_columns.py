@@ -31,6 +31,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
 }
 _DEEPEST = 16  # views of views
+_UNREADABLE = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What sqlglot raises for texts that nobody tried on it."""
 _FULL_NAME = 3  # catalog, schema, table
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^".\s]+)')
 
@@ -122,7 +124,7 @@ def view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
     unlike: set[str] = set()
     try:
         return ViewColumns(_bound(cursor, view, _DEEPEST, unlike), unlike)
-    except (duckdb.Error, _NotBoundError, SqlglotError, RecursionError):
+    except (duckdb.Error, _NotBoundError):
         return ViewColumns(None, unlike)
 
 
@@ -145,8 +147,11 @@ def _names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
     try:
         return [_parts(each) for each in sorted(memory.get_table_names(sql, qualified=True))]
     except duckdb.BinderException:
-        tables = parse_one(sql, read="duckdb").find_all(exp.Table)
-        return [[part.name for part in table.parts] for table in tables]
+        try:
+            tables = parse_one(sql, read="duckdb").find_all(exp.Table)
+            return [[part.name for part in table.parts] for table in tables]
+        except _UNREADABLE as error:
+            raise _NotBoundError from error
 
 
 def _parts(reference: str) -> list[str]:
