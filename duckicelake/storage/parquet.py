@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.storage.parquet_copy import quoted
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
@@ -92,7 +93,7 @@ def write_rows(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | b
             connection.sql(_select(columns), params=_parameters(columns, rows)).create("rows")
         except (duckdb.ConversionException, UnicodeDecodeError) as error:
             raise InvalidRequest(f"a value isn't one of its column's type: {error}") from error
-        field_ids = "{" + ", ".join(f"{_quoted(column.name)}: {column.field_ids}" for column in columns) + "}"
+        field_ids = "{" + ", ".join(f"{quoted(column.name)}: {column.field_ids}" for column in columns) + "}"
         data = _copy(connection, connection.table("rows"), field_ids)
         return ParquetRows(data, len(rows), _stats(connection, columns))
 
@@ -106,7 +107,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 def _select(columns: Sequence[ParquetColumn]) -> str:
     texts = (f"unnest($c{index}::{_wire(column)}[])" for index, column in enumerate(columns))
     parts = (
-        f"CAST({text} AS {column.type}) AS {_quoted(column.name)}" for text, column in zip(texts, columns, strict=True)
+        f"CAST({text} AS {column.type}) AS {quoted(column.name)}" for text, column in zip(texts, columns, strict=True)
     )
     return f"SELECT {', '.join(parts)}"
 
@@ -146,12 +147,8 @@ def _stats(
 
 
 def _aggregates(column: ParquetColumn) -> str:
-    name = _quoted(column.name)
+    name = quoted(column.name)
     bounds = (
         (f"hex(min({name})), hex(max({name}))") if column.is_binary else f"min({name})::VARCHAR, max({name})::VARCHAR"
     )
     return f"count({name}), count(*) - count({name}), {bounds}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
