@@ -319,7 +319,7 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
         found = run("doctor", "--lake", str(lake))
     assert found.returncode == 1
     assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
-    assert "restore them" in found.stdout
+    assert "run CREATE TRIGGER as migrations" in found.stdout
 
 
 def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lake: Path) -> None:
