@@ -15,6 +15,9 @@ CatalogError
 │   ├── AlreadyExists
 │   ├── NamespaceNotEmpty
 │   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
+├── NotAuthenticated          no valid token came with the request
+├── Forbidden                 the caller's scopes don't cover what the request asks for, whether or not it exists
+├── TooManyRequests           refused before any work was done: wait and try again
 ├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
@@ -90,6 +93,18 @@ class NamespaceNotEmpty(Conflict):
 
 class CommitFailed(Conflict):
     """A requirement no longer holds: nothing was written, retry on fresh metadata."""
+
+
+class NotAuthenticated(CatalogError):
+    """No valid token came with the request."""
+
+
+class Forbidden(CatalogError):
+    """The caller's scopes don't cover what the request asks for; says nothing about whether it exists."""
+
+
+class TooManyRequests(CatalogError):
+    """Refused before any work was done: wait and try again."""
 
 
 class DamagedTable(CatalogError):

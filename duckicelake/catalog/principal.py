@@ -1,0 +1,95 @@
+"""Who asks, and what they may do: scopes, which are all that authorization decides by.
+
+A scope is `*`, everything, or `ns:<name>:<cap>`. The name is a namespace with its levels joined by `.`, as in DuckLake's
+schemas, and stands for that namespace and all below it. The cap is `r` (list and read), `w` (create, commit, drop, rename
+tables and views), `rw`, or `*`: both, and create, drop and change the namespace itself.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Final
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.names import Namespace, namespace_of
+
+_SCOPE: Final = re.compile(r"ns:(?P<name>.+):(?P<cap>r|w|rw|\*)")
+
+
+class Capability(Flag):
+    """What may be done in a namespace."""
+
+    READ = auto()
+    WRITE = auto()
+    MANAGE = auto()
+
+
+EVERYTHING: Final = Capability.READ | Capability.WRITE | Capability.MANAGE
+_CAPS: Final = {
+    "r": Capability.READ,
+    "w": Capability.WRITE,
+    "rw": Capability.READ | Capability.WRITE,
+    "*": EVERYTHING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Capabilities in a namespace and all below it; `()` is the whole catalog."""
+
+    namespace: Namespace
+    capability: Capability
+
+    def covers(self, namespace: Namespace) -> bool:
+        return namespace[: len(self.namespace)] == self.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who was authenticated, and the grants of the scopes they came with."""
+
+    name: str
+    grants: tuple[Grant, ...]
+
+    def may(self, capability: Capability, namespace: Namespace) -> bool:
+        """Whether all of the capability is granted in the namespace; `()` asks for the whole catalog."""
+        held = Capability(0)
+        for grant in self.grants:
+            if grant.covers(namespace):
+                held |= grant.capability
+        return capability in held
+
+    def sees(self, namespace: Namespace) -> bool:
+        """Whether the namespace may be listed: something is granted in it, above it or below it."""
+        return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)
+
+
+ANYBODY: Final = Principal("anonymous", (Grant((), EVERYTHING),))
+"""Who asks where authentication is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """One request as the audit trail tells it: who asks for what, and from where."""
+
+    principal: Principal = ANYBODY
+    address: str = ""
+    request_id: str = ""
+    operation: str = ""
+    resource: str = ""
+
+
+def parse_scope(scope: str) -> Grant:
+    """Give the grant that a scope stands for; InvalidRequest for what isn't one."""
+    if scope == "*":
+        return Grant((), EVERYTHING)
+    match = _SCOPE.fullmatch(scope)
+    if match is None:
+        raise InvalidRequest(f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *")
+    return Grant(namespace_of(match["name"]), _CAPS[match["cap"]])
+
+
+def grants_of(scopes: Iterable[str]) -> tuple[Grant, ...]:
+    """Give the grants of several scopes; InvalidRequest for what isn't one."""
+    return tuple(parse_scope(scope) for scope in scopes)
