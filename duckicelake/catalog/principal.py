@@ -1,8 +1,8 @@
 """Who asks, and what they may do: scopes, which are all that authorization decides by.
 
-A scope is `*`, everything, or `ns:<name>:<cap>`. The name is a namespace with its levels joined by `.`, as in DuckLake's
-schemas, and stands for that namespace and all below it. The cap is `r` (list and read), `w` (create, commit, drop, rename
-tables and views), `rw`, or `*`: both, and create, drop and change the namespace itself.
+A scope is `*`, everything, or `ns:<name>:<cap>`. The name is a namespace with its levels joined by `.`, as in
+DuckLake's schemas, and stands for that namespace and all below it. The cap is `r` (list and read), `w` (create, commit,
+drop, rename tables and views), `rw`, or `*`: both, and create, drop and change the namespace itself.
 """
 
 import re
@@ -78,6 +78,10 @@ class Caller:
     request_id: str = ""
     operation: str = ""
     resource: str = ""
+
+
+NOBODY_IN_PARTICULAR: Final = Caller()
+"""The caller of what no request asked for."""
 
 
 def parse_scope(scope: str) -> Grant:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.idempotency import Once, run_once
-from duckicelake.catalog.principal import Caller
+from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
 from duckicelake.lake.database import Database, Transaction
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy
@@ -28,7 +28,7 @@ class Services:
     """Commits of one process wait here for Postgres, so that the waiting ones hold no connection that others need."""
     once: Once | None = None
     """The request that these services are for, if it must not run twice."""
-    caller: Caller = Caller()
+    caller: Caller = NOBODY_IN_PARTICULAR
     """Who asks. The routes have checked that they may, except for what only a use case can know."""
 
     def run_once(self, act: Callable[[], T], again: Callable[[Any], T]) -> T:
