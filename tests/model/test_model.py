@@ -9,7 +9,7 @@ from tests.conftest import Attach
 from tests.model.opening import new_lake
 from tests.model.run import OPERATIONS, Step, chosen, run, shrunk
 
-SEEDS = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 4
+SEEDS = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 2
 STEPS = 100
 
 
