@@ -15,12 +15,14 @@ CatalogError
 │   ├── AlreadyExists
 │   ├── NamespaceNotEmpty
 │   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
-├── NotAuthenticated          no valid token came with the request
+├── NotAuthenticated          no token came with the request
+│   └── InvalidToken          one came, but it has expired, or nobody whom the server trusts has signed it
 ├── Forbidden                 the caller's scopes don't cover what the request asks for, whether or not it exists
 ├── TooManyRequests           refused before any work was done: wait and try again
 ├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
+│   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
 └── StartupError              the server can't start; the message says what to do
     ├── InvalidSettings
     ├── LakeInUse             another server holds this embedded lake
@@ -96,7 +98,11 @@ class CommitFailed(Conflict):
 
 
 class NotAuthenticated(CatalogError):
-    """No valid token came with the request."""
+    """No token came with the request."""
+
+
+class InvalidToken(NotAuthenticated):
+    """The token has expired, or nobody whom the server trusts has signed it."""
 
 
 class Forbidden(CatalogError):
@@ -122,6 +128,10 @@ class CommitStateUnknown(CatalogError):
 
 class Unavailable(CatalogError):
     """Postgres or the object store does not answer; nothing was written, try again."""
+
+
+class StoreDenied(Unavailable):
+    """The object store refuses the server's own key; trying again helps once whoever runs the server has acted."""
 
 
 class StartupError(CatalogError):

@@ -5,14 +5,16 @@ A value comes from the first of these that names it: the command line, `DUCKICEL
 """
 
 import difflib
+import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -27,6 +29,8 @@ from duckicelake.errors import InvalidSettings
 
 PREFIX = "DUCKICELAKE_"
 FILE_NAME = "duckicelake.toml"
+_ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
+_USER = re.compile(r"//[^/]*@")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -34,6 +38,14 @@ def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
+
+
+def _check_network(text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        message = f"trusted_proxies: {error}; write an address, or a network such as 10.0.0.0/8"
+        raise ValueError(message) from error
 
 
 class Settings(BaseSettings):
@@ -56,6 +68,57 @@ class Settings(BaseSettings):
         default="auto", description="auto: console on a terminal, else json"
     )
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
+    max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
+    receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
+    keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")
+    shutdown_seconds: int = Field(default=25, ge=1, description="how long requests under way may take after SIGTERM")
+    statement_seconds: float = Field(default=60, ge=0, description="most time for one SQL statement; 0: any")
+    tls_certificate: Path | None = Field(default=None, description="PEM file: the certificate, then its chain")
+    tls_key: Path | None = Field(default=None, description="PEM file: the certificate's key, without a passphrase")
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="addresses or networks whose X-Forwarded-For and -Proto are believed"
+    )
+    require_https: bool = Field(default=False, description="turn away what reached a trusted proxy over http")
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="origins of web pages that may call the server from browsers"
+    )
+
+    oauth_clients: SecretStr | None = Field(default=None, description="who may log in: id:secret|scope scope,id2:…")
+    oauth_keys: SecretStr | None = Field(
+        default=None, description="kid:secret,kid2:secret2: the first signs tokens, all count; none: a random one"
+    )
+    oauth_token_seconds: int = Field(default=3600, ge=1, le=86400, description="for how long a token holds")
+    require_auth: bool = Field(default=False, description="don't start without oauth_clients or oidc_issuer")
+    metrics_public: bool = Field(default=False, description="let whoever asks read /metrics")
+    oidc_issuer: str | None = Field(default=None, description="OpenID Connect provider whose tokens count, too")
+    oidc_audience: str | None = Field(default=None, description="what its tokens name as their audience")
+    oidc_jwks_url: str | None = Field(default=None, description="where its keys are; none: discovery tells")
+    oidc_scope_claim: str = Field(default="scope", min_length=1, description="claim that says what tokens are worth")
+    oidc_name_claim: str = Field(default="sub", min_length=1, description="claim that names its tokens' bearer")
+    oidc_scopes: str | None = Field(default=None, description="claimvalue=scope scope,…; none: the claim holds scopes")
+    oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which its clock may differ")
+
+    s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; none: Amazon's")
+    s3_region: str | None = Field(default=None, description="region to sign for; none: the profile's, else us-east-1")
+    s3_path_style: bool = Field(default=False, description="name the bucket in the path, not in the host's name")
+    s3_access_key_id: str | None = Field(default=None, description="the server's own key; none: boto3 looks for one")
+    s3_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
+    s3_session_token: SecretStr | None = Field(default=None, description="that key's token, if it is a temporary one")
+    s3_profile: str | None = Field(default=None, description="profile of the AWS configuration files")
+    s3_connect_timeout: float = Field(default=5, gt=0, description="seconds to wait for a connection to S3")
+    s3_read_timeout: float = Field(default=30, gt=0, description="seconds to wait for S3 to send on")
+    s3_max_attempts: int = Field(default=4, ge=1, description="how often a request to S3 is tried")
+    s3_max_connections: int = Field(default=64, ge=1, description="connections to S3 that each worker keeps")
+    s3_public_endpoint: str | None = Field(default=None, description="URL of S3 for clients; none: s3_endpoint")
+    s3_vending: Literal["sts", "remote-signing", "static", "none"] | None = Field(
+        default=None, description="what clients get that ask for access; none: sts if a role or an endpoint is set"
+    )
+    s3_sts_endpoint: str | None = Field(default=None, description="URL of STS; none: s3_endpoint, else Amazon's")
+    s3_role_arn: str | None = Field(default=None, description="role whose keys clients get, narrowed down to a table")
+    s3_external_id: str | None = Field(default=None, description="what that role's trust policy asks for, if anything")
+    s3_vending_seconds: int = Field(default=3600, ge=900, le=43200, description="how long clients' keys are good for")
+    s3_static_access_key_id: str | None = Field(default=None, description="key that clients get with s3_vending=static")
+    s3_static_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
 
     @classmethod
     def settings_customise_sources(
@@ -86,11 +149,81 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return self
 
+    @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint")
+    @classmethod
+    def _only_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not _ENDPOINT.fullmatch(value):
+            message = "write https://<host> or http://<host>:<port>, without user, path or options"
+            raise ValueError(message)
+        return value and value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _somebody_known(self) -> "Settings":
+        if self.require_auth and self.oauth_clients is None and self.oidc_issuer is None:
+            message = (
+                "require_auth is set, but nobody could log in: "
+                f"set {PREFIX}OAUTH_CLIENTS, or {PREFIX}OIDC_ISSUER and {PREFIX}OIDC_AUDIENCE"
+            )
+            raise ValueError(message)
+        if (self.oidc_issuer is None) != (self.oidc_audience is None):
+            message = "oidc_issuer and oidc_audience belong together: set both or neither"
+            raise ValueError(message)
+        if self.oidc_issuer is None and (self.oidc_jwks_url is not None or self.oidc_scopes is not None):
+            message = "oidc_jwks_url and oidc_scopes say something of an oidc_issuer, which isn't set"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _whole_keys(self) -> "Settings":
+        if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
+            message = "s3_access_key_id and s3_secret_access_key belong together: set both or neither"
+            raise ValueError(message)
+        if self.s3_session_token is not None and self.s3_access_key_id is None:
+            message = "s3_session_token is set without s3_access_key_id, whose token it is"
+            raise ValueError(message)
+        if self.s3_profile is not None and self.s3_access_key_id is not None:
+            message = "s3_profile and s3_access_key_id both name a key: set one of them"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _whole_edge(self) -> "Settings":
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            message = "tls_certificate and tls_key belong together: set both or neither"
+            raise ValueError(message)
+        for proxy in self.trusted_proxies:
+            _check_network(proxy)
+        if self.require_https and not (self.trusted_proxies or self.tls_certificate):
+            message = "require_https turns everybody away: set trusted_proxies to where TLS ends, or tls_certificate"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _keys_for_clients(self) -> "Settings":
+        static = (self.s3_static_access_key_id, self.s3_static_secret_access_key)
+        if self.s3_vending == "static" and None in static:
+            message = "s3_vending is static: set s3_static_access_key_id and s3_static_secret_access_key for clients"
+            raise ValueError(message)
+        if self.s3_vending != "static" and static != (None, None):
+            message = "s3_static_access_key_id is for s3_vending=static: set that, if every client may have this key"
+            raise ValueError(message)
+        if self.s3_vending == "static" and self.s3_static_access_key_id == self.s3_access_key_id:
+            message = "s3_static_access_key_id is the server's own key: make another one for clients, with fewer rights"
+            raise ValueError(message)
+        if self.s3_vending == "sts" and not (self.s3_role_arn or self.s3_endpoint or self.s3_sts_endpoint):
+            message = "s3_vending is sts, and Amazon's STS needs a role: set s3_role_arn"
+            raise ValueError(message)
+        return self
+
     def as_environment(self) -> dict[str, str]:
         """The variables from which a worker process reads these same settings again."""
         values = self.model_dump(exclude_none=True)
-        values["allowed_locations"] = ",".join(self.allowed_locations)
-        return {PREFIX + name.upper(): str(value) for name, value in values.items()}
+        values |= {name: ",".join(value) for name, value in values.items() if isinstance(value, tuple)}
+        return {PREFIX + name.upper(): _in_full(value) for name, value in values.items()}
+
+
+def _in_full(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,5 +310,11 @@ def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_S
     name = str(location[0])
     for source in sources:
         if name in source.values:
-            return f"{source.spell(name)} is {source.values[name]!r}: {text}"
+            return f"{source.spell(name)} is {_shown(name, source.values[name])}: {text}"
     return f"{name}: {text}"
+
+
+def _shown(name: str, value: object) -> str:
+    """The value for a message, without what is secret in it."""
+    is_secret = "SecretStr" in str(Settings.model_fields[name].annotation)
+    return "wrong" if is_secret else _USER.sub("//…@", repr(value))

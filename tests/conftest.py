@@ -18,9 +18,10 @@ from duckicelake.catalog.services import Services
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
-from duckicelake.storage.objects import open_store
 from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.stores import open_store
 
+pytest_plugins = ["tests.backends"]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)

@@ -37,6 +37,8 @@ HOMES = {
     "rich": {"cli"},
     "prometheus_client": {"server"},
     "structlog": {"server"},
+    "jwt": {"server"},
+    "argon2": {"server"},
 }
 """The parts outside which a library must not be seen."""
 

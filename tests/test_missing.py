@@ -9,8 +9,8 @@ from duckicelake.server.endpoints import ENDPOINTS
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "MISSING.md").read_text()
 
-OPERATIONS = 34
-"""The REST specification's operations but GET /v1/config, which isn't advertised."""
+OPERATIONS = 33
+"""The REST specification's operations but GET /v1/config and POST /v1/oauth/tokens, which aren't advertised."""
 
 
 def refused_features() -> set[str]:

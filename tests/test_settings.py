@@ -143,3 +143,71 @@ def test_settings_survive_the_way_through_a_workers_environment(
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Settings().port = 1
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"s3_access_key_id": "a"}, "s3_access_key_id and s3_secret_access_key belong together"),
+        ({"s3_secret_access_key": "geheim"}, "s3_access_key_id and s3_secret_access_key belong together"),
+        ({"s3_session_token": "geheim"}, "s3_session_token is set without s3_access_key_id"),
+        ({"s3_access_key_id": "a", "s3_secret_access_key": "geheim", "s3_profile": "p"}, "both name a key"),
+        ({"s3_secret_access_key": ["geheim"]}, "s3-secret-access-key is wrong: "),
+        ({"s3_endpoint": "minio:9000"}, "s3-endpoint is 'minio:9000': write https://<host>"),
+        ({"s3_endpoint": "http://user:geheim@minio:9000"}, "is 'http://…@minio:9000': write https://<host>"),
+        ({"s3_public_endpoint": "http://minio/path"}, "without user, path or options"),
+        ({"s3_max_attempts": 0}, "s3-max-attempts is 0"),
+    ],
+)
+def test_settings_of_s3_that_make_no_sense_are_told(values: dict[str, object], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=complaint):
+        read_settings(values, tmp_path)
+
+
+def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"s3_access_key_id": "key", "s3_secret_access_key": "geheim", "s3_session_token": "geheimer"}
+    settings = read_settings({**given, "s3_endpoint": "http://minio:9000/"}, tmp_path)
+    assert settings.s3_endpoint == "http://minio:9000"
+    assert "geheim" not in repr(settings) + str(settings) + repr(settings.model_dump()) + settings.model_dump_json()
+    for name, value in settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    again = read_settings(folder=tmp_path)
+    assert again == settings
+    assert again.s3_session_token is not None
+    assert again.s3_session_token.get_secret_value() == "geheimer"
+    with pytest.raises(InvalidSettings) as caught:
+        read_settings({"s3_secret_access_key": ["geheim"]}, tmp_path)
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"tls_certificate": Path("server.pem")}, "tls_certificate and tls_key belong together"),
+        ({"tls_key": Path("server.key")}, "tls_certificate and tls_key belong together"),
+        ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits set; write an address, or a network such as"),
+        ({"trusted_proxies": "*"}, "does not appear to be an IPv4 or IPv6 network"),
+        ({"require_https": True}, "require_https turns everybody away: set trusted_proxies"),
+    ],
+)
+def test_settings_of_the_edge_that_cannot_work_are_refused(tmp_path: Path, flags: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidSettings, match=said):
+        read_settings(flags, tmp_path)
+
+
+def test_settings_of_the_edge_survive_the_way_through_a_workers_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {
+        "tls_certificate": tmp_path / "server.pem",
+        "tls_key": tmp_path / "server.key",
+        "trusted_proxies": "10.0.0.0/8, fd00::1",
+        "require_https": True,
+        "cors_origins": "https://a.example,https://b.example",
+        "statement_seconds": 0.5,
+    }
+    settings = read_settings(flags, tmp_path)
+    assert settings.trusted_proxies == ("10.0.0.0/8", "fd00::1")
+    for name, value in settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    assert read_settings(folder=tmp_path) == settings

@@ -14,6 +14,7 @@ from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumbe
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
+from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.apply import apply, check, format_version_after
@@ -51,8 +52,8 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     if target is base or _only_says_ours(base, target):
         return None
     check_hold(target.properties)
-    if target.location != base.location:
-        services.policy.check_table_location(target.location)
+    table_id = cached.materialized.row.table_id
+    check_table_places(services, target.location, target.properties, base, table_id)
     target, new = increments(services, cached.materialized.state, target, renumbered)
     check_removals(services, cached.materialized, target, new)
     return change_set(replace(_base(services, cached), row_ids=upgrade.given), target, new)
@@ -63,7 +64,7 @@ def creation_of(
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_hold(target.properties)
-    services.policy.check_table_location(target.location)
+    check_table_places(services, target.location, target.properties, None, None)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
     return change_set(Base(), target, new, creation)

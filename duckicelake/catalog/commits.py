@@ -7,9 +7,10 @@ several tables is the same, all of it in one transaction.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
+from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.loading import current_table, refresh
 from duckicelake.catalog.releasing import release_files
@@ -19,6 +20,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.requirements import AssertCreate
 from duckicelake.lake import native, writer
+from duckicelake.lake.audit import Touched
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.snapshots import queue, queue_alone, retrying
@@ -32,6 +34,7 @@ SHARED_ATTEMPTS = 3
 class _Planned:
     """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do."""
 
+    table: Touched
     cached: CachedTable | None
     change: ChangeSet | None
 
@@ -54,14 +57,15 @@ def commit_all(services: Services, commits: Sequence[TableCommit]) -> list[tuple
         alone = attempt >= SHARED_ATTEMPTS
         with _turn(services, alone=alone):
             planned = _plan(services, commits)
-            changes = [plan.change for plan in planned if plan.change is not None]
+            changes = [(plan.table, plan.change) for plan in planned if plan.change is not None]
             if not changes:
-                services.settle_unchanged([cached.materialized.row.table_id for cached in _loaded(planned)])
+                table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
+                services.settle_unchanged([plan.table for plan in planned], table_ids_before)
             try:
                 table_ids = _write(services, changes, alone=alone)
             except StaleBase:
                 continue
-        _release(services, changes)
+        _release(services, [change for _, change in changes])
         return [_outcome(plan, table_ids) for plan in planned]
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     raise Unavailable(f"Other writers changed {names} {ATTEMPTS} times in a row; try again")
@@ -70,7 +74,7 @@ def commit_all(services: Services, commits: Sequence[TableCommit]) -> list[tuple
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
     """Create a table with this metadata; AlreadyExists, NoSuchNamespace, InvalidRequest."""
     change = creation_of(services, namespace, name, target)
-    return committed(services, next(_write(services, [change])))
+    return committed(services, next(_write(services, [(touched(namespace, name), change)])))
 
 
 def committed(services: Services, table_id: int) -> Materialized:
@@ -102,7 +106,7 @@ def _plan(services: Services, commits: Sequence[TableCommit]) -> list[_Planned]:
     for each, cached in zip(commits, loaded, strict=True):
         change = change_over(services, each, cached, next_id)
         next_id += len(change.steps) if change else 0
-        planned.append(_Planned(cached, change))
+        planned.append(_Planned(touched(each.namespace, each.name, actions(each.request.updates)), cached, change))
     return planned
 
 
@@ -116,15 +120,16 @@ def _load(services: Services, commit: TableCommit) -> CachedTable | None:
         raise
 
 
-def _write(services: Services, changes: Sequence[ChangeSet], *, alone: bool = False) -> Iterator[int]:
+def _write(services: Services, changes: Sequence[tuple[Touched, ChangeSet]], *, alone: bool = False) -> Iterator[int]:
     """Write all changes in one transaction; their table ids."""
 
     def attempt() -> list[int]:
         with services.commit_turn, services.database.transaction() as cursor:
             if not alone:
                 queue(cursor)
-            table_ids = [writer.write(cursor, change) for change in changes]
-            services.settle(cursor, table_ids)
+            table_ids = [writer.write(cursor, change) for _, change in changes]
+            tables = [replace(table, table_id=id_) for (table, _), id_ in zip(changes, table_ids, strict=True)]
+            services.settle(cursor, tables, table_ids)
             return table_ids
 
     return iter(retrying(attempt) if changes else ())

@@ -7,7 +7,7 @@ rows: DuckLake knows no other deletes, and every later question about deleted ro
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 from duckicelake.bridge import positions
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
@@ -18,6 +18,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent, ManifestContent
 from duckicelake.iceberg.puffin import read_deletion_vector
 from duckicelake.lake.changes import NewDeletion, NewFile
+from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.parquet import read_position_deletes
 
 Positions = Mapping[str, Sequence[int]]
@@ -79,8 +80,10 @@ def _matched(
 ) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
     """Each delete file with each data file that it names, and the positions there."""
     deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
-    read = cache(partial(read_uploaded, services, location, what="delete file"))  # vectors share files
-    found = {file.file_id: _positions(file, read(file.path)) for file in deletes}
+    paths = list(dict.fromkeys(file.path for file in deletes))  # vectors share files
+    read = in_parallel(partial(read_uploaded, services, location, what="delete file"), paths)
+    data = dict(zip(paths, read, strict=True))
+    found = {file.file_id: _positions(file, data[file.path]) for file in deletes}
     by_path = targets.at({path for rows in found.values() for path in rows})
     return [
         (delete, target, rows)

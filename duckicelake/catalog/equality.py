@@ -11,13 +11,13 @@ from typing import Final
 
 from duckicelake.bridge.equality import EqualityDeletes, FieldNames, equality_deletes, field_names, values_in
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.storage.equality import DataRows, DeleteRows, find_deleted
 from duckicelake.storage.key_columns import KeyColumn
 from duckicelake.storage.local_copies import local_copies
-from duckicelake.storage.policy import is_within
 
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 DEFAULT_MAX_BYTES: Final = 1 << 30
@@ -57,8 +57,7 @@ def _size(services: Services, table: TableMetadata, folders: Sequence[str], file
     """The size of a file that may be read; what its manifest says is only what a client said."""
     if file.file_format.upper() != "PARQUET":
         raise Unsupported("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
-    if not any(is_within(file.path, folder) for folder in folders):
-        services.policy.check_readable(file.path, table.location)
+    check_readable(services, file.path, table.location, folders)
     try:
         return services.store.size(file.path)
     except FileMissing:

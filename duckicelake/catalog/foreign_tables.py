@@ -5,25 +5,29 @@ All of it may lie anywhere in the warehouse or the allowed locations: a table le
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.registration import Registration
 from duckicelake.bridge.uploads import check_manifests
+from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.conversion import deletions_of
 from duckicelake.catalog.deletes import Targets, read_all_deletions
 from duckicelake.catalog.equality import positions_deleted_by_equality
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.moves import move_main
+from duckicelake.catalog.ownership import check_may_read
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.uploads import check_supported, read_list, read_manifest_at
+from duckicelake.catalog.uploads import check_sizes, check_supported, files_of_snapshot, read_list, read_manifest_at
 from duckicelake.catalog.workspace import Workspace
 from duckicelake.errors import FileMissing
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
-from duckicelake.iceberg.metadata_file import read_document
+from duckicelake.iceberg.metadata_file import MAX_BYTES, read_document
 from duckicelake.lake.changes import Creation, NewDeletion, NewFile, SideFiles
+from duckicelake.storage.parallel import in_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,10 @@ class ForeignTable:
 
 def read_metadata(services: Services, location: str) -> TableMetadata:
     """The metadata of a file, gzipped or not; FileMissing, or InvalidRequest if it isn't any or may not be read."""
-    services.policy.check_readable(location, services.policy.data_zone)
+    check_readable(services, location, services.policy.data_zone)
+    check_may_read(services, [location])
     try:
-        data = services.store.read(location)
+        data = services.store.read(location, MAX_BYTES)
     except FileMissing:
         raise FileMissing(f"There is no metadata file at {location}") from None
     metadata = parse_table_metadata(read_document(data, location))
@@ -54,7 +59,9 @@ def read_metadata(services: Services, location: str) -> TableMetadata:
 def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTable:
     """Everything that the metadata leads to; InvalidRequest, Unsupported."""
     zone, snapshots = services.policy.data_zone, metadata.snapshots
-    lines = {snapshot.snapshot_id: read_list(services, zone, snapshot) for snapshot in snapshots}
+    check_may_read(services, (path for each in snapshots for path in files_of_snapshot(each)))
+    read = in_parallel(partial(read_list, services, zone), snapshots)
+    lines = {snapshot.snapshot_id: listed for snapshot, listed in zip(snapshots, read, strict=True)}
     registration = Registration(metadata, file_ids(services), manifest_ids(services))
     _read_manifests(services, registration, lines)
     metadata = registration.number_rows()
@@ -84,12 +91,15 @@ def _read_manifests(
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     lines = {line.manifest_path: line for lines in lists.values() for line in lines}
     lines |= {line.manifest_path: line for each in lists.values() for line in each if line.first_row_id is not None}
-    manifests: dict[str, Manifest] = {}
-    for path, line in lines.items():
-        manifests[path] = read_manifest_at(services, zone, line)
-        for entry in manifests[path].entries:
+    check_may_read(services, lines)
+    check_sizes(lines.values())
+    read = in_parallel(partial(read_manifest_at, services, zone), lines.values())
+    manifests: dict[str, Manifest] = dict(zip(lines, read, strict=True))
+    for manifest in read:
+        for entry in manifest.entries:
             if entry.status is not EntryStatus.DELETED:
                 check_supported(entry.data_file, metadata.format_version)
+    check_may_read(services, {e.data_file.file_path for each in manifests.values() for e in each.entries})
     for found in lists.values():
         check_manifests(found, manifests, specs)
     for path, line in lines.items():

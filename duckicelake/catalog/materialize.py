@@ -5,7 +5,6 @@ the next load writes the same bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.artifacts import (
@@ -18,15 +17,14 @@ from duckicelake.bridge.artifacts import (
 )
 from duckicelake.bridge.project import project
 from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.confinement import write
 from duckicelake.catalog.mending import forget_lost
 from duckicelake.catalog.outdated import delete_outdated
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.lake import reader, side_tables
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
-from duckicelake.storage.objects import ObjectStore
-
-PARALLEL_WRITES = 8
+from duckicelake.storage.parallel import in_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +48,15 @@ def materialize(services: Services, table_id: int) -> Materialized:
             if forget_lost(services, state):
                 continue
             return Materialized(state.row, state, metadata, state.metadata_location, document.data)
-        write_all(services.store, [*artifacts, document])
+        write_all(services, [*artifacts, document])
         if _record(services, table_id, artifacts, document):
             delete_outdated(services, state.row)
             return Materialized(state.row, state, metadata, document.path, document.data)
 
 
-def write_all(store: ObjectStore, artifacts: Iterable[Artifact]) -> None:
+def write_all(services: Services, artifacts: Iterable[Artifact]) -> None:
     """Write the files in one parallel round; returns when all are durable."""
-    files = list(artifacts)
-    with ThreadPoolExecutor(min(PARALLEL_WRITES, len(files) or 1)) as pool:
-        list(pool.map(lambda file: store.write(file.path, file.data), files))
+    in_parallel(lambda file: write(services, file.path, file.data), artifacts)
 
 
 def _read(services: Services, table_id: int) -> tuple[TableState, _Unwritten]:

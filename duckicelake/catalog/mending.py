@@ -1,12 +1,9 @@
 """Files that were written and have been lost: manifests, lists and metadata come back from the rows (design D4)."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 from duckicelake.catalog.services import Services
 from duckicelake.lake import reader
 from duckicelake.lake.state import TableState
-
-PARALLEL_CHECKS = 8
+from duckicelake.storage.parallel import in_parallel
 
 
 def forget_lost(services: Services, state: TableState) -> bool:
@@ -29,6 +26,5 @@ def forget_lost(services: Services, state: TableState) -> bool:
 
 
 def _missing(services: Services, paths: list[str]) -> list[str]:
-    with ThreadPoolExecutor(PARALLEL_CHECKS) as pool:
-        there = pool.map(services.store.exists, paths)
-        return [path for path, exists in zip(paths, there, strict=True) if not exists]
+    there = in_parallel(services.store.exists, paths)
+    return [path for path, exists in zip(paths, there, strict=True) if not exists]

@@ -1,10 +1,11 @@
 """Main's moves: which files main gains and loses, and DuckLake's delete files for it, written before any lock."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from duckicelake.bridge.diff import Move
 from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
+from duckicelake.catalog.confinement import write
 from duckicelake.catalog.name_maps import name_maps
 from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
@@ -13,6 +14,7 @@ from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewDeleteFile
 from duckicelake.lake.state import DeletionRow
+from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.parquet import write_position_deletes
 
 
@@ -85,11 +87,14 @@ def _adds_rows(space: Workspace, realisation: Realisation) -> bool:
 
 def _write_delete_files(
     services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, AnyFile]
-) -> Iterable[NewDeleteFile]:
+) -> list[NewDeleteFile]:
     """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""
     folder = space.folder() if wanted else ""
-    for file_id, found in wanted.items():
-        name = f"ducklake-{uuid4()}-delete.parquet"
+
+    def written(file_id: int) -> NewDeleteFile:
+        name, found = f"ducklake-{uuid4()}-delete.parquet", wanted[file_id]
         data = write_position_deletes([(files[file_id].path, position) for position in found])
-        services.store.write(folder + name, data)
-        yield NewDeleteFile(file_id, name, len(found), len(data))
+        write(services, folder + name, data)
+        return NewDeleteFile(file_id, name, len(found), len(data))
+
+    return in_parallel(written, wanted)

@@ -9,6 +9,7 @@ import duckdb
 
 from duckicelake.bridge.name_maps import name_map
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Workspace
 from duckicelake.errors import FileMissing, InvalidRequest
@@ -17,7 +18,6 @@ from duckicelake.iceberg.name_mapping import NamePath, mapped_names
 from duckicelake.lake.model import NameMap
 from duckicelake.storage.local_copies import local_copies
 from duckicelake.storage.parquet_names import ParquetName, read_names
-from duckicelake.storage.policy import is_within
 
 
 def name_maps(
@@ -35,8 +35,7 @@ def name_maps(
 def _map(
     services: Services, space: Workspace, metadata: TableMetadata, ids: dict[NamePath, int], file: AnyFile
 ) -> NameMap | None:
-    if not is_within(file.path, space.folder()):
-        services.policy.check_readable(file.path, metadata.location)
+    check_readable(services, file.path, metadata.location, [space.folder()])
     try:
         names = _read(services, file.path)
     except FileMissing:
@@ -51,6 +50,6 @@ def _read(services: Services, location: str) -> tuple[ParquetName, ...]:
         if not paths[location].exists():
             raise FileMissing(f"{location} does not exist")
         try:
-            return read_names(paths[location])
+            return read_names(paths[location], location)
         except duckdb.Error as error:
             raise InvalidRequest(f"{location} can't be read as Parquet: {error}") from error

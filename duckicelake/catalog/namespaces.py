@@ -6,10 +6,13 @@ A parent that no schema stands for is virtual: it is listed and loads without pr
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
+from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.principal import Principal
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
 from duckicelake.iceberg.names import Namespace, check_namespace, namespace_of, schema_name
+from duckicelake.lake.audit import OK, UNCHANGED
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.schemas import (
     create_schema,
@@ -34,7 +37,7 @@ class UpdatedProperties:
 
 
 def list_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> Page[Namespace]:
-    """List the direct children of a namespace, or the top level, in order of their schema names.
+    """List the direct children of a namespace, or the top level, that the caller sees, in order of their schema names.
 
     Raises NoSuchNamespace for an unknown parent.
     """
@@ -42,7 +45,8 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
         known = _known(cursor)
     if parent:
         _require(known, parent)
-    children = _children(known, parent or ())
+    sees = services.caller.principal.sees
+    children = (child for child in _children(known, parent or ()) if sees(child))
     after = sorted((child for child in children if schema_name(child) > page.after), key=schema_name)
     return cut(after, page, schema_name)
 
@@ -90,11 +94,11 @@ def update_namespace(
 def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        _check_free(_known(cursor), namespace)
+        _check_free(_known(cursor), namespace, services.caller.principal)
         schema_id = create_schema(cursor, snapshot, schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
-        services.settle(cursor)
+        services.settle(cursor, [touched(namespace)])
     return properties
 
 
@@ -109,7 +113,7 @@ def _drop(services: Services, namespace: Namespace) -> None:
         if inside or schema_id is None:
             raise NamespaceNotEmpty(f"Namespace {_spell(namespace)} is not empty: it holds {_some(inside)}")
         drop_schema(cursor, snapshot, schema_id)
-        services.settle(cursor)
+        services.settle(cursor, [touched(namespace)])
 
 
 def _update(
@@ -123,7 +127,9 @@ def _update(
         if after != before:
             _store_properties(cursor, namespace, schema_id, after)
         updated = _updated(before, removals, updates)
-        services.settle(cursor, astuple(updated))
+        outcome = UNCHANGED if after == before else OK
+        keys = {"updated": sorted(updates), "removed": sorted(updated.removed)}
+        services.settle(cursor, [touched(namespace, detail=keys)], astuple(updated), outcome)
     return updated
 
 
@@ -163,15 +169,15 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
     return {other[: depth + 1] for other in known if len(other) > depth and other[:depth] == parent}
 
 
-def _check_free(known: Mapping[Namespace, int], namespace: Namespace) -> None:
+def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal: Principal) -> None:
     if namespace in known:
         raise AlreadyExists(f"Namespace already exists: {'.'.join(namespace)}")
     for depth in range(len(namespace)):
         for sibling in sorted(_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
+                other = f"{_spell(sibling)}, which exists" if principal.sees(sibling) else "another"
                 raise InvalidRequest(
-                    f"Namespace {_spell(namespace)} differs only by case from {_spell(sibling)}, which exists; "
-                    "to DuckDB both are one name"
+                    f"Namespace {_spell(namespace)} differs only by case from {other}; to DuckDB both are one name"
                 )
 
 

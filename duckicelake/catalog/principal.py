@@ -2,7 +2,8 @@
 
 A scope is `*`, everything, or `ns:<name>:<cap>`. The name is a namespace with its levels joined by `.`, as in
 DuckLake's schemas, and stands for that namespace and all below it. The cap is `r` (list and read), `w` (create, commit,
-drop, rename tables and views), `rw`, or `*`: both, and create, drop and change the namespace itself.
+drop, rename tables and views), `rw`, or `*`: both, and create, drop and change the namespace itself. A scope is ASCII
+without spaces, as OAuth wants it: other letters of a level, and `.`, `,` and `|`, are percent-encoded.
 """
 
 import re
@@ -12,9 +13,9 @@ from enum import Flag, auto
 from typing import Final
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import Namespace, namespace_of
+from duckicelake.iceberg.names import Namespace, check_namespace, decode_name
 
-_SCOPE: Final = re.compile(r"ns:(?P<name>.+):(?P<cap>r|w|rw|\*)")
+_SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
 
 
 class Capability(Flag):
@@ -60,6 +61,10 @@ class Principal:
                 held |= grant.capability
         return capability in held
 
+    def holds(self, grant: Grant) -> bool:
+        """Whether the grant would add nothing."""
+        return self.may(grant.capability, grant.namespace)
+
     def sees(self, namespace: Namespace) -> bool:
         """Whether the namespace may be listed: something is granted in it, above it or below it."""
         return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)
@@ -91,7 +96,8 @@ def parse_scope(scope: str) -> Grant:
     match = _SCOPE.fullmatch(scope)
     if match is None:
         raise InvalidRequest(f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *")
-    return Grant(namespace_of(match["name"]), _CAPS[match["cap"]])
+    levels = match["name"].replace("+", "%2B").split(".")
+    return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]])
 
 
 def grants_of(scopes: Iterable[str]) -> tuple[Grant, ...]:

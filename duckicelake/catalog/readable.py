@@ -8,6 +8,7 @@ from typing import Final
 from duckicelake.bridge.caught_up import ReadableCopy
 from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
+from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.served import write_served
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
@@ -15,7 +16,6 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake import native
 from duckicelake.lake.model import LakeFile
 from duckicelake.storage.local_copies import local_copies
-from duckicelake.storage.policy import is_within
 from duckicelake.storage.readable import copy_readable
 
 _MISREAD: Final = frozenset({"uint8", "uint16", "uint32", "uint64", "timestamp_ms"})
@@ -39,10 +39,8 @@ def readable_copies(
 
 
 def _is_readable(services: Services, file: LakeFile, folder: str, metadata: TableMetadata) -> bool:
-    if is_within(file.path, folder):
-        return True
     try:
-        services.policy.check_readable(file.path, metadata.location)
+        check_readable(services, file.path, metadata.location, [folder])
     except InvalidRequest:
         return False
     return True

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.catalog.attempts import TableCommit, change_over
+from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.commits import committed
 from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table, read_metadata
 from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
@@ -54,7 +56,7 @@ def register_table(
             check_name_is_free(cursor, schema_name(namespace), name)
     metadata = read_metadata(services, location)
     check_hold(metadata.properties)
-    services.policy.check_table_location(metadata.location)
+    check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)
 
@@ -66,7 +68,8 @@ def register_table(
             if overwrite:
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
             table_id = _write(cursor, plan, metadata, location)
-            services.settle(cursor, [table_id])
+            detail = _detail(plan, location, overwrite=overwrite)
+            services.settle(cursor, [touched(namespace, name, detail)], [table_id])
         return table_id
 
     while True:
@@ -83,6 +86,12 @@ def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: 
     log = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
     side_tables.record_registered(cursor, table_id, [*log, (location, metadata.last_updated_ms)])
     return table_id
+
+
+def _detail(plan: _Plan, location: str, *, overwrite: bool) -> dict[str, object]:
+    """What the audit trail says of it; `guarded` are other tables whose `gc.enabled` it turned off."""
+    guarded = [f"{schema}.{name}" for schema, name in sorted(plan.sharing)]
+    return {"from": location, "overwrite": overwrite} | ({"guarded": guarded} if guarded else {})
 
 
 def _plan(services: Services, table: ForeignTable, creation: Creation) -> _Plan:
@@ -127,4 +136,4 @@ def _give_up(services: Services, namespace: Namespace, name: str, table: Materia
     with services.database.transaction() as cursor:
         if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=False, expected=table.row):
             raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
-        services.settle(cursor, [table.row.table_id])
+        services.settle(cursor, [touched(namespace, name)], [table.row.table_id])

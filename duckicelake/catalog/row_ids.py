@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from duckicelake.bridge.diff import LakeCopy
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.confinement import check_readable, write
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Workspace
 from duckicelake.errors import FileMissing, InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.storage.local_copies import local_copies
-from duckicelake.storage.policy import is_within
 from duckicelake.storage.row_ids import ROW_ID, copy_with_row_ids
 
 
@@ -44,13 +44,12 @@ def _may_lack_row_ids(file: AnyFile, leaves: set[str]) -> bool:
 
 def _copy(services: Services, space: Workspace, metadata: TableMetadata, file: AnyFile) -> Iterator[LakeCopy]:
     folder = space.folder()
-    if not is_within(file.path, folder):
-        services.policy.check_readable(file.path, metadata.location)
+    check_readable(services, file.path, metadata.location, [folder])
     with local_copies(services.store, [file.path]) as paths, tempfile.TemporaryDirectory() as scratch:
         source, copy = paths[file.path], Path(scratch, "copy.parquet")
         if not source.exists():
             raise FileMissing(f"{file.path} does not exist")
         if copy_with_row_ids(source, copy, file.first_row_id or 0, file.sequence_number):
             name, data = f"ducklake-{uuid4()}.parquet", copy.read_bytes()
-            services.store.write(folder + name, data)
+            write(services, folder + name, data)
             yield LakeCopy(file.file_id, name, len(data))

@@ -15,6 +15,7 @@ from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.parquet_types import duckdb_type, field_ids
 from duckicelake.bridge.stats import metrics_of
+from duckicelake.catalog.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
@@ -117,5 +118,5 @@ def write_served(services: Services, metadata: TableMetadata, name: str, data: b
     """
     unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
     path = f"{metadata.location}/metadata/{name.format(unique)}"
-    services.store.write(path, data)
+    write(services, path, data)
     return path

@@ -1,14 +1,18 @@
 """What every use case needs, made once by the entry point and passed down."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any, Literal, TypeVar
 
+from duckicelake.catalog.auditing import origin, unheard
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.idempotency import Once, run_once
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
+from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.lake import audit
+from duckicelake.lake.audit import Entry, Touched
 from duckicelake.lake.database import Database, Transaction
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy
@@ -30,21 +34,34 @@ class Services:
     """The request that these services are for, if it must not run twice."""
     caller: Caller = NOBODY_IN_PARTICULAR
     """Who asks. The routes have checked that they may, except for what only a use case can know."""
+    access: StorageAccess = NO_ACCESS
+    """What clients are given to get at the files of a lake on S3."""
+    journal: Callable[[Sequence[Entry]], None] = unheard
+    """Hears of entries of the audit trail that are there for good."""
 
     def run_once(self, act: Callable[[], T], again: Callable[[Any], T]) -> T:
         """Run `act`; or, if the request has come to its end before, answer by `again` from what it was settled with."""
         return act() if self.once is None else run_once(self.database, self.once, act, again)
 
-    def settle(self, cursor: Transaction, result: Any = None) -> None:
-        """Note in the transaction of the change, as its last step, that the request is done.
+    def settle(
+        self, cursor: Transaction, touched: Sequence[Touched], result: Any = None, outcome: str = audit.OK
+    ) -> None:
+        """Note in the transaction of the change, as its last step, that the request is done, and what it touched.
 
-        result: JSON, all that answering again needs.
+        result: JSON, all that answering again needs. outcome: what the audit trail calls it.
         """
         if self.once is not None:
             self.once.settle(cursor, result)
+        entries = audit.record(cursor, origin(self.caller), touched, outcome)
+        self.database.after_commit(cursor, lambda: self.journal(entries))
 
-    def settle_unchanged(self, result: Any = None) -> None:
+    def settle_unchanged(self, touched: Sequence[Touched], result: Any = None) -> None:
         """Note that the request is done though it changes nothing and has no transaction."""
-        if self.once is not None:
-            with self.database.transaction() as cursor:
-                self.once.settle(cursor, result)
+        with self.database.transaction() as cursor:
+            self.settle(cursor, touched, result, audit.UNCHANGED)
+
+    def note(self, touched: Sequence[Touched], outcome: str) -> None:
+        """Note in the audit trail what came of a request that changes nothing in the lake: a refusal, or keys given."""
+        with self.database.transaction() as cursor:
+            entries = audit.record(cursor, origin(self.caller), touched, outcome)
+            self.database.after_commit(cursor, lambda: self.journal(entries))

@@ -8,13 +8,17 @@ import orjson
 
 from duckicelake.catalog import commits
 from duckicelake.catalog.attempts import TableCommit
+from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
 from duckicelake.catalog.loading import committed_before, current_table, freshness
+from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
+from duckicelake.catalog.table_folders import new_table_folders, table_folders
+from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable, Unavailable
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
@@ -49,24 +53,31 @@ def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> 
     return cut(names, page, lambda name: name)
 
 
-def create_table(services: Services, namespace: Namespace, request: CreateTableRequest) -> LoadedTable:
+def create_table(
+    services: Services, namespace: Namespace, request: CreateTableRequest, wish: Wish = NO_WISH
+) -> LoadedTable:
     """Create a table, or with stage-create only say what its metadata will be.
 
     Raises AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported.
     """
     if request.stage_create:
         staged = _first_metadata(services, namespace, request)
-        return LoadedTable(orjson.dumps({"metadata": staged.to_json(), "config": {}}), None)
+        access = delegated(services, wish, Asking(namespace, request.name, new_table_folders(staged)))
+        answer = {"metadata": staged.to_json(), "config": access.config, **access.members}
+        return LoadedTable(orjson.dumps(answer), None)
     created = services.run_once(
         lambda: commits.create_from(services, namespace, request.name, _first_metadata(services, namespace, request)),
         partial(committed_before, services),
     )
-    return _loaded(created, ALL)
+    return _loaded(created, ALL, _access_after(services, wish, namespace, request.name, created))
 
 
-def load_table(services: Services, namespace: Namespace, name: str, snapshots: str = ALL) -> LoadedTable:
+def load_table(
+    services: Services, namespace: Namespace, name: str, snapshots: str = ALL, wish: Wish = NO_WISH
+) -> LoadedTable:
     """The table with all its snapshots, or only those that refs name; NoSuchTable."""
-    return _loaded(current_table(services, namespace, name).materialized, snapshots)
+    table = current_table(services, namespace, name).materialized
+    return _loaded(table, snapshots, _access(services, wish, namespace, name, table))
 
 
 def commit_table(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> LoadedTable:
@@ -81,7 +92,9 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
     return LoadedTable(_named(committed), _etag(committed, ALL))
 
 
-def register_table(services: Services, namespace: Namespace, request: RegisterTableRequest) -> LoadedTable:
+def register_table(
+    services: Services, namespace: Namespace, request: RegisterTableRequest, wish: Wish = NO_WISH
+) -> LoadedTable:
     """Make a table of another catalog's metadata.json; its files stay where they are.
 
     Raises AlreadyExists, NoSuchNamespace, FileMissing, InvalidRequest, Unsupported.
@@ -91,7 +104,7 @@ def register_table(services: Services, namespace: Namespace, request: RegisterTa
         lambda: register(services, namespace, request.name, location, overwrite=request.overwrite),
         partial(committed_before, services),
     )
-    return _loaded(registered, ALL)
+    return _loaded(registered, ALL, _access_after(services, wish, namespace, request.name, registered))
 
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
@@ -112,7 +125,7 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
         with services.database.transaction() as cursor:
             if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=purge):
                 raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
-            services.settle(cursor)
+            services.settle(cursor, [touched(namespace, name, {"purge": purge})])
 
     services.run_once(lambda: retrying(drop), lambda _: None)
 
@@ -123,12 +136,13 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchTable, NoSuchNamespace, AlreadyExists.
     """
     source, destination = request.source, request.destination
+    renamed = touched(source.namespace, source.name, {"to": schema_name((*destination.namespace, destination.name))})
 
     def rename() -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.rename_table(cursor, _full_name(source), _full_name(destination)):
                 raise NoSuchTable(f"Table does not exist: {'.'.join((*source.namespace, source.name))}")
-            services.settle(cursor)
+            services.settle(cursor, [renamed])
 
     services.run_once(lambda: retrying(rename), lambda _: None)
 
@@ -162,15 +176,31 @@ def _first_metadata(services: Services, namespace: Namespace, request: CreateTab
         format_version=DEFAULT_FORMAT_VERSION,
         now_ms=services.clock(),
     )
-    services.policy.check_table_location(metadata.location)
+    check_table_places(services, metadata.location, metadata.properties, None, None)
     return metadata
 
 
-def _loaded(table: Materialized, snapshots: str) -> LoadedTable:
+def _access(services: Services, wish: Wish, namespace: Namespace, name: str, table: Materialized) -> Delegated:
+    if not wish:
+        return NOTHING
+    return delegated(services, wish, Asking(namespace, name, table_folders(services, table), table.row.table_id))
+
+
+def _access_after(services: Services, wish: Wish, namespace: Namespace, name: str, table: Materialized) -> Delegated:
+    """As `_access`, but a table that is there is told of, even if its client must load it again for the keys."""
+    try:
+        return _access(services, wish, namespace, name, table)
+    except Unavailable:
+        return NOTHING
+
+
+def _loaded(table: Materialized, snapshots: str, access: Delegated) -> LoadedTable:
     body = table.body if snapshots == ALL else orjson.dumps(_only_refs(table.metadata).to_json())
     location = orjson.dumps(table.location)
-    loaded = b'{"metadata-location":' + location + b',"metadata":' + body + b',"config":{}}'
-    return LoadedTable(loaded, _etag(table, snapshots))
+    more = orjson.dumps({"config": access.config, **access.members})
+    loaded = b'{"metadata-location":' + location + b',"metadata":' + body + b"," + more[1:]
+    etag = _etag(table, snapshots)
+    return LoadedTable(loaded, f"{etag}-{access.tag}" if access.tag else etag)
 
 
 def _named(table: Materialized) -> bytes:

@@ -4,12 +4,16 @@ Reads are confined to the table's own and the allowed locations (design, "A comm
 files is the client's to know, as InvalidRequest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
+from duckicelake.catalog.confinement import check_readable
+from duckicelake.catalog.ownership import check_may_read
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
@@ -24,11 +28,17 @@ from duckicelake.iceberg.manifest import (
 )
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake import reader
+from duckicelake.lake import native, reader
 from duckicelake.lake.changes import NewFile
+from duckicelake.storage.parallel import in_parallel
+from duckicelake.storage.policy import check_file
 
 ParentList = Mapping[str, int | tuple[AnyFile, ...]]
 """The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
+
+MAX_MANIFESTS: Final = 10_000
+MAX_MANIFESTS_BYTES: Final = 256 << 20
+"""Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +81,52 @@ def read_upload(
     parent: ParentList,
 ) -> ReadUpload:
     """What the snapshot adds to and removes from its parent."""
+    own = partial(_folders, services, table_id, target)
+    check_may_read(services, files_of_snapshot(snapshot), own, table_id)
     listed = read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     borrowed = _borrowed(services, table_id, paths - parent.keys())
-    read = {
-        line.manifest_path: read_manifest_at(services, target.location, line)
-        for line in listed
-        if line.manifest_path not in parent and line.manifest_path not in borrowed
-    }
+    check_may_read(services, paths - parent.keys() - borrowed.keys(), own, table_id)
+    check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
+    new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
+    manifests = in_parallel(partial(read_manifest_at, services, target.location), new)
+    read = {line.manifest_path: manifest for line, manifest in zip(new, manifests, strict=True)}
     check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
     missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
     check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
         check_supported(file, target.format_version)
+    check_may_read(services, (file.file_path for file, _, _ in upload.added), own, table_id)
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
+
+
+def _folders(services: Services, table_id: int | None, target: TableMetadata) -> list[str]:
+    """Where files of the table are its own."""
+    if table_id is None:
+        return [target.location]
+    with services.database.reading() as cursor:
+        return [target.location, native.path_prefix(cursor, table_id)]
+
+
+def files_of_snapshot(snapshot: Snapshot) -> Sequence[str]:
+    """The files that a snapshot itself names: its manifest list, or in old ones the manifests."""
+    return (snapshot.manifests or ()) if snapshot.manifest_list is None else (snapshot.manifest_list,)
+
+
+def check_sizes(lines: Iterable[ManifestFile]) -> None:
+    """InvalidRequest for more than a server should read for one snapshot; manifests must be as long as they say."""
+    found = sorted(lines, key=lambda line: line.manifest_length)
+    if len(found) > MAX_MANIFESTS:
+        raise InvalidRequest(
+            f"The snapshot brings {len(found)} manifests; this server reads up to {MAX_MANIFESTS} for one: merge them"
+        )
+    total = sum(line.manifest_length for line in found)
+    if total > MAX_MANIFESTS_BYTES:
+        raise InvalidRequest(
+            f"The snapshot brings manifests of {total} bytes, {found[-1].manifest_path} the longest of them; "
+            f"this server reads up to {MAX_MANIFESTS_BYTES} for one snapshot"
+        )
 
 
 def _borrowed(services: Services, table_id: int | None, paths: AbstractSet[str]) -> dict[str, int]:
@@ -95,17 +136,20 @@ def _borrowed(services: Services, table_id: int | None, paths: AbstractSet[str])
         return reader.manifests_at(cursor, table_id, paths)
 
 
-def read_uploaded(services: Services, table_location: str, location: str, what: str) -> bytes:
-    """A file that the client uploaded; InvalidRequest if it isn't there or isn't the table's."""
-    services.policy.check_readable(location, table_location)
+def read_uploaded(
+    services: Services, table_location: str, location: str, what: str, at_most: int = MAX_MANIFESTS_BYTES
+) -> bytes:
+    """A file that the client uploaded; InvalidRequest if it isn't there, isn't the table's, or has more bytes."""
+    check_readable(services, location, table_location)
     try:
-        return services.store.read(location)
+        return services.store.read(location, at_most)
     except FileMissing:
         raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
 
 
 def check_supported(file: DataFile, format_version: int) -> None:
     """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
+    check_file(file.file_path)
     is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
     if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
         raise InvalidRequest(f"{file.file_path} holds deletes, which need format version 2: upgrade the table")
@@ -146,7 +190,7 @@ def _line_of(services: Services, location: str, path: str, snapshot: Snapshot) -
 
 def read_manifest_at(services: Services, location: str, line: ManifestFile) -> Manifest:
     """The manifest of a line, its entries with what they inherit; InvalidRequest."""
-    data = read_uploaded(services, location, line.manifest_path, "manifest")
+    data = read_uploaded(services, location, line.manifest_path, "manifest", line.manifest_length)
     if len(data) != line.manifest_length:
         raise InvalidRequest(
             f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"

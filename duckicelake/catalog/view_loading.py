@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from duckicelake.bridge.views import definition_of, first_metadata, metadata_file, metadata_folder, redefined
+from duckicelake.catalog.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchView
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
@@ -57,7 +58,7 @@ def written(
     services.policy.check_table_location(metadata.location)
     services.policy.check_table_location(metadata_folder(metadata))
     location, data = metadata_file(metadata, 0 if base is None else base.version + 1)
-    services.store.write(location, data)
+    write(services, location, data)
     return ViewTarget(metadata.to_json(), location, metadata.current_version_id, definition or definition_of(metadata))
 
 

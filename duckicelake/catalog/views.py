@@ -6,12 +6,16 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.bridge.views import definition_after, definition_of
+from duckicelake.bridge.views import definition_after, definition_of, metadata_folder
+from duckicelake.catalog.auditing import actions, touched
+from duckicelake.catalog.confinement import check_readable
+from duckicelake.catalog.ownership import check_may_read, check_may_settle
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.view_loading import CurrentView, current_view, no_such_view, written
 from duckicelake.errors import NoSuchNamespace, Unavailable
 from duckicelake.iceberg.apply_view import apply, new_view_metadata
+from duckicelake.iceberg.metadata_file import MAX_BYTES
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.rest import (
     CommitViewRequest,
@@ -23,6 +27,7 @@ from duckicelake.iceberg.rest import (
 from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata, read_view_metadata
 from duckicelake.iceberg.view_updates import check
 from duckicelake.lake import views as lake_views
+from duckicelake.lake.audit import Touched
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.names import check_name_is_free
@@ -85,7 +90,7 @@ def drop_view(services: Services, namespace: Namespace, name: str) -> None:
         if not lake_views.drop_view(cursor, schema_name(namespace), name):
             raise no_such_view(namespace, name)
 
-    services.run_once(lambda: _write(services, drop), lambda _: None)
+    services.run_once(lambda: _write(services, drop, touched(namespace, name)), lambda _: None)
 
 
 def rename_view(services: Services, request: RenameTableRequest) -> None:
@@ -94,6 +99,7 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchView, NoSuchNamespace, AlreadyExists.
     """
     source, destination = request.source, request.destination
+    renamed = touched(source.namespace, source.name, {"to": schema_name((*destination.namespace, destination.name))})
 
     def rename(cursor: Transaction) -> None:
         if not lake_views.rename_view(cursor, _full_name(source), _full_name(destination)):
@@ -101,8 +107,9 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
 
     if source == destination:
         view_exists(services, source.namespace, source.name)
+        services.settle_unchanged([renamed])
     else:
-        services.run_once(lambda: _write(services, rename), lambda _: None)
+        services.run_once(lambda: _write(services, rename, renamed), lambda _: None)
 
 
 def _create(services: Services, namespace: Namespace, request: CreateViewRequest) -> Loaded:
@@ -117,27 +124,42 @@ def _create(services: Services, namespace: Namespace, request: CreateViewRequest
         properties=request.properties,
         now_ms=services.clock(),
     )
+    _check_places(services, metadata)
     return _write_new(services, namespace, request.name, metadata, written(services, metadata, None))
 
 
 def _register(services: Services, namespace: Namespace, request: RegisterViewRequest) -> Loaded:
     location = request.metadata_location
-    services.policy.check_readable(location, services.policy.data_zone)
+    check_readable(services, location, services.policy.data_zone)
+    check_may_read(services, [location])
     _check_absent(services, namespace, request.name)
-    metadata = read_view_metadata(services.store.read(location), location)
-    services.policy.check_table_location(metadata.location)
+    metadata = read_view_metadata(services.store.read(location, MAX_BYTES), location)
+    _check_places(services, metadata)
     target = ViewTarget(metadata.to_json(), location, metadata.current_version_id, definition_of(metadata))
-    return _write_new(services, namespace, request.name, metadata, target)
+    return _write_new(services, namespace, request.name, metadata, target, {"from": location})
+
+
+def _check_places(services: Services, metadata: ViewMetadata, base: ViewMetadata | None = None) -> None:
+    """Check the places that a client gives a view; InvalidRequest, Forbidden."""
+    before = set() if base is None else {base.location, metadata_folder(base)}
+    for place in {metadata.location, metadata_folder(metadata)} - before:
+        services.policy.check_table_location(place)
+        check_may_settle(services, place)
 
 
 def _write_new(
-    services: Services, namespace: Namespace, name: str, metadata: ViewMetadata, target: ViewTarget
+    services: Services,
+    namespace: Namespace,
+    name: str,
+    metadata: ViewMetadata,
+    target: ViewTarget,
+    detail: dict[str, str] | None = None,
 ) -> Loaded:
     def create(cursor: Transaction) -> None:
         lake_views.create_view(cursor, schema_name(namespace), name, metadata.view_uuid, target)
 
     loaded = (target.metadata_location, target.metadata)
-    _write(services, create, loaded)
+    _write(services, create, touched(namespace, name, detail), loaded)
     return loaded
 
 
@@ -148,18 +170,21 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
         check(request.requirements, base)
         metadata = apply(base, request.updates, services.clock())
         try:
-            return _commit_over(services, current, base, metadata)
+            return _commit_over(services, current, base, metadata, touched(namespace, name, actions(request.updates)))
         except StaleBase:
             continue
     raise Unavailable(f"Others changed {'.'.join((*namespace, name))} {ATTEMPTS} times in a row; try again")
 
 
-def _commit_over(services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata) -> Loaded:
+def _commit_over(
+    services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata, view: Touched
+) -> Loaded:
     """Commit the metadata over that which it was computed from; StaleBase if somebody was faster."""
     if metadata is base:
         loaded = (current.row.metadata_location, current.row.metadata)
-        services.settle_unchanged(loaded)
+        services.settle_unchanged([view], loaded)
         return loaded
+    _check_places(services, metadata, base)
     before = current.row.definition
     target = written(services, metadata, current.row, definition_after(before, base, metadata))
     redefined = target.definition != before or metadata.current_version_id != base.current_version_id
@@ -168,17 +193,17 @@ def _commit_over(services: Services, current: CurrentView, base: ViewMetadata, m
         lake_views.change_view(cursor, current.row, current.lake, target, redefined=redefined)
 
     loaded = (target.metadata_location, target.metadata)
-    _write(services, change, loaded)
+    _write(services, change, view, loaded)
     return loaded
 
 
-def _write(services: Services, act: Callable[[Transaction], None], result: Loaded | None = None) -> None:
+def _write(services: Services, act: Callable[[Transaction], None], view: Touched, result: Loaded | None = None) -> None:
     """Run the act in one transaction, again while it loses to DuckDB; the request is done with it."""
 
     def attempt() -> None:
         with services.database.transaction() as cursor:
             act(cursor)
-            services.settle(cursor, result)
+            services.settle(cursor, [view], result)
 
     retrying(attempt)
 

@@ -9,24 +9,30 @@ from rich.console import Console
 from rich.progress import track
 
 from duckicelake.catalog.doctor import examine_files, examine_tables
-from duckicelake.cli.opening import running_postgres, warehouse_of
-from duckicelake.errors import LakeInUse, StartupError, Unavailable
+from duckicelake.cli.opening import now_ms, running_postgres, store_of, warehouse_of
+from duckicelake.cli.vending import access_of, check_signing, s3_of
+from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
 from duckicelake.lake.address import embedded_url
 from duckicelake.lake.database import Database
 from duckicelake.lake.doctor import Finding, diagnose, is_prepared
 from duckicelake.lake.examination import NeededFile
 from duckicelake.settings import Settings
-from duckicelake.storage.objects import open_store
+from duckicelake.storage.access_examination import try_vending
+from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.s3 import S3Store
+from duckicelake.storage.s3_examination import Tried, try_listing, try_warehouse
+from duckicelake.storage.stores import SchemeStore
+from duckicelake.storage.vending import StsVendor
 
 
 def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     """All findings. Raises StartupError where there is no lake to examine."""
-    with reachable_postgres(settings) as url:
+    with reachable_postgres(settings) as url, closing(store_of(settings)) as store:
         findings, files = _database(url)
-        store = _store(warehouse_of(settings))
-        if store.ok and with_files:
-            return [*findings, store, *_files(warehouse_of(settings), files)]
-        return [*findings, store]
+        found = list(_store(store, settings))
+        if all(finding.ok for finding in found) and with_files:
+            return [*findings, *found, *_files(store, files)]
+        return [*findings, *found]
 
 
 @contextmanager
@@ -61,19 +67,54 @@ def _database(url: str) -> tuple[list[Finding], list[NeededFile]]:
         ], []
 
 
-def _store(warehouse: str) -> Finding:
+def _store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
+    """Of the warehouse, and of those allowed locations that are in S3."""
+    warehouse, *allowed = (_at(store, root) for root in (warehouse_of(settings), *settings.allowed_locations))
+    yield _bucket(try_warehouse(warehouse[1])) if isinstance(warehouse[1], S3Store) else _folder(*warehouse)
+    for root, part in allowed:
+        if isinstance(part, S3Store):
+            yield _bucket(try_listing(part, root))
+    yield from _access(store, settings)
+
+
+def _access(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
+    """Of what clients are given."""
+    locations = (warehouse_of(settings), *settings.allowed_locations)
+    part = s3_of(store, locations)
+    if part is None:
+        return
     try:
-        open_store(warehouse).check()
+        access = access_of(settings, locations, part.options, now_ms)
+        check_signing(access, part)
+    except (InvalidSettings, Unavailable, StoreDenied) as error:
+        yield Finding("access", ok=False, detail=str(error), advice="correct the settings DUCKICELAKE_S3_…")
+        return
+    if isinstance(access.vendor, StsVendor):
+        tried = try_vending(part, access.vendor)
+        yield Finding("access", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
+
+
+def _at(store: ObjectStore, root: str) -> tuple[str, ObjectStore]:
+    return root, store.of(root) if isinstance(store, SchemeStore) else store
+
+
+def _bucket(tried: Tried) -> Finding:
+    return Finding("object store", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
+
+
+def _folder(warehouse: str, store: ObjectStore) -> Finding:
+    try:
+        store.check()
     except Unavailable as error:
         advice = "make the warehouse writable for this user, or choose another"
         return Finding("object store", ok=False, detail=str(error), advice=advice)
     return _fine("object store", f"{warehouse} is readable and writable")
 
 
-def _files(warehouse: str, files: Sequence[NeededFile]) -> list[Finding]:
+def _files(store: ObjectStore, files: Sequence[NeededFile]) -> list[Finding]:
     """What the store lacks of them, or holds in another size."""
     try:
-        examined = _watched(examine_files(open_store(warehouse), files), len(files))
+        examined = _watched(examine_files(store, files), len(files))
         found = sorted((f for f in examined if f is not None), key=lambda finding: finding.detail)
     except Unavailable as error:
         advice = "make the files readable for this user, or leave them out with --no-files"

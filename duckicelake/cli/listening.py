@@ -22,16 +22,17 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def uri_of(listener: socket.socket) -> str:
+def uri_of(listener: socket.socket, *, is_tls: bool = False) -> str:
     """The URI that clients on this machine use."""
     host, port = listener.getsockname()[:2]
-    return uri(host, port)
+    return uri(host, port, is_tls=is_tls)
 
 
-def uri(host: str, port: int) -> str:
+def uri(host: str, port: int, *, is_tls: bool = False) -> str:
     """The URI of a server on this machine; the wildcard address becomes loopback."""
     reachable = _ANY.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    authority = f"[{reachable}]" if ":" in reachable else reachable
+    return f"{'https' if is_tls else 'http'}://{authority}:{port}"
 
 
 def _explain(error: OSError, host: str, port: int) -> str:

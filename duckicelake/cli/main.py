@@ -1,8 +1,9 @@
 """The `duckicelake` command: parse, call, print."""
 
 import json
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -13,16 +14,22 @@ import typer
 from rich.console import Console
 from rich.syntax import Syntax
 
-from duckicelake.cli import snippets
-from duckicelake.cli.examination import examine
+from duckicelake.cli import auditing, snippets
+from duckicelake.cli.authenticating import is_on
+from duckicelake.cli.examination import examine, reachable_postgres
 from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import open_services, policy_of, prepare_lake, running_postgres
 from duckicelake.cli.running import noted_uri
 from duckicelake.cli.serving import serve as serve_until_stopped
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, InvalidSettings
+from duckicelake.lake import roles
 from duckicelake.lake.address import attach_source, embedded_url
+from duckicelake.lake.audit import Wanted
 from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
+from duckicelake.lake.roles import Logins
+from duckicelake.server.oauth_clients import hash_secret
 from duckicelake.settings import Settings, read_settings
+from duckicelake.storage.s3 import DEFAULT_REGION
 
 app = typer.Typer(
     name="duckicelake",
@@ -102,6 +109,75 @@ def doctor(
         raise typer.Exit(1)
 
 
+@app.command(
+    epilog="Examples:\n\n`duckicelake audit --since 2h --resource sales.orders`\n\n"
+    "`duckicelake audit --principal etl --result ForbiddenException --json`\n\n"
+    "`duckicelake audit --prune-older-than 90d`"
+)
+def audit(
+    lake: LakeOption = None,
+    since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Who asked.")] = None,
+    resource: Annotated[str | None, typer.Option(help="A table or view, or a namespace with all in it.")] = None,
+    operation: Annotated[str | None, typer.Option(help="What was asked for, as commit_table.")] = None,
+    result: Annotated[str | None, typer.Option(help="ok, unchanged, or an error's type.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    prune_older_than: Annotated[
+        str | None, typer.Option(help="Delete what is older than this age or time, and print nothing else.")
+    ] = None,
+) -> None:
+    """List who changed what, when, from where and with what result: the newest last."""
+    with _one_line_errors():
+        settings = read_settings({"lake": lake})
+        if prune_older_than is not None:
+            typer.echo(f"{auditing.prune(settings, auditing.moment(prune_older_than))} entries are gone")
+            return
+        after = None if since is None else auditing.moment(since)
+        wanted = Wanted(0, after, principal, resource, operation, result)
+        with suppress(KeyboardInterrupt):
+            auditing.show(settings, wanted, limit, as_json=as_json, follow=follow)
+
+
+@app.command(
+    epilog="Examples:\n\n`duckicelake grants --server lake_server --writer etl --reader bi | psql --dbname lake`\n\n"
+    "`DUCKICELAKE_DATABASE_URL=postgresql://postgres@db/lake duckicelake grants --server lake_server "
+    "--writer etl --apply`"
+)
+def grants(
+    server: Annotated[str, typer.Option(help="The server's login.")],
+    writer: Annotated[list[str] | None, typer.Option(help="A login of DuckDB's that writes; may be repeated.")] = None,
+    reader: Annotated[list[str] | None, typer.Option(help="A login of DuckDB's that reads; may be repeated.")] = None,
+    owner: Annotated[str, typer.Option(help="Role without login that has DuckLake's tables.")] = "ducklake",
+    schema: Annotated[str, typer.Option(help="Schema that the catalog lies in.")] = "public",
+    apply: Annotated[bool, typer.Option("--apply", help="Run it, as a superuser, instead of printing it.")] = False,
+    lake: LakeOption = None,
+) -> None:
+    """Print SQL that makes the logins' rights in Postgres what they should be. The logins must exist."""
+    statements = roles.grants(Logins(server, writer or [], reader or [], owner), schema)
+    if not apply:
+        typer.echo("BEGIN;\n" + "".join(f"{statement};\n" for statement in statements) + "COMMIT;")
+        return
+    with _one_line_errors(), reachable_postgres(read_settings({"lake": lake})) as url:
+        roles.apply(url, statements)
+        typer.echo(f"{server} serves the lake; {owner} owns DuckLake's tables")
+
+
+@app.command(
+    name="hash-secret",
+    epilog="Examples:\n\n`duckicelake hash-secret`\n\n"
+    "`openssl rand -hex 32 | tee secret | duckicelake hash-secret`",
+)
+def hash_client_secret() -> None:
+    """Read a client's secret from the terminal or standard input, and print what to write instead of it."""
+    with _one_line_errors():
+        secret = typer.prompt("Secret", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+        if not secret:
+            raise InvalidSettings("the secret is empty")
+        typer.echo(hash_secret(secret))
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -120,12 +196,22 @@ def _one_line_errors() -> Iterator[None]:
 
 def _facts(settings: Settings) -> dict[str, str]:
     url = settings.database_url or embedded_url(settings.lake)
-    return {
-        "uri": noted_uri(settings.lake) or uri(settings.host, settings.port),
+    facts = {
+        "uri": noted_uri(settings.lake)
+        or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": attach_source(url),
         "data-path": stored_data_path(url) or policy_of(settings).data_path,
         "format": FORMAT_VERSION,
     }
+    secret = _duckdb_secret(settings, facts["data-path"])
+    return facts | {"duckdb-secret": secret} if secret else facts
+
+
+def _duckdb_secret(settings: Settings, data_path: str) -> str:
+    """The statement by which DuckDB gets to the files; empty if they are local."""
+    endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
+    is_distant = data_path.startswith("s3")
+    return snippets.duckdb_secret(data_path, endpoint, region, settings.s3_path_style) if is_distant else ""
 
 
 def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
@@ -133,16 +219,19 @@ def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
     with console:  # one write: who sees the URI sees all of it
         console.print(f"[bold]duckicelake[/bold] {_version()} serves [bold]{address}[/bold]")
         console.print(f"warehouse {policy_of(settings).warehouse}\n")
+        if is_on(settings):
+            console.print(snippets.credential(address) + "\n")
         # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
         if embedded and settings.database_url is not None:
-            _print_snippets(console, address, attach_source(settings.database_url))
+            secret = _duckdb_secret(settings, policy_of(settings).data_path)
+            _print_snippets(console, address, snippets.duckdb(attach_source(settings.database_url), secret))
 
 
-def _print_snippets(console: Console, address: str, source: str) -> None:
+def _print_snippets(console: Console, address: str, duckdb: str) -> None:
     for title, code, language in (
         ("Spark", snippets.spark(address), "bash"),
         ("PyIceberg", snippets.pyiceberg(address), "python"),
-        ("DuckDB", snippets.duckdb(source), "sql"),
+        ("DuckDB", duckdb, "sql"),
     ):
         console.print(f"[bold]{title}[/bold]")
         console.print(Syntax(code, language, background_color="default") if console.is_terminal else code + "\n")

@@ -8,14 +8,18 @@ from pathlib import Path
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, InvalidSettings
+from duckicelake.cli.vending import access_of, check_signing, s3_of
+from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings
 from duckicelake.lake.address import check_url
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
+from duckicelake.lake.ownership import record_zones
 from duckicelake.settings import Settings
-from duckicelake.storage.objects import ObjectStore, open_store
+from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.stores import open_store
 
 _POOL_SIZE = 8
 _ALL_CONNECTIONS = 80
@@ -29,6 +33,28 @@ def warehouse_of(settings: Settings) -> str:
 
 def policy_of(settings: Settings) -> LocationPolicy:
     return LocationPolicy(warehouse_of(settings), settings.allowed_locations)
+
+
+def s3_options(settings: Settings) -> S3Options:
+    secret, token = settings.s3_secret_access_key, settings.s3_session_token
+    return S3Options(
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        path_style=settings.s3_path_style,
+        access_key_id=settings.s3_access_key_id,
+        secret_access_key=secret.get_secret_value() if secret else None,
+        session_token=token.get_secret_value() if token else None,
+        profile=settings.s3_profile,
+        connect_timeout=settings.s3_connect_timeout,
+        read_timeout=settings.s3_read_timeout,
+        max_attempts=settings.s3_max_attempts,
+        max_connections=settings.s3_max_connections,
+    )
+
+
+def store_of(settings: Settings) -> ObjectStore:
+    """The store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
+    return open_store(warehouse_of(settings), *settings.allowed_locations, s3=s3_options(settings))
 
 
 @contextmanager
@@ -46,27 +72,33 @@ def running_postgres(settings: Settings) -> Iterator[Settings]:
 def open_services(settings: Settings) -> Iterator[Services]:
     """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer."""
     assert settings.database_url is not None
-    store = open_store(warehouse_of(settings))
-    _check_warehouse(store, warehouse_of(settings))
+    store = store_of(settings)
     logging.getLogger("psycopg.pool").setLevel(
         logging.CRITICAL
     )  # what it would say, the error that we raise says better
-    database = Database(settings.database_url, max(2, min(_POOL_SIZE, _ALL_CONNECTIONS // settings.workers)))
+    connections = max(2, min(_POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
+    database = Database(settings.database_url, connections, settings.statement_seconds)
     try:
+        _check_warehouse(store, warehouse_of(settings))
         database.check()
         cache = TableCache(settings.cache_max)
-        yield Services(database, store, policy_of(settings), settings.snapshot_ids, now_ms, cache)
+        locations = (warehouse_of(settings), *settings.allowed_locations)
+        access = access_of(settings, locations, s3_options(settings), now_ms)
+        check_signing(access, s3_of(store, locations))
+        yield Services(database, store, policy_of(settings), settings.snapshot_ids, now_ms, cache, access=access)
     finally:
         database.close()
+        store.close()
 
 
 def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
     try:
         store.check()
     except CatalogError as error:
+        place = "a bucket that the server's key" if warehouse.startswith("s3") else "a folder that this user"
         raise InvalidSettings(
             f"the warehouse {warehouse} can't be used ({error}): "
-            "make it a folder that this user can write, or set DUCKICELAKE_WAREHOUSE to another"
+            f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"
         ) from error
 
 
@@ -77,6 +109,7 @@ def prepare_lake(services: Services) -> str:
     """
     policy = services.policy
     data_path = prepare(services.database, policy.data_path)
+    _check_reached(services.store, data_path)
     is_ours = canonical(data_path) == canonical(policy.data_path)
     for zone in (policy.data_zone, *policy.allowed):
         if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
@@ -84,7 +117,19 @@ def prepare_lake(services: Services) -> str:
                 f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
                 "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
+    with services.database.transaction() as cursor:
+        record_zones(cursor, map(canonical, (data_path, policy.data_zone, *policy.allowed)))
     return data_path
+
+
+def _check_reached(store: ObjectStore, data_path: str) -> None:
+    try:
+        store.exists(f"{data_path}x")
+    except InvalidRequest as error:
+        raise InvalidSettings(
+            f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
+            "choose a warehouse there, too, or an allowed location"
+        ) from error
 
 
 def now_ms() -> int:

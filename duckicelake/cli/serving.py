@@ -6,23 +6,24 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from uvicorn import Config, Server
+from uvicorn import Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from duckicelake.catalog.services import Services
+from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
+from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.running import noted
 from duckicelake.cli.signals import end_on_signals, ignore_signals
+from duckicelake.cli.tls import check_certificate
 from duckicelake.cli.worker import FACTORY
 from duckicelake.errors import StartupError
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
 from duckicelake.server.metrics import SHARED_FOLDER_VARIABLE
 from duckicelake.settings import Settings
-
-_GRACE_SECONDS = 10
 
 
 def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None:
@@ -31,18 +32,28 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
     Raises StartupError, LakeInUse and Unavailable before anything is announced.
     """
     end_on_signals()
+    settings = with_keys(settings)
+    authentication_of(settings)  # workers get these settings too late for a message that is read
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        check_certificate(settings.tls_certificate, settings.tls_key)
     with running_postgres(settings) as complete, listen(settings.host, settings.port) as listener:
-        uri = uri_of(listener)
+        uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
         with noted(settings.lake, uri):
             run = _serve_here if settings.workers == 1 else _serve_in_workers
+            _warn(complete)
             run(complete, listener, lambda: announce(complete, uri))
+
+
+def _warn(settings: Settings) -> None:
+    if is_open_to_all(settings):
+        make_logger(sys.stderr, settings.log_format).warning(WITHOUT_ANY, host=settings.host)
 
 
 def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
     with open_services(settings) as services:
         prepare_lake(services)
         announce()
-        Server(_config(_app(services, settings))).run([listener])
+        Server(config_of(settings, _app(services, settings))).run([listener])
 
 
 def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -51,7 +62,7 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce()
-        supervisor = Multiprocess(_config(FACTORY, factory=True, workers=settings.workers), [listener])
+        supervisor = Multiprocess(config_of(settings, FACTORY, factory=True), [listener])
         supervisor.run()
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
@@ -61,18 +72,10 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
 def _app(services: Services, settings: Settings) -> object:
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
-    return create_app(services, max_body_bytes=settings.max_body_bytes, log=log)
-
-
-def _config(app: object, *, factory: bool = False, workers: int = 1) -> Config:
-    return Config(
-        app,  # type: ignore[arg-type]
-        factory=factory,
-        workers=workers,
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+    return create_app(
+        services,
+        edge=edge_of(settings),
+        log=log,
+        authentication=authentication_of(settings),
+        metrics_public=settings.metrics_public,
     )

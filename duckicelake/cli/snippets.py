@@ -1,5 +1,7 @@
 """Lines to paste into Spark, PyIceberg and DuckDB."""
 
+from urllib.parse import urlsplit
+
 ICEBERG_VERSION = "1.12.0"
 _SPARK_PACKAGE = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
 
@@ -21,8 +23,26 @@ from pyiceberg.catalog import load_catalog
 catalog = load_catalog("lake", type="rest", uri="{uri}")"""
 
 
-def duckdb(attach_source: str) -> str:
+def duckdb(attach_source: str, secret: str = "") -> str:
     quoted = attach_source.replace("'", "''")
-    return f"""\
-INSTALL ducklake; INSTALL postgres;
-ATTACH '{quoted}' AS lake;"""
+    extensions = ("ducklake", "postgres", *(("httpfs",) if secret else ()))
+    lines = ("; ".join(f"INSTALL {name}" for name in extensions), secret, f"ATTACH '{quoted}' AS lake")
+    return "\n".join(f"{line};" for line in lines if line)
+
+
+def duckdb_secret(location: str, endpoint: str | None, region: str, path_style: bool) -> str:
+    """What lets DuckDB read and write the files in S3, with keys of its own in the place of those in angle brackets."""
+    parts = {"TYPE": "s3", "KEY_ID": "'<key>'", "SECRET": "'<secret>'", "REGION": f"'{region}'"}
+    if endpoint is not None:
+        address = urlsplit(endpoint)
+        parts |= {"ENDPOINT": f"'{address.netloc}'", "USE_SSL": str(address.scheme == "https").lower()}
+    if path_style:
+        parts |= {"URL_STYLE": "'path'"}
+    scheme, _, path = location.partition("://")
+    parts |= {"SCOPE": f"'{scheme}://{path.partition('/')[0]}'"}
+    return f"CREATE SECRET ({', '.join(f'{name} {value}' for name, value in parts.items())})"
+
+
+def credential(uri: str) -> str:
+    """What Iceberg's clients need besides, where they must log in."""
+    return f"Clients must log in: give them credential=<id>:<secret> and oauth2-server-uri={uri}/v1/oauth/tokens"

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 
 from uvicorn.config import STARTUP_FAILURE
 
+from duckicelake.cli.authenticating import authentication_of
+from duckicelake.cli.edge import edge_of
 from duckicelake.cli.opening import open_services
 from duckicelake.errors import CatalogError
 from duckicelake.server.app import create_app
@@ -36,7 +38,13 @@ def _create() -> object:
     resources = ExitStack()
     atexit.register(resources.close)
     services = resources.enter_context(open_services(settings))
-    return create_app(services, max_body_bytes=settings.max_body_bytes, log=log)
+    return create_app(
+        services,
+        edge=edge_of(settings),
+        log=log,
+        authentication=authentication_of(settings),
+        metrics_public=settings.metrics_public,
+    )
 
 
 def _end_with_parent() -> None:

@@ -2,7 +2,7 @@
 
 Written here rather than with fastavro because a container must be the same bytes twice, because fastavro takes 250 ms
 to encode a manifest of 1,000 files with metrics of 20 columns, and because its C reader ends the process on a file
-whose schema is recursive. fastavro still unpacks the codecs that the standard library lacks.
+whose schema is recursive. fastavro still unpacks snappy, if its library is there.
 """
 
 import hashlib
@@ -20,12 +20,19 @@ from duckicelake.iceberg.avro_encoding import encode_bytes, encode_long
 from duckicelake.iceberg.avro_numbers import read_long, take
 from duckicelake.iceberg.model import Json
 
+try:
+    import zstandard
+except ImportError:  # an optional library
+    zstandard = None  # type: ignore[assignment]
+
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
-_OPTIONAL_CODECS: Final = frozenset({"snappy", "zstandard"})
 _BLOCK_BYTES: Final = 1 << 20
-MAX_UNPACKED: Final = 256 << 20
+MAX_UNPACKED: Final = 128 << 20
 """Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
+MAX_UNPACKED_OF_SMALL: Final = 8 << 20
+MAX_RATIO: Final = 40
+"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ def _text(header: Mapping[str, bytes], key: str) -> str:
 
 
 def _read_blocks(data: bytes, at: int, sync: bytes, codec: str) -> Iterator[tuple[int, bytes]]:
-    budget = MAX_UNPACKED
+    limit = budget = min(MAX_UNPACKED, max(MAX_UNPACKED_OF_SMALL, MAX_RATIO * len(data)))
     while at < len(data):
         count, at = read_long(data, at)
         size, at = read_long(data, at)
@@ -114,20 +121,24 @@ def _read_blocks(data: bytes, at: int, sync: bytes, codec: str) -> Iterator[tupl
         if marker != sync:
             raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
         block = _unpack(packed, codec, budget)
+        if len(block) > budget:
+            raise InvalidRequest(f"its blocks unpack to more than {limit} bytes")
         budget -= len(block)
         yield count, block
 
 
 def _unpack(packed: bytes, codec: str, budget: int) -> bytes:
-    if codec == "null":
-        block = packed
-    elif codec == "deflate":
-        block = _inflate(packed, budget)
-    else:
-        block = _unpack_other(packed, codec)
-    if len(block) > budget:
-        raise InvalidRequest(f"its blocks unpack to more than {MAX_UNPACKED} bytes")
-    return block
+    """The block, or more than the budget of its first bytes if it is larger than that."""
+    match codec:
+        case "null":
+            return packed
+        case "deflate":
+            return _inflate(packed, budget)
+        case "zstandard":
+            return _unpack_zstd(packed, budget)
+        case "snappy" if _snappy_length(packed) > budget:
+            raise InvalidRequest(f"a block says that it unpacks to {_snappy_length(packed)} bytes, of {budget} at most")
+    return _unpack_other(packed, codec)
 
 
 def _inflate(packed: bytes, budget: int) -> bytes:
@@ -141,9 +152,30 @@ def _inflate(packed: bytes, budget: int) -> bytes:
     return block
 
 
+def _unpack_zstd(packed: bytes, budget: int) -> bytes:
+    """All frames of a block, of which there may be several."""
+    if zstandard is None:
+        raise InvalidRequest("a block can't be unpacked with codec zstandard: install the package zstandard")
+    try:
+        stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(packed), read_across_frames=True)
+        return stream.read(budget + 1)
+    except zstandard.ZstdError as error:
+        raise InvalidRequest(f"a block can't be unpacked with codec zstandard: {error}") from error
+
+
+def _snappy_length(packed: bytes) -> int:
+    """What the block says that it unpacks to, in seven bits of each of its first bytes; no more is ever unpacked."""
+    length = 0
+    for place, byte in enumerate(packed[:5]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return length
+
+
 def _unpack_other(packed: bytes, codec: str) -> bytes:
     unpack = BLOCK_READERS.get(codec)
-    if unpack is None or codec not in _OPTIONAL_CODECS:
+    if unpack is None or codec != "snappy":
         raise InvalidRequest(f"its codec is {codec[:40]!r}; this server reads null, deflate, snappy and zstandard")
     try:
         unpacked: bytes = unpack(io.BytesIO(encode_bytes(packed))).read()

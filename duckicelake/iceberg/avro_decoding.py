@@ -20,6 +20,8 @@ Decode: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From data and an offset to a value and the offset after it. IndexError if the data ends first."""
 _MAX_DEPTH: Final = 12
 _MAX_SCALE: Final = 38
+_MAX_ITEMS: Final = 200_000
+"""Items of a list or map, which are a table's columns or a file's row groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +172,19 @@ def _array(schema: dict[str, Json], named: dict[str, Reader], depth: int) -> Rea
             for _ in range(count):
                 value, at = items.decode(data, at)
                 values.append(value)
-            count, at = _next_items(data, at)
+            count, at = _next_items(data, at, len(values))
         return tuple(values), at
 
     return Reader(f"list of {items.shape}", decode, fields=items.fields)
 
 
-def _next_items(data: bytes, at: int) -> tuple[int, int]:
+def _next_items(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
     """How many items follow at the offset returned; each has a byte at least, so that a wrong number ends the data."""
     count, at = read_long(data, at)
     if count < 0:
         _, at = read_long(data, at)
+    if before + abs(count) > _MAX_ITEMS:
+        raise InvalidRequest(f"a list or map of {before + abs(count)} items is declared at byte {at}")
     return abs(count), at
 
 
@@ -193,11 +197,13 @@ def _map(items: Reader) -> Reader:
     def decode(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         values: dict[int, Any] = {}
         count, at = _next_items(data, at)
+        total = count
         while count:
             for _ in range(count):
                 key, at = read_long(data, at)
                 values[key], at = read_value(data, at)
-            count, at = _next_items(data, at)
+            count, at = _next_items(data, at, total)
+            total += count
         return values, at
 
     return Reader(f"map to {shapes[1]}", decode)

@@ -52,10 +52,11 @@ class Draft:
     snapshots_were_removed: bool = False
 
     def current_schema(self) -> Schema:
-        """Give the current schema; InvalidRequest while a new table has none."""
-        if self.current_schema_id is None:
-            raise InvalidRequest("the table has no current schema: add-schema and set-current-schema come first")
-        return self.schemas[self.current_schema_id]
+        """Give the current schema, or the one to become it: DuckDB says so after all else. InvalidRequest for none."""
+        schema_id = self.last_added_schema_id if self.current_schema_id is None else self.current_schema_id
+        if schema_id not in self.schemas:
+            raise InvalidRequest("the table has no schema: add-schema comes first")
+        return self.schemas[schema_id]
 
 
 def draft_of_new(format_version: int, now_ms: int) -> Draft:

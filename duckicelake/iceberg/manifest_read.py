@@ -34,6 +34,8 @@ _FILE_NEEDS: Final = {
 }
 _LINE_NEEDS: Final = {500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 503: "added_snapshot_id"}
 _SUMMARY_NEEDS: Final = {509: "contains_null"}
+MAX_RECORDS: Final = 200_000
+MAX_ITEMS: Final = 8_000_000
 _PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
 
 
@@ -68,7 +70,7 @@ def _read_manifest(data: bytes) -> Manifest:
         schema_id=_schema_id(container),
         spec_id=_number(container, "partition-spec-id", 0),
         partition_fields=partition,
-        entries=tuple(_entry(row) for row in _rows(container, rows)),
+        entries=tuple(_entry(row) for row in _bounded(_rows(container, rows))),
     )
 
 
@@ -82,8 +84,23 @@ def _read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
 
 
 def _rows(container: Container, rows: Reader) -> Iterator[Row]:
+    declared = sum(count for count, _ in container.blocks)
+    if declared > MAX_RECORDS:
+        raise InvalidRequest(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
     for count, block in container.blocks:
         yield from decode_records(rows, count, block)
+
+
+def _bounded(rows: Iterator[Row]) -> Iterator[Row]:
+    """The entries, up to as many metrics and offsets as memory is for: as values they take thirty times their bytes."""
+    items = 0
+    for row in rows:
+        file = row.get(2)
+        if isinstance(file, dict):
+            items += sum(len(value) for value in file.values() if isinstance(value, dict | tuple))
+        if items > MAX_ITEMS:
+            raise InvalidRequest(f"its entries have more than {MAX_ITEMS} metrics, offsets and ids in all")
+        yield row
 
 
 def _check_fields(found: Reader, known: Reader, needed: Mapping[int, str]) -> None:
@@ -150,8 +167,9 @@ def _entry(row: Row) -> ManifestEntry:
 
 def _data_file(row: Row) -> DataFile:
     path, file_format, partition, record_count, size = _needed(row, _FILE_NEEDS)
-    if not path or "\0" in path:
-        raise InvalidRequest(f"{path!r} isn't the name of a file")
+    for name in (path, row.get(143) or path):
+        if not name or "\0" in name:
+            raise InvalidRequest(f"{name!r} isn't the name of a file")
     if record_count < 0 or size < 0:
         raise InvalidRequest(f"a file {path!r} has {record_count} records in {size} bytes")
     get = row.get
@@ -181,7 +199,7 @@ def _data_file(row: Row) -> DataFile:
 
 def _line(row: Row) -> ManifestFile:
     path, length, spec_id, snapshot_id = _needed(row, _LINE_NEEDS)
-    if not path or length < 0:
+    if not path or "\0" in path or length < 0:
         raise InvalidRequest(f"a manifest {path!r} has {length} bytes")
     get = row.get
     summaries = get(507)

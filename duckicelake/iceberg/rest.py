@@ -54,6 +54,18 @@ class CommitTransactionRequest(SpecModel):
     table_changes: tuple[CommitTableRequest, ...]
 
 
+class RemoteSignRequest(SpecModel):
+    """A request to the object store that a client wants signed; `body` only where the signature must cover it."""
+
+    region: str = ""
+    uri: str
+    method: str
+    headers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    properties: dict[str, str] | None = None
+    body: str | None = None
+    provider: str | None = None
+
+
 class RegisterTableRequest(SpecModel):
     """A table to make of a metadata.json; with `overwrite` it replaces the one of its name."""
 

@@ -27,6 +27,9 @@ GEOGRAPHY_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 DEFAULT_CRS = "OGC:CRS84"
 MAX_PRECISION = 38
 
+_BLANK = re.compile(r"\s{9}")
+"""Between what patterns take for blanks there could be so many that matching takes hours."""
+_LONGEST = 1000
 _FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.IGNORECASE)
 _GEOMETRY = re.compile(r"geometry\s*\(\s*(['\"]?)([^'\",]*?)\1\s*\)", re.IGNORECASE)
@@ -120,8 +123,10 @@ def _kind(value: Any) -> str:
     if isinstance(value, str | PrimitiveType):
         return "primitive"
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    if kind not in {"struct", "list", "map"}:
-        raise InvalidRequest(f"unknown type {kind!r}: a nested type is an object whose type is struct, list or map")
+    if not isinstance(kind, str) or kind not in {"struct", "list", "map"}:
+        raise InvalidRequest(
+            f"unknown type {str(kind)[:80]!r}: a nested type is an object whose type is struct, list or map"
+        )
     return str(kind)
 
 
@@ -162,6 +167,8 @@ def _part(field_id: int, name: str, kind: IcebergType, *, required: bool) -> Nes
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> PrimitiveType:
+    if len(text) > _LONGEST or _BLANK.search(text):
+        raise InvalidRequest(f"unknown type {text[:80]!r}…: no type is that long, or holds so many blanks")
     lowered = text.strip().lower()
     if lowered in PLAIN_TYPES:
         return PrimitiveType(name=lowered)

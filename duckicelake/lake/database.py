@@ -1,13 +1,14 @@
 """The seam to Postgres: a connection pool and the two kinds of transactions that the catalog needs."""
 
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool
@@ -19,6 +20,7 @@ Transaction = Cursor[Row]
 """What use cases pass down: a cursor inside one open transaction."""
 
 POOL_TIMEOUT_SECONDS = 10.0
+_PATIENCE = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -32,29 +34,43 @@ class Database:
 
     Rows are plain tuples; `json` columns arrive as Python values, and dicts may be passed for them.
     Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
-    Unavailable is raised before COMMIT was sent and CommitStateUnknown after.
+    Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
+    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
     """
 
-    def __init__(self, url: str, pool_size: int = 8) -> None:
+    def __init__(self, url: str, pool_size: int = 8, statement_seconds: float = 0) -> None:
         self.url = url
+        self._statement_seconds = statement_seconds
         self._pool = ConnectionPool[Connection[Row]](
             url,
+            kwargs=_patience(url),
             min_size=1,
             max_size=pool_size,
             timeout=POOL_TIMEOUT_SECONDS,
             open=True,
-            configure=_configure,
+            configure=self._configure,
             check=_check_still_open,
             name="duckicelake",
         )
+        self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
     @contextmanager
     def transaction(self) -> Iterator[Cursor[Row]]:
         """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises."""
         with self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection:
             with connection.cursor() as cursor:
-                yield cursor
+                try:
+                    yield cursor
+                finally:
+                    afterwards = self._afterwards.pop(cursor, ())
             _commit(connection)
+        for act in afterwards:
+            with suppress(Exception):  # the transaction is committed: nothing may look as if it weren't
+                act()
+
+    def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
+        """Do something once the cursor's transaction is committed, and only then; that it fails is nobody's concern."""
+        self._afterwards.setdefault(cursor, []).append(act)
 
     @contextmanager
     def reading(self) -> Iterator[Cursor[Row]]:
@@ -87,10 +103,33 @@ class Database:
                 connection.isolation_level = isolation
                 connection.read_only = read_only
                 yield connection
+        except (psycopg.errors.QueryCanceled, psycopg.errors.IdleInTransactionSessionTimeout) as error:
+            raise Unavailable(f"This took too long; nothing was written, try again: {error}") from error
         except psycopg.OperationalError as error:
             if is_retryable(error):
                 raise
             raise Unavailable(f"Postgres does not answer; nothing was written: {error}") from error
+
+    def _configure(self, connection: Connection[Row]) -> None:
+        set_json_dumps(orjson.dumps, connection)
+        set_json_loads(orjson.loads, connection)
+        connection.adapters.register_dumper(dict, JsonDumper)
+        connection.execute("SET TimeZone TO 'UTC'")
+        milliseconds = round(self._statement_seconds * 1000)
+        connection.execute(f"SET statement_timeout TO {milliseconds}")
+        connection.execute(f"SET idle_in_transaction_session_timeout TO {milliseconds}")
+        connection.commit()
+
+
+def without_timeout(cursor: Cursor[Row]) -> None:
+    """Let the statements of this transaction take what time they need: a migration builds indexes."""
+    cursor.execute("SET LOCAL statement_timeout TO 0")
+
+
+def _patience(url: str) -> dict[str, Any]:
+    """How soon a Postgres that has vanished from the network is given up, where the URL doesn't say."""
+    given = conninfo_to_dict(url)
+    return {name: value for name, value in _PATIENCE.items() if name not in given}
 
 
 def _commit(connection: Connection[Row]) -> None:
@@ -103,14 +142,6 @@ def _commit(connection: Connection[Row]) -> None:
         if is_retryable(error):
             raise
         raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
-
-
-def _configure(connection: Connection[Row]) -> None:
-    set_json_dumps(orjson.dumps, connection)
-    set_json_loads(orjson.loads, connection)
-    connection.adapters.register_dumper(dict, JsonDumper)
-    connection.execute("SET TimeZone TO 'UTC'")
-    connection.commit()
 
 
 def _check_still_open(connection: Connection[Row]) -> None:

@@ -9,6 +9,7 @@ from duckicelake.lake.changes import Creation, DefinitionChange
 from duckicelake.lake.database import Row
 from duckicelake.lake.model import Column, children_of
 from duckicelake.lake.queries import queries
+from duckicelake.lake.roles import as_owner
 from duckicelake.lake.snapshots import NewSnapshot
 
 _SQL = queries("write")
@@ -170,7 +171,8 @@ def _make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Co
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
     if all(map(_can_inline, top)) and not _NEVER_INLINED & {column.column_type for column in columns}:
         name = f"ducklake_inlined_data_{table_id}_{version}"
-        cursor.execute(_inlined_table(name, top))
+        with as_owner(cursor):
+            cursor.execute(_inlined_table(name, top))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
         cursor.execute(_SQL.register_inlined_table, parameters)
 

@@ -15,7 +15,8 @@ TRIGGERS = {
     "duckicelake_raise_epoch": "ducklake_snapshot",
     "duckicelake_check_renames": "ducklake_snapshot_changes",
 }
-_SQL = queries("doctor")
+_SQL, _ROLES = queries("doctor"), queries("roles")
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,13 @@ class Finding:
 def diagnose(database: Database) -> list[Finding]:
     """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down."""
     with database.reading() as cursor:
+        if not _may_write(cursor):
+            return [_postgres_version(cursor), _roles(cursor)]
         findings = [_postgres_version(cursor), _catalog(cursor)]
         if read_options(cursor) is not None:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
+            findings += [_roles(cursor)] if is_prepared(findings) else []
     return findings
 
 
@@ -90,6 +94,26 @@ def _snapshots(cursor: Transaction) -> Finding:
         detail += f", {unrecorded} without a record of changes"
     advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
     return _finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+
+
+def _may_write(cursor: Transaction) -> bool:
+    """Whether there are no tables of DuckLake's that are another's."""
+    return all(is_member for *_, is_member in cursor.execute(_ROLES.writable).fetchall())
+
+
+def _roles(cursor: Transaction) -> Finding:
+    user, owner, is_member = cursor.execute(_ROLES.writable).fetchall()[0]
+    wrong = [] if is_member else [f"{user}, who asks, may not write DuckLake's tables, which are {owner}'s"]
+    for name, other, right in cursor.execute(_ROLES.strangers).fetchall()[:_NAMED]:
+        wrong.append(f"{name} is {other}'s, not {right}'s: others can neither alter nor drop it")
+    for login, name in cursor.execute(_ROLES.trespassers).fetchall()[:_NAMED]:
+        wrong.append(f"{login} may touch {name}, which is the server's")
+    for login, right in cursor.execute(_ROLES.as_themselves).fetchall()[:_NAMED]:
+        wrong.append(f"{login} doesn't act as {right}, so the tables that it makes will be its own")
+    for login, name in cursor.execute(_ROLES.half_readers).fetchall()[:_NAMED]:
+        wrong.append(f"{login} reads DuckLake's snapshots, but may not read {name}")
+    advice = "let a superuser run what `duckicelake grants` prints for your logins; it may be run again"
+    return _finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)
 
 
 def _finding(name: str, ok: bool, detail: str, advice: str) -> Finding:

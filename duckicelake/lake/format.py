@@ -2,9 +2,10 @@
 
 import psycopg
 from psycopg import Cursor
+from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.database import Database, Row
+from duckicelake.lake.database import Database, Row, without_timeout
 from duckicelake.lake.migrate import migrate
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import lock, retrying
@@ -18,7 +19,13 @@ def prepare(database: Database, data_path: str) -> str:
     `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
     may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve.
     """
-    return retrying(lambda: _prepare(database, data_path))
+    try:
+        return retrying(lambda: _prepare(database, data_path))
+    except InsufficientPrivilege as error:
+        raise UnsupportedCatalog(
+            f"the server's login lacks rights in Postgres ({error.diag.message_primary}): "
+            "let a superuser run what `duckicelake grants` prints for it"
+        ) from error
 
 
 def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
@@ -53,6 +60,7 @@ def check_supported(options: dict[str, str]) -> None:
 
 def _prepare(database: Database, data_path: str) -> str:
     with database.transaction() as cursor:
+        without_timeout(cursor)
         lock(cursor)
         options = read_options(cursor) or _create(cursor, data_path)
         check_supported(options)

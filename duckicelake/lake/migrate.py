@@ -36,6 +36,11 @@ def applied_migrations(cursor: Cursor[Row]) -> frozenset[int]:
     return frozenset(number for (number,) in cursor.execute(queries("migrate").applied))
 
 
+def is_up_to_date(cursor: Cursor[Row]) -> bool:
+    """Whether the catalog has seen all migrations of this version."""
+    return {migration.number for migration in known_migrations()} <= applied_migrations(cursor)
+
+
 def migrate(cursor: Cursor[Row]) -> None:
     """Apply what is missing; the caller holds our advisory lock. UnsupportedCatalog if a newer version was here."""
     cursor.execute(queries("migrate").create_table)

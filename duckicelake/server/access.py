@@ -9,7 +9,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from duckicelake.server.context import PRINCIPAL_KEY, REQUEST_ID_KEY
 from duckicelake.server.errors import ERROR_KEY, internal_error
+from duckicelake.server.headers import with_safety
 from duckicelake.server.metrics import Metrics
 
 UNMATCHED = "unmatched"
@@ -26,6 +28,7 @@ class _Exchange:
 
     send: Send
     head: bool
+    is_https: bool
     request_id: str
     status: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -33,7 +36,8 @@ class _Exchange:
     async def forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", self.request_id.encode())]
+            headers = with_safety(message.get("headers", ()), is_https=self.is_https)
+            headers.append((b"x-request-id", self.request_id.encode()))
             message = {**message, "headers": headers}
         elif self.head:
             message = {**message, "body": b""}
@@ -52,7 +56,8 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(send, scope["method"] == "HEAD", _request_id(scope))
+        exchange = _Exchange(send, scope["method"] == "HEAD", scope["scheme"] == "https", _request_id(scope))
+        scope[REQUEST_ID_KEY] = exchange.request_id
         self._metrics.request_started()
         try:
             await self._app(scope, receive, exchange.forward)
@@ -82,6 +87,7 @@ class Access:
             method=scope["method"],
             route=route,
             path=scope["path"],
+            **({"principal": scope[PRINCIPAL_KEY]} if PRINCIPAL_KEY in scope else {}),
             status=exchange.status,
             ms=round(seconds * 1000, 2),
             **({} if error is None else {"exc_info": error}),

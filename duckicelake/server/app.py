@@ -2,48 +2,90 @@
 
 import sys
 from collections.abc import Iterable
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from structlog.typing import FilteringBoundLogger
 
 from duckicelake.catalog.services import Services
 from duckicelake.server import errors
 from duckicelake.server.access import Access
+from duckicelake.server.auditing import Audit, journal_of
+from duckicelake.server.auth import Authentication
 from duckicelake.server.bodies import BodyLimit
 from duckicelake.server.context import Context
+from duckicelake.server.guard import guarded
+from duckicelake.server.https import RequireHttps
+from duckicelake.server.load import LoadLimit
 from duckicelake.server.logging import make_logger
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.openapi import describe
 from duckicelake.server.raw_paths import RawPaths
-from duckicelake.server.routes import config, health, namespaces, tables, transactions, views
+from duckicelake.server.routes import config, health, namespaces, oauth, storage, tables, transactions, views
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_LIMIT = 64 * 1024 * 1024
+_METHODS = ("GET", "HEAD", "POST", "DELETE")
 
 API_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off."""
+
+    max_body_bytes: int = DEFAULT_BODY_LIMIT
+    body_seconds: float = 60.0
+    max_requests: int = 256
+    cors_origins: tuple[str, ...] = ()
+    require_https: bool = False
 
 
 def create_app(
     services: Services,
     *,
     warehouses: Iterable[str] = (),
-    max_body_bytes: int = DEFAULT_BODY_LIMIT,
+    edge: Edge | None = None,
     log: FilteringBoundLogger | None = None,
+    authentication: Authentication | None = None,
+    metrics_public: bool = False,
 ) -> FastAPI:
     """The catalog as an ASGI app that uses the services but does not close them.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
+    authentication: how callers prove who they are; None: nobody is asked. metrics_public: whoever may read /metrics.
     """
     app = routes_only()
+    edge, log = edge or Edge(), log or make_logger(sys.stderr)
+    services = replace(services, journal=journal_of(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     metrics = Metrics(services.database.statistics, services.cache.statistics)
-    app.state.context = Context(services, metrics, frozenset(name.rstrip("/") for name in names))
+    known = frozenset(name.rstrip("/") for name in names)
+    app.state.context = Context(services, metrics, known, authentication, metrics_public=metrics_public)
     errors.install(app)
-    app.add_middleware(BodyLimit, limit=max_body_bytes)
-    app.add_middleware(Access, metrics=metrics, log=log or make_logger(sys.stderr))
-    app.add_middleware(RawPaths)
+    _add_layers(app, edge, services, metrics, log)
     return app
+
+
+def _add_layers(app: FastAPI, edge: Edge, services: Services, metrics: Metrics, log: FilteringBoundLogger) -> None:
+    """From the innermost to the outermost."""
+    app.add_middleware(Audit, services=services)
+    app.add_middleware(BodyLimit, limit=edge.max_body_bytes, seconds=edge.body_seconds)
+    app.add_middleware(LoadLimit, most=edge.max_requests, metrics=metrics)
+    if edge.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=edge.cors_origins,
+            allow_methods=_METHODS,
+            allow_headers=["*"],
+            expose_headers=["ETag", "X-Request-Id"],
+        )
+    if edge.require_https:
+        app.add_middleware(RequireHttps)
+    app.add_middleware(Access, metrics=metrics, log=log)
+    app.add_middleware(RawPaths)
 
 
 def routes_only() -> FastAPI:
@@ -56,8 +98,9 @@ def routes_only() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (config, namespaces, tables, views, transactions, health):
+    for module in (oauth, config, namespaces, tables, storage, views, transactions, health):
         # Flat, not include_router: a request tries one list of patterns, and 405 can tell which methods a path takes.
         app.router.routes.extend(module.router.routes)
-    app.openapi = partial(describe, app)  # type: ignore[method-assign]
+    app.router.routes[:] = guarded(app.router.routes)
+    app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]
     return app

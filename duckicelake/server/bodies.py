@@ -1,5 +1,6 @@
-"""Request bodies: a limit that holds while they stream in, and their bytes for the endpoint to parse in its thread."""
+"""Request bodies: limits that hold while they stream in, and their bytes for the endpoint to parse in its thread."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -9,11 +10,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """ASGI middleware: reading a body larger than `limit` bytes raises HTTP 413, announced or streamed alike."""
+    """ASGI middleware: reading a body larger than `limit` bytes raises HTTP 413, announced or streamed alike.
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    One that takes longer than `seconds` to arrive raises HTTP 408.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, seconds: float | None = None) -> None:
         self._app = app
         self._limit = limit
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -21,18 +26,31 @@ class BodyLimit:
             return
         announced = _content_length(scope)
         received = 0
+        complete = False
+        deadline: float | None = None
 
         async def receive_within_limit() -> Message:
-            nonlocal received
+            nonlocal received, complete, deadline
             if announced > self._limit:
                 raise self._too_large()
-            message = await receive()
+            if deadline is None and self._seconds is not None:
+                deadline = asyncio.get_running_loop().time() + self._seconds
+            message = await (receive() if complete else self._receive(receive, deadline))
+            complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self._limit:
                 raise self._too_large()
             return message
 
         await self._app(scope, receive_within_limit, send)
+
+    async def _receive(self, receive: Receive, deadline: float | None) -> Message:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await receive()
+        except TimeoutError:
+            detail = f"The body didn't arrive within {self._seconds:g} seconds; nothing was done"
+            raise HTTPException(408, detail, {"Connection": "close"}) from None
 
     def _too_large(self) -> HTTPException:
         detail = f"The body is larger than {self._limit} bytes, which is what DUCKICELAKE_MAX_BODY_BYTES allows"

@@ -1,21 +1,54 @@
 """What the app holds for its routes, as FastAPI dependencies. They are async so that no thread is spent on them."""
 
-from dataclasses import dataclass
-from typing import Annotated
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
+from pydantic import BaseModel
+from starlette.types import Scope
 
+from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principal
 from duckicelake.catalog.services import Services
+from duckicelake.errors import Forbidden
+from duckicelake.server.auth import Authentication
 from duckicelake.server.metrics import Metrics
+from duckicelake.server.permissions import InBody, check_body
+from duckicelake.server.throttle import Throttle
+
+REQUEST_ID_KEY: Final = "duckicelake.request-id"
+PRINCIPAL_KEY: Final = "duckicelake.principal"
+CALLER_KEY: Final = "duckicelake.caller"
+NEED_KEY: Final = "duckicelake.need"
+"""Where in the ASGI scope the layers leave for each other what they know of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """warehouses: the names by which clients may ask for the one warehouse there is."""
+    """warehouses: the names by which clients may ask for the one warehouse there is; authentication: None is off."""
 
     services: Services
     metrics: Metrics
     warehouses: frozenset[str]
+    authentication: Authentication | None = None
+    throttle: Throttle = field(default_factory=lambda: Throttle(time.monotonic))
+    metrics_public: bool = False
+
+
+def address_of(scope: Scope) -> str:
+    """Where the request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def request_id_of(scope: Scope) -> str:
+    return str(scope.get(REQUEST_ID_KEY, ""))
+
+
+def note_principal(scope: Scope, principal: Principal) -> None:
+    """For the request log."""
+    scope[PRINCIPAL_KEY] = principal.name
 
 
 async def _context(request: Request) -> Context:
@@ -23,10 +56,35 @@ async def _context(request: Request) -> Context:
     return context
 
 
+def caller_of(request: Request) -> Caller:
+    """Who asks, as the guard has found out."""
+    caller: Caller = request.scope.get(CALLER_KEY, NOBODY_IN_PARTICULAR)
+    return caller
+
+
 async def _services(request: Request) -> Services:
+    if isinstance(request.scope[NEED_KEY], InBody):
+        raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
-    return services
+    return replace(services, caller=caller_of(request))
+
+
+Admit = Callable[[BaseModel], Services]
+
+
+async def _admission(request: Request) -> Admit:
+    need: Any = request.scope[NEED_KEY]
+    services: Services = request.app.state.context.services
+
+    def admit(parsed: BaseModel) -> Services:
+        caller = caller_of(request)
+        resource = check_body(need, caller.principal, parsed)
+        return replace(services, caller=replace(caller, resource=resource))
+
+    return admit
 
 
 AppContext = Annotated[Context, Depends(_context)]
 AppServices = Annotated[Services, Depends(_services)]
+AppAdmission = Annotated[Admit, Depends(_admission)]
+"""For endpoints whose body decides what is needed: gives the services for the parsed body, or raises Forbidden."""

@@ -76,11 +76,13 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.NamespaceNotEmpty: Answer(409, "NamespaceNotEmptyException"),
     errors.CommitFailed: Answer(409, "CommitFailedException"),
     errors.NotAuthenticated: Answer(401, "NotAuthorizedException", {"WWW-Authenticate": "Bearer"}),
+    errors.InvalidToken: Answer(401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}),
     errors.Forbidden: Answer(403, "ForbiddenException"),
     errors.TooManyRequests: Answer(429, "TooManyRequestsException", {"Retry-After": "1"}),
     errors.DamagedTable: Answer(422, "DamagedTableException"),
     errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),
     errors.Unavailable: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
+    errors.StoreDenied: Answer(500, "ServiceFailureException"),  # which clients don't send again, as they would 503
     errors.StartupError: _INTERNAL,
     errors.InvalidSettings: _INTERNAL,
     errors.LakeInUse: _INTERNAL,

@@ -12,7 +12,7 @@ from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.server.bodies import Body
-from duckicelake.server.context import AppServices
+from duckicelake.server.context import Admit, AppAdmission, AppServices, caller_of
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -28,24 +28,34 @@ def parse_key(text: str) -> UUID:
     return key
 
 
-async def _keyed_services(
+async def _once(
     request: Request,
-    services: AppServices,
     body: Body,
     idempotency_key: Annotated[
         str | None,
         Header(description="a UUID of version 7; sent again with the same key, a request has no more effect"),
     ] = None,
-) -> Services:
-    if idempotency_key is None:
-        return services
-    return replace(services, once=Once(parse_key(idempotency_key), _fingerprint(request, body)))
+) -> Once | None:
+    return None if idempotency_key is None else Once(parse_key(idempotency_key), _fingerprint(request, body))
+
+
+IfKeyed = Annotated[Once | None, Depends(_once)]
+
+
+async def _keyed_services(services: AppServices, once: IfKeyed) -> Services:
+    return services if once is None else replace(services, once=once)
+
+
+async def _keyed_admission(admit: AppAdmission, once: IfKeyed) -> Admit:
+    return admit if once is None else lambda parsed: replace(admit(parsed), once=once)
 
 
 def _fingerprint(request: Request, body: bytes) -> bytes:
     line = f"{request.method} {request.scope['path']}?".encode("latin-1") + request.scope["query_string"]
-    return sha256(line + b"\n" + body).digest()
+    who = sha256(caller_of(request).principal.name.encode()).digest()
+    return sha256(who + line + b"\n" + body).digest()
 
 
 KeyedServices = Annotated[Services, Depends(_keyed_services)]
-"""For endpoints that change something."""
+KeyedAdmission = Annotated[Admit, Depends(_keyed_admission)]
+"""For endpoints that change something; the second kind for those whose body decides what is needed."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -54,6 +55,14 @@ class Metrics:
             registry=self._registry,
             multiprocess_mode="livesum",
         )
+        self._logins = Counter(
+            "duckicelake_logins", "Requests for tokens, by what became of them", ("outcome",), registry=self._registry
+        )
+        self._shed = Counter(
+            "duckicelake_requests_shed",
+            "Requests refused because too many were under way",
+            registry=self._registry,
+        )
         self._reports = Counter(
             "duckicelake_metrics_reports",
             "Metrics reports received from engines",
@@ -69,6 +78,12 @@ class Metrics:
         self._running.dec()
         self._requests.labels(known, route, f"{status // 100}xx").inc()
         self._seconds.labels(known, route).observe(seconds)
+
+    def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
+        self._logins.labels(outcome).inc()
+
+    def request_shed(self) -> None:
+        self._shed.inc()
 
     def report_received(self, report_type: str) -> None:
         self._reports.labels(report_type if report_type in _REPORTS else "other").inc()

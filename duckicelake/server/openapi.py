@@ -17,6 +17,7 @@ from duckicelake.iceberg.rest import (
     CreateViewRequest,
     RegisterTableRequest,
     RegisterViewRequest,
+    RemoteSignRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
@@ -32,6 +33,7 @@ REQUESTS: tuple[type[BaseModel], ...] = (
     MetricsReport,
     RegisterTableRequest,
     RegisterViewRequest,
+    RemoteSignRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )

@@ -22,13 +22,18 @@ async def _view(view: str) -> str:
     return check_name(decode_name(view), "view name")
 
 
+def parent_of(parent: str | None) -> Namespace | None:
+    """The namespace of the query parameter `parent`; None if it names none."""
+    # PyIceberg percent-encodes levels before the query is encoded, Java sends them plain: decode once more, but `+`.
+    return decode_namespace(parent.replace("+", "%2B")) if parent else None
+
+
 async def _parent(
     parent: Annotated[
         str | None, Query(description="list the children of this namespace; levels joined by %1F")
     ] = None,
 ) -> Namespace | None:
-    # PyIceberg percent-encodes levels before the query is encoded, Java sends them plain: decode once more, but `+`.
-    return decode_namespace(parent.replace("+", "%2B")) if parent else None
+    return parent_of(parent)
 
 
 async def _page(

@@ -16,6 +16,7 @@ import duckdb
 from duckicelake.errors import InvalidRequest
 from duckicelake.storage.key_columns import KeyColumn
 from duckicelake.storage.parquet_fields import NamePath, ParquetFields, read_fields
+from duckicelake.storage.parquet_footer import check_footer, in_time
 
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 2,
@@ -23,6 +24,7 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,14 @@ def _connected(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
         paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
         connection.execute(f"SET allowed_paths = [{paths}]")
         connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true")
-        yield connection
+        with in_time(connection, _SECONDS):
+            yield connection
 
 
 @contextmanager
 def _readable(location: str, path: Path) -> Iterator[None]:
     """Say of a file what is wrong with it."""
+    check_footer(path, location)
     try:
         yield
     except (duckdb.Error, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.parallel import in_parallel
 
 
 @contextmanager
@@ -13,20 +14,19 @@ def local_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mappi
     """Plainly named paths in a folder of their own, by location; the folder ends with the context.
 
     Local files are linked to, so nothing is copied; a link says nothing of whether its file exists. Files of other
-    stores are copied, whole and through memory. Raises FileMissing, Unavailable.
+    stores are copied whole, a few at a time. Raises FileMissing, Unavailable.
     """
     with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
         paths = {
             location: Path(folder, f"{number}.parquet") for number, location in enumerate(dict.fromkeys(locations))
         }
-        for location, path in paths.items():
-            _place(store, location, path)
+        distant = [(location, path) for location, path in paths.items() if not _linked(store, location, path)]
+        in_parallel(lambda pair: store.download(*pair), distant)
         yield paths
 
 
-def _place(store: ObjectStore, location: str, path: Path) -> None:
+def _linked(store: ObjectStore, location: str, path: Path) -> bool:
     local = store.local_path(location)
-    if local is None:
-        path.write_bytes(store.read(location))
-    else:
+    if local is not None:
         path.symlink_to(local)
+    return local is not None

@@ -2,14 +2,16 @@
 
 import contextlib
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.policy import canonical
 
 _LOCAL: Final = "file://"
@@ -20,8 +22,11 @@ _BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
 class ObjectStore(Protocol):
     """Files by location, any spelling of it. Every method raises Unavailable if the store doesn't answer."""
 
-    def read(self, location: str) -> bytes:
-        """The whole file; FileMissing if there is none."""
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        """The whole file; FileMissing if there is none, InvalidRequest if it has more bytes than `at_most`."""
+
+    def download(self, location: str, path: Path) -> None:
+        """Make a copy of the file at a new path of this machine, without holding it in memory; FileMissing as above."""
 
     def write(self, location: str, data: bytes) -> None:
         """Make the file exist, all of it or nothing, surviving a crash after the return.
@@ -44,6 +49,9 @@ class ObjectStore(Protocol):
     def check(self) -> None:
         """Raise Unavailable unless the store can be read and written now."""
 
+    def close(self) -> None:
+        """Let go of connections; the store isn't used afterwards."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryStore:
@@ -51,15 +59,20 @@ class MemoryStore:
 
     _files: dict[str, bytes] = field(default_factory=dict)
 
-    def read(self, location: str) -> bytes:
+    def read(self, location: str, at_most: int | None = None) -> bytes:
         try:
-            return self._files[canonical(location)]
+            data = self._files[canonical(location)]
         except KeyError:
             raise FileMissing(f"{location} doesn't exist") from None
+        check_length(location, len(data), at_most)
+        return data
+
+    def download(self, location: str, path: Path) -> None:
+        path.write_bytes(self.read(location))
 
     def write(self, location: str, data: bytes) -> None:
         present = self._files.setdefault(canonical(location), bytes(data))
-        _check_same_length(location, len(present), len(data))
+        check_same_length(location, len(present), len(data))
 
     def exists(self, location: str) -> bool:
         return canonical(location) in self._files
@@ -76,6 +89,9 @@ class MemoryStore:
     def check(self) -> None:
         return None
 
+    def close(self) -> None:
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
@@ -83,9 +99,14 @@ class LocalStore:
 
     root: Path
 
-    def read(self, location: str) -> bytes:
-        with _translated(location):
-            return self.local_path(location).read_bytes()
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        with _translated(location), _opened(self.local_path(location)) as file:
+            check_length(location, os.fstat(file.fileno()).st_size, at_most)
+            return file.read()
+
+    def download(self, location: str, path: Path) -> None:
+        with _translated(location), _opened(self.local_path(location)) as file, path.open("xb") as copy:
+            shutil.copyfileobj(file, copy)
 
     def write(self, location: str, data: bytes) -> None:
         path = self.local_path(location)
@@ -94,7 +115,7 @@ class LocalStore:
                 _make_folder(path.parent)
                 _create(path, data)
             present = path.stat().st_size
-        _check_same_length(location, present, len(data))
+        check_same_length(location, present, len(data))
 
     def exists(self, location: str) -> bool:
         try:
@@ -105,10 +126,9 @@ class LocalStore:
 
     def size(self, location: str) -> int:
         with _translated(location):
-            path = self.local_path(location)
-            status = path.stat()
-        if path.is_dir():
-            raise FileMissing(f"{location} is a folder, not a file")
+            status = self.local_path(location).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise FileMissing(f"{location} isn't a file")
         return status.st_size
 
     def delete(self, location: str) -> None:
@@ -128,19 +148,29 @@ class LocalStore:
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"duckicelake")
 
-
-def open_store(warehouse: str) -> ObjectStore:
-    """The store that holds a warehouse. Raises InvalidSettings naming what is supported."""
-    try:
-        uri = canonical(warehouse)
-    except InvalidRequest as error:
-        raise InvalidSettings(f"warehouse {warehouse!r} isn't an absolute local path or a file:// URI") from error
-    if not uri.startswith(_LOCAL):
-        raise InvalidSettings(f"warehouse {warehouse!r}: only absolute local paths and file:// URIs are supported")
-    return LocalStore(Path(uri.removeprefix(_LOCAL)))
+    def close(self) -> None:
+        return None
 
 
-def _check_same_length(location: str, present: int, wanted: int) -> None:
+def check_length(location: str, length: int, at_most: int | None) -> None:
+    """Raise InvalidRequest if a file is longer than what may be read of it; None: it may be of any length."""
+    if at_most is not None and length > at_most:
+        raise InvalidRequest(f"{location} has {length} bytes, and no more than {at_most} are read")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """An ordinary file; pipes and devices, which might never answer, are none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(EISDIR, "isn't a file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def check_same_length(location: str, present: int, wanted: int) -> None:
+    """Raise AlreadyExists if a file that is to be written is there with another length."""
     if present != wanted:
         raise AlreadyExists(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
 

@@ -12,10 +12,18 @@ import duckdb
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.storage.parquet_copy import quoted
+from duckicelake.storage.parquet_footer import check_footer, in_time
 
+_MEMORY = "2GB"
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
 _INLINED_CAST = re.compile(r"CAST\('([^']*)' AS VARCHAR\)")
+_ROWS = """
+SELECT coalesce(sum(rows), 0)
+FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows FROM parquet_metadata($file))
+"""
+MAX_POSITIONS = 1 << 24
+"""Positions of one delete file that are taken from clients."""
 _DELETES = f"{{file_path: {FILE_PATH_ID}, pos: {POSITION_ID}}}"
 
 
@@ -54,14 +62,24 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
         file.write(data)
         file.flush()
+        check_footer(Path(file.name), location)
         try:
-            query = "SELECT DISTINCT file_path, pos FROM read_parquet($file) ORDER BY 1, 2"
-            rows = connection.execute(query, {"file": file.name}).fetchall()
+            with in_time(connection):
+                _check_rows(connection, file.name, location)
+                query = "SELECT DISTINCT file_path, pos FROM read_parquet($file) ORDER BY 1, 2"
+                rows = connection.execute(query, {"file": file.name}).fetchall()
         except duckdb.Error as error:
             raise InvalidRequest(f"{location} isn't a Parquet file of position deletes: {error}") from error
     for path, position in rows:
         found[path].append(position)
     return dict(found)
+
+
+def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str) -> None:
+    """InvalidRequest for more rows than positions are taken; encoded as runs, they need no bytes."""
+    ((rows,),) = connection.execute(_ROWS, {"file": file}).fetchall()
+    if rows > MAX_POSITIONS:
+        raise InvalidRequest(f"{location} has {rows} rows; this server takes up to {MAX_POSITIONS} in one delete file")
 
 
 def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
@@ -99,7 +117,7 @@ def write_rows(columns: Sequence[ParquetColumn], rows: Sequence[Sequence[str | b
 
 
 def _connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
+    connection = duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY, "autoload_known_extensions": False})
     connection.execute("SET TimeZone = 'UTC'")
     return connection
 

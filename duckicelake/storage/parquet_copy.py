@@ -8,8 +8,10 @@ from typing import Any
 import duckdb
 
 from duckicelake.errors import InvalidRequest, Unavailable
+from duckicelake.storage.parquet_footer import check_footer, in_time
 
 _MEMORY = "1GB"
+_SECONDS = 600
 _SCHEMA = """
 SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
 FROM parquet_schema($file)
@@ -62,7 +64,8 @@ def parquet_source(file: Path) -> Iterator[ParquetSource]:
 
     Unavailable if it takes too much memory.
     """
-    with duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY}) as connection:
+    check_footer(file, "the data file")
+    with duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY}) as connection, in_time(connection, _SECONDS):
         connection.execute("SET TimeZone = 'UTC'")
         try:
             yield ParquetSource(connection, file)

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 
 import duckdb
 
+from duckicelake.storage.parquet_footer import check_footer
+
 NamePath = tuple[str, ...]
 _ELEMENTS: Final = """
 SELECT name, coalesce(num_children, 0), field_id, coalesce(converted_type, ''), coalesce(logical_type, '')
@@ -36,8 +38,9 @@ class _Group:
     seen: int = 0
 
 
-def read_names(file: Path) -> tuple[ParquetName, ...]:
-    """The fields of a file, depth first; duckdb.Error if it isn't Parquet."""
+def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ...]:
+    """The fields of a file, depth first; InvalidRequest, which names it, or duckdb.Error if it isn't Parquet."""
+    check_footer(file, name)
     with duckdb.connect(config={"threads": 1}) as connection:
         root, *elements = connection.execute(_ELEMENTS, {"file": str(file)}).fetchall()
     return tuple(_names(root[1], elements))

@@ -5,6 +5,7 @@ doesn't know, and `<warehouse>/data/` holds the Iceberg tables, where Spark does
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -15,26 +16,49 @@ from duckicelake.errors import InvalidRequest
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3"}
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SEGMENT_BYTES: Final = 160
 """A folder name of a file system holds 255 bytes; the rest is for the table's suffix and for temporary names."""
+_NAME_BYTES: Final = 255
+_LOCATION_BYTES: Final = 860
+"""A key of S3 holds 1,024 bytes; the rest is for the names of the files below."""
+_FILE_BYTES: Final = 2000
 
 
 def canonical(location: str) -> str:
     """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
 
-    `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; empty and `.` segments vanish, `..` is resolved
-    (never above the bucket or the root) and there is no trailing slash. Raises InvalidRequest for what isn't absolute.
+    `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; there is no trailing slash. In local paths,
+    empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal: their
+    empty segments stay, and `.` and `..`, which some clients would resolve and others not, are refused. Nothing is
+    percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not the same to all readers.
     """
     if _CONTROL.search(location):
         raise InvalidRequest(f"location {location!r} holds a control character")
     scheme, authority, path = _split(location)
+    if scheme != "file":
+        _check_key(location, scheme, authority, path)
+        return f"{scheme}://{authority}/{path}".rstrip("/")
     segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
             del segments[-1:]
         elif segment not in {"", "."}:
             segments.append(segment)
-    return "/".join((f"{scheme}://{authority}", *segments)) if segments or authority else f"{scheme}:///"
+    return "/".join(("file://", *segments)) if segments else "file:///"
+
+
+def _check_key(location: str, scheme: str, authority: str, path: str) -> None:
+    if not {".", ".."}.isdisjoint(path.split("/")):
+        raise InvalidRequest(f"location {location!r} has a segment . or ..: keys are literal, write what it stands for")
+    if scheme != "s3":
+        return
+    if not _BUCKET.fullmatch(authority):
+        raise InvalidRequest(f"location {location!r} names no bucket: write s3://<bucket>/<path>, without user or port")
+    if "?" in path or "#" in path:
+        raise InvalidRequest(
+            f"location {location!r} holds ? or #, where some readers end the key and take options: write it without"
+        )
 
 
 def _split(location: str) -> tuple[str, str, str]:
@@ -60,6 +84,16 @@ def _file_path(location: str, rest: str, *, has_authority: bool) -> str:
     if not rest.startswith("/"):
         raise InvalidRequest(f"location {location!r} isn't an absolute local path: write file:///<path>")
     return rest
+
+
+def check_file(location: str) -> None:
+    """Raise InvalidRequest for the name of a data or delete file that isn't the same file to every reader."""
+    if len(location.encode(errors="replace")) > _FILE_BYTES:
+        raise InvalidRequest(f"the path {location[:80]}… has more than {_FILE_BYTES} bytes")
+    if _CONTROL.search(location):
+        raise InvalidRequest(f"the path {location!r} holds a control character")
+    if _SCHEME.match(location):
+        canonical(location)
 
 
 def is_within(location: str, prefix: str) -> bool:
@@ -90,11 +124,15 @@ class LocationPolicy:
 
     def table_location(self, namespace: tuple[str, ...], name: str, table_uuid: UUID | str) -> str:
         """The location of a new table: readable, legal in every store, and never the same for two tables."""
-        levels = (_segment(level) for level in namespace)
-        return "/".join((self.data_zone, *levels, f"{_segment(name)}-{str(table_uuid)[:8]}"))
+        return f"{self.namespace_folder(namespace)}/{_segment(name)}-{str(table_uuid)[:8]}"
+
+    def namespace_folder(self, namespace: tuple[str, ...]) -> str:
+        """The folder of a namespace's tables, of which each has a folder of its own."""
+        return "/".join((self.data_zone, *(_segment(level) for level in namespace)))
 
     def check_table_location(self, location: str) -> None:
         """Raise InvalidRequest unless a table may live here."""
+        _check_length(location)
         if is_within(location, self.data_path) or is_within(self.data_path, location):
             raise InvalidRequest(
                 f"location {location} overlaps {self.data_path}, where DuckLake keeps its files: "
@@ -103,16 +141,30 @@ class LocationPolicy:
         if is_within(self.data_zone, location) or not self._is_in(location, self.data_zone):
             raise InvalidRequest(f"location {location} isn't below {self._zones(self.data_zone)}")
 
-    def check_readable(self, location: str, table_location: str) -> None:
-        """Raise InvalidRequest unless the file belongs to the table or to an allowed prefix."""
-        if not self._is_in(location, table_location):
+    def check_readable(self, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
+        """Raise InvalidRequest unless the file belongs to the table, its folders or an allowed prefix."""
+        if not self._is_in(location, table_location, *folders):
             raise InvalidRequest(f"{location} is read by the server and so must lie in {self._zones(table_location)}")
 
-    def _is_in(self, location: str, zone: str) -> bool:
-        return any(is_within(location, prefix) for prefix in (zone, *self.allowed))
+    def check_property(self, name: str, value: str, table_location: str) -> None:
+        """Raise InvalidRequest unless a property leads writers to the table's location or an allowed prefix."""
+        if not self._is_in(value, table_location):
+            raise InvalidRequest(f"{name} is {value}, but a table's files go to {self._zones(table_location)}")
+
+    def _is_in(self, location: str, *zones: str) -> bool:
+        return any(is_within(location, prefix) for prefix in (*zones, *self.allowed))
 
     def _zones(self, zone: str) -> str:
         return " or ".join((zone, *self.allowed))
+
+
+def _check_length(location: str) -> None:
+    """Files must fit below the location, or the table would be there and nobody could read it."""
+    data = location.encode(errors="replace")
+    if len(data) > _LOCATION_BYTES:
+        raise InvalidRequest(f"location {location[:80]}… has {len(data)} bytes: choose one of up to {_LOCATION_BYTES}")
+    if any(len(segment) > _NAME_BYTES for segment in data.split(b"/")):
+        raise InvalidRequest(f"location {location[:80]}… has a folder whose name is longer than {_NAME_BYTES} bytes")
 
 
 def _uri(warehouse: str) -> str:

@@ -4,14 +4,17 @@ import argparse
 import shutil
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
 from rich.console import Console
 
+from scripts.backends_job.stack import running_backends
 from scripts.demo_job import curl_job, duckdb_job, identity, pyiceberg_job, spark_job
+from scripts.demo_job.backend import EMBEDDED, Backend, on_servers
 from scripts.demo_job.checks import Checks
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog, spark_session
 from scripts.demo_job.dataset import unpack
@@ -47,6 +50,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Run the main job on a fresh lake.")
     parser.add_argument("--snapshot-ids", dest="mode", choices=("client", "ducklake"), default="client")
     parser.add_argument("--lake", type=Path, metavar="DIR", help="the folder of the new lake; it is kept")
+    parser.add_argument("--backend", choices=("embedded", "s3"), default="embedded", help="s3: Postgres and MinIO")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folder and say where it is")
     options = parser.parse_args(arguments)
     if options.lake and options.lake.exists() and any(options.lake.iterdir()):
@@ -59,14 +63,28 @@ def run(options: argparse.Namespace, checks: Checks) -> None:
     folder = options.lake.absolute() if options.lake else scratch / "lake"
     settings = {"DUCKICELAKE_SNAPSHOT_IDS": options.mode}
     try:
-        with running_lake(folder, scratch / "server.log", settings) as lake:
+        with (
+            chosen_backend(options.backend, folder, scratch) as backend,
+            running_lake(folder, scratch / "server.log", settings, backend) as lake,
+        ):
             introduce(lake, options.mode, checks)
             tell(lake, scratch, options.mode, checks)
     finally:
         if not options.keep:
             shutil.rmtree(scratch)
     if options.lake or options.keep:
-        checks.console.print(f"\nThe lake is kept: scripts/serve --lake {folder}", markup=False, highlight=False)
+        first = f'eval "$(scripts/backends up --folder {folder}/backends)" && ' if options.backend == "s3" else ""
+        checks.console.print(f"\nThe lake is kept: {first}scripts/serve --lake {folder}", markup=False, highlight=False)
+
+
+@contextmanager
+def chosen_backend(name: str, folder: Path, scratch: Path) -> Iterator[Backend]:
+    if name == "embedded":
+        yield EMBEDDED
+        return
+    scratch.chmod(0o711)  # as root, Postgres runs as another user, who must get through
+    with running_backends(folder / "backends") as backends:
+        yield on_servers(backends)
 
 
 def introduce(lake: RunningLake, mode: str, checks: Checks) -> None:
@@ -81,12 +99,12 @@ def tell(lake: RunningLake, scratch: Path, mode: str, checks: Checks) -> None:
         with checks.section("Unpack the flights of 2013 and start the engines"):
             data = unpack(scratch / "csv")
             model = Model(data)
-            spark = stack.enter_context(spark_session(lake.uri))
+            spark = stack.enter_context(spark_session(lake))
             signal.signal(
                 signal.SIGINT, signal.default_int_handler
             )  # Spark's own one trips over the call it interrupts
-            catalog = stack.enter_context(pyiceberg_catalog(lake.uri))
-            duck = stack.enter_context(duckdb_lake(lake.ducklake_attach))
+            catalog = stack.enter_context(pyiceberg_catalog(lake))
+            duck = stack.enter_context(duckdb_lake(lake))
         with checks.section("Spark creates five tables and loads them, flights month by month"):
             spark_job.load(spark, data, model, checks)
         with checks.section("Spark joins and aggregates"):
@@ -110,7 +128,7 @@ def tell(lake: RunningLake, scratch: Path, mode: str, checks: Checks) -> None:
             pyiceberg_job.scan(catalog, model, checks)
             pyiceberg_job.append(catalog, readers, model, checks)
         with checks.section("curl looks at the server"):
-            curl_job.show(lake.uri, catalog, checks)
+            curl_job.show(lake, catalog, checks)
         with checks.section("Both sides agree on which snapshot is which"):
             identity.check(duck, catalog, mode, checks)
 

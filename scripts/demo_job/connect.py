@@ -9,19 +9,23 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
+from scripts.demo_job.server import RunningLake
+
 STOP_SECONDS = 60
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+ICEBERG_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 
 
 @contextmanager
-def spark_session(uri: str) -> Iterator[SparkSession]:
+def spark_session(lake: RunningLake) -> Iterator[SparkSession]:
     """A stock Spark with the catalog `lake`. Spark's own table cache is off: others write to these tables too."""
     settings: dict[str, str | bool | float | None] = {
-        "spark.jars.packages": ICEBERG,
+        "spark.jars.packages": f"{ICEBERG},{ICEBERG_AWS}" if lake.backend.minio else ICEBERG,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "rest",
-        "spark.sql.catalog.lake.uri": uri,
+        "spark.sql.catalog.lake.uri": lake.uri,
+        **{f"spark.sql.catalog.lake.{name}": value for name, value in lake.backend.catalog.items()},
         "spark.sql.catalog.lake.cache-enabled": "false",
         "spark.sql.defaultCatalog": "lake",
         "spark.sql.session.timeZone": "UTC",
@@ -50,15 +54,16 @@ def stop(session: SparkSession) -> None:
     process.wait(STOP_SECONDS)
 
 
-def pyiceberg_catalog(uri: str) -> RestCatalog:
-    return RestCatalog("lake", uri=uri)
+def pyiceberg_catalog(lake: RunningLake) -> RestCatalog:
+    login = {"oauth2-server-uri": f"{lake.uri}/v1/oauth/tokens"} if lake.backend.catalog else {}
+    return RestCatalog("lake", uri=lake.uri, **login, **lake.backend.catalog)
 
 
-def duckdb_lake(attach: str) -> duckdb.DuckDBPyConnection:
-    """DuckDB with the real `ducklake` extension; `attach` is the string that `duckicelake info` prints."""
-    for extension in ("ducklake", "postgres_scanner"):
+def duckdb_lake(lake: RunningLake) -> duckdb.DuckDBPyConnection:
+    """DuckDB with the real `ducklake` extension, attached as `duckicelake info` says."""
+    for extension in ("ducklake", "postgres_scanner", *(("httpfs",) if lake.backend.minio else ())):
         import_extension(extension)
     connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"ATTACH '{attach}' AS lake")
+    for statement in ("SET TimeZone = 'UTC'", *lake.backend.duckdb, f"ATTACH '{lake.ducklake_attach}' AS lake"):
+        connection.execute(statement)
     return connection

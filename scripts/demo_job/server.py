@@ -12,7 +12,10 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from time import monotonic, sleep
 from urllib.error import URLError
+from urllib.parse import urlencode
 from urllib.request import urlopen
+
+from scripts.demo_job.backend import EMBEDDED, Backend, backend_of
 
 PROGRAM = str(Path(sys.executable).with_name("duckicelake"))
 START_SECONDS = 60
@@ -26,17 +29,30 @@ class RunningLake:
     folder: Path
     uri: str
     ducklake_attach: str
+    backend: Backend = EMBEDDED
+
+    def login(self) -> dict[str, str]:
+        """The header of a client that has logged in, where the server asks for that."""
+        if "credential" not in self.backend.catalog:
+            return {}
+        name, _, secret = self.backend.catalog["credential"].partition(":")
+        form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
+        with urlopen(f"{self.uri}/v1/oauth/tokens", urlencode(form).encode(), timeout=30) as answer:
+            return {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
 
 
 @contextmanager
-def running_lake(folder: Path, log: Path, settings: Mapping[str, str] | None = None) -> Iterator[RunningLake]:
-    """Serve the embedded lake in `folder`; `settings` are DUCKICELAKE_* variables, and no others are inherited."""
+def running_lake(
+    folder: Path, log: Path, settings: Mapping[str, str] | None = None, backend: Backend | None = None
+) -> Iterator[RunningLake]:
+    """Serve the lake of `folder`; `settings` are DUCKICELAKE_* variables, and no others are inherited."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = own_environment(settings or {})
+    backend = backend or backend_of(folder)
+    environment = own_environment({**backend.settings, **(settings or {})})
     process = start(folder, log, environment)
     try:
         uri = wait_until_ready(process, log)
-        yield RunningLake(folder, uri, str(info(folder, environment)["ducklake-attach"]))
+        yield RunningLake(folder, uri, str(info(folder, environment)["ducklake-attach"]), backend)
     finally:
         stop(process)
 

@@ -14,8 +14,8 @@ from uuid import UUID
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.services import Services
 from duckicelake.lake.database import Database
-from duckicelake.storage.objects import open_store
 from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.stores import open_store
 from tests.catalog.client import Client, append
 from tests.catalog.seams import Fuse, exit_hard, fused
 

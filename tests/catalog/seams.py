@@ -53,9 +53,9 @@ class FusedStore:
     store: ObjectStore
     fuse: Fuse
 
-    def read(self, location: str) -> bytes:
+    def read(self, location: str, at_most: int | None = None) -> bytes:
         self.fuse.burn(f"read {Path(location).suffix}")
-        return self.store.read(location)
+        return self.store.read(location, at_most)
 
     def write(self, location: str, data: bytes) -> None:
         self.fuse.burn(f"before writing {Path(location).suffix}")
@@ -77,6 +77,12 @@ class FusedStore:
     def local_path(self, location: str) -> Path | None:
         return self.store.local_path(location)
 
+    def download(self, location: str, path: Path) -> None:
+        self.store.download(location, path)
+
+    def close(self) -> None:
+        self.store.close()
+
     def check(self) -> None:
         self.store.check()
 
@@ -97,6 +103,9 @@ class FusedDatabase:
     def reading(self) -> AbstractContextManager[Transaction]:
         self.fuse.burn("read transaction")
         return self.database.reading()
+
+    def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
+        self.database.after_commit(cursor, act)
 
 
 def fused(services: Services, fuse: Fuse) -> Services:

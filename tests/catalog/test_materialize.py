@@ -33,8 +33,8 @@ class Recorded:
     store: ObjectStore
     written: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def read(self, location: str) -> bytes:
-        return self.store.read(location)
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        return self.store.read(location, at_most)
 
     def write(self, location: str, data: bytes) -> None:
         self.written.append((location, bytes(data)))
@@ -51,6 +51,12 @@ class Recorded:
 
     def local_path(self, location: str) -> Path | None:
         return self.store.local_path(location)
+
+    def download(self, location: str, path: Path) -> None:
+        self.store.download(location, path)
+
+    def close(self) -> None:
+        self.store.close()
 
     def check(self) -> None:
         self.store.check()

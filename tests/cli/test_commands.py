@@ -21,6 +21,8 @@ import psycopg
 import pytest
 
 from duckicelake.lake.address import embedded_url
+from scripts.backends_job.stack import Backends
+from tests.backends import Bucket
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
@@ -80,7 +82,7 @@ def serving(lake: Path, *arguments: str, **settings: str) -> Iterator[Served]:
 def printed_uri(process: subprocess.Popen[bytes], output: Path) -> str:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"http://127\.0\.0\.1:\d+", output.read_text())
+        found = re.search(r"https?://127\.0\.0\.1:\d+", output.read_text())
         if found:
             return found.group()
         time.sleep(0.02)
@@ -262,6 +264,20 @@ def test_adopted_lake_keeps_its_data_path_and_info_tells_it(
     assert table["metadata"]["snapshots"][0]["summary"]["added-records"] == "20"
 
 
+def test_adopted_lake_in_another_store_than_the_warehouse_is_refused(
+    lake: Path,
+    empty_database_url: str,
+    attach: Callable[..., duckdb.DuckDBPyConnection],
+    tmp_path: Path,
+    bucket: Bucket,
+) -> None:
+    attach(url=empty_database_url, data_path=f"{tmp_path}/own/").close()
+    backends = Backends(empty_database_url, bucket.minio, bucket.name).environment()
+    refused = run("init", "--lake", str(lake), **backends)
+    assert refused.returncode == 2
+    assert f"DuckDB's files are in {tmp_path}/own/, where this server doesn't read" in refused.stderr
+
+
 def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
     inside = f"{lake}/warehouse/ducklake/x"
     refused = run("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_ALLOWED_LOCATIONS=inside)
@@ -371,7 +387,7 @@ def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
             {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
             "Postgres does not answer",
         ),
-        ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "only absolute local paths and file:// URIs"),
+        ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "Write an absolute path or file:"),
     ],
 )
 def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings: dict[str, str], said: str) -> None:

@@ -34,7 +34,7 @@ def test_pyiceberg_spark_and_duckdb_append_at_once(lake: RunningLake, engines: E
 
 
 def append_by_pyiceberg(lake: RunningLake, name: str, start: int) -> None:
-    with pyiceberg_catalog(lake.uri) as catalog:
+    with pyiceberg_catalog(lake) as catalog:
         for number in range(COMMITS):
             while not appended(catalog.load_table(name), (start + number, None, number)):
                 pass
@@ -49,7 +49,7 @@ def appended(table: Table, row: Row) -> bool:
 
 
 def insert_by_duckdb(lake: RunningLake, name: str, start: int) -> None:
-    with duckdb_lake(lake.ducklake_attach) as connection:
+    with duckdb_lake(lake) as connection:
         for number in range(COMMITS):
             connection.execute(f"INSERT INTO lake.{name} VALUES ({start + number}, NULL, {number})")
 

@@ -61,6 +61,8 @@ DELETES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 def test_every_engine_reads_what_java_reads(
     engines: Engines, lake: RunningLake, namespace: str, folder: Path, format_version: int
 ) -> None:
+    if lake.backend.minio:
+        pytest.skip("Spark reads Java's answer from files, without the server, and so without keys for a bucket")
     name = f"{namespace}.t"
     for step in HISTORY:
         engines.do(step, name)
@@ -70,7 +72,7 @@ def test_every_engine_reads_what_java_reads(
         body, metadata = propose(engines, name, rows)
         before = read(engines, name)["Spark"]
         expected = java_rows(engines, body, metadata, folder / title)
-        answer = httpx.post(f"{lake.uri}/v1/namespaces/{namespace}/tables/t", json=body)
+        answer = httpx.post(f"{lake.uri}/v1/namespaces/{namespace}/tables/t", json=body, headers=lake.login())
         assert answer.status_code == 200, answer.text
         got = read(engines, name)
         assert got == dict.fromkeys(got, expected), title

@@ -16,7 +16,8 @@ def proxy(lake: RunningLake, engines: Engines) -> Iterator[CuttingProxy]:
     """The way to the lake of Spark's catalog `lossy`."""
     with cutting(lake.uri) as running:
         settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": running.uri}
-        for name, value in {**settings, ".cache-enabled": "false"}.items():
+        login = {f".{name}": value for name, value in lake.backend.catalog.items()}
+        for name, value in {**settings, **login, ".cache-enabled": "false"}.items():
             engines.spark.conf.set(f"spark.sql.catalog.lossy{name}", value)
         yield running
 

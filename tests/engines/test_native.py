@@ -163,6 +163,7 @@ def test_macros_are_nobodys_business(engines: Engines, namespace: str) -> None:
     assert_served(engines, f"{namespace}.t")
 
 
+@pytest.mark.usefixtures("lake_in_a_folder")
 def test_foreign_files_are_served(engines: Engines, namespace: str, tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"COPY (SELECT 7::bigint AS id, 'x' AS name) TO '{tmp_path}/foreign.parquet'")

@@ -34,8 +34,8 @@ def numbered(spark: SparkSession, folder: Path) -> Iterator[Engines]:
     settings = {"DUCKICELAKE_SNAPSHOT_IDS": "ducklake"}
     with (
         running_lake(folder / "lake", folder / "server.log", settings) as lake,
-        pyiceberg_catalog(lake.uri) as catalog,
-        duckdb_lake(lake.ducklake_attach) as duck_connection,
+        pyiceberg_catalog(lake) as catalog,
+        duckdb_lake(lake) as duck_connection,
     ):
         session = spark.newSession()
         session.conf.set("spark.sql.catalog.lake.uri", lake.uri)

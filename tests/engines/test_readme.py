@@ -31,6 +31,8 @@ def restored() -> Iterator[None]:
 @pytest.mark.usefixtures("restored")
 def test_snippets_run_in_order(lake: RunningLake, spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     """Each prints what its comment (`# -> …`) says."""
+    if lake.backend.catalog:
+        pytest.skip("the snippets are for a server that asks nobody who they are")
     for name, language, code in SNIPPETS:
         placed = code.replace("http://localhost:8181", lake.uri).replace("ducklake:postgres:…", lake.ducklake_attach)
         if language == "python":

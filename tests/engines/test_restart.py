@@ -18,15 +18,15 @@ def test_stopped_server_starts_again_on_the_same_lake(folder: Path) -> None:
         before = metadata(lake)
     with running_lake(folder / "lake", folder / "second.log") as lake:
         assert metadata(lake) == before
-        with pyiceberg_catalog(lake.uri) as catalog:
+        with pyiceberg_catalog(lake) as catalog:
             rows = sorted_rows(catalog.load_table("ns.t").scan().to_arrow())
         assert rows == [(1, "one", 1), (2, "two", 2)]
-        with duckdb_lake(lake.ducklake_attach) as duck:
+        with duckdb_lake(lake) as duck:
             assert duck.sql("FROM lake.ns.t ORDER BY id").fetchall() == rows
 
 
 def write_from_both_sides(lake: RunningLake) -> None:
-    with pyiceberg_catalog(lake.uri) as catalog, duckdb_lake(lake.ducklake_attach) as duck:
+    with pyiceberg_catalog(lake) as catalog, duckdb_lake(lake) as duck:
         catalog.create_namespace("ns")
         table = catalog.create_table("ns.t", COLUMNS)
         table.append(arrow(table, [(1, "one", 1)]))
@@ -34,11 +34,12 @@ def write_from_both_sides(lake: RunningLake) -> None:
 
 
 def metadata(lake: RunningLake) -> tuple[str, str]:
-    with pyiceberg_catalog(lake.uri) as catalog:
+    with pyiceberg_catalog(lake) as catalog:
         table = catalog.load_table("ns.t")
         return table.metadata_location, table.metadata.model_dump_json()
 
 
+@pytest.mark.usefixtures("lake_in_a_folder")
 def test_second_server_on_the_same_lake_is_refused(folder: Path) -> None:
     with (
         running_lake(folder / "lake", folder / "first.log"),

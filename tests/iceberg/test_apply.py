@@ -303,6 +303,21 @@ def test_create_without_spec_and_order_is_unpartitioned_and_unsorted(commit: Com
     assert (table.spec().fields, table.last_partition_id, table.sort_order().order_id) == ((), 999, 0)
 
 
+def test_create_may_set_the_current_schema_last_as_duckdb_does(commit: Commit) -> None:
+    updates: list[Update] = [
+        {"action": "assign-uuid", "uuid": OTHER_UUID},
+        schema_update(column(1, "a")),
+        {"action": "add-spec", "spec": {"fields": [{"source-id": 1, "transform": "identity", "name": "a"}]}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "set-location", "location": "file:///lake/t"},
+        {"action": "set-current-schema", "schema-id": 0},
+    ]
+    table = commit(None, *updates)
+    assert (table.current_schema_id, table.spec().fields[0].source_id) == (0, 1)
+    with pytest.raises(InvalidRequest, match="add-schema comes first"):
+        commit(None, *[each for each in updates if each["action"] != "add-schema"])
+
+
 def test_commit_to_a_table_of_many_snapshots_touches_none_of_them(
     make_table: MakeTable, commit: Commit, add_snapshot: Update, set_ref: Update
 ) -> None:

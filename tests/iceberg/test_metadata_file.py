@@ -23,3 +23,15 @@ def test_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(monkeypa
     assert read_document(gzip.compress(b'"' + b"x" * 990 + b'"'), "f") == "x" * 990
     with pytest.raises(InvalidRequest, match="more than 1000 bytes"):
         read_document(gzip.compress(b" " * 100_000 + b"{}"), "f")
+
+
+def test_document_too_deep_to_be_written_again_is_refused():
+    assert read_document(b"[" * 150 + b"]" * 150, "f")
+    with pytest.raises(InvalidRequest, match="nested more than 150 levels"):
+        read_document(b"[" * 151 + b"]" * 151, "f")
+
+
+def test_document_with_a_character_that_postgres_has_not_is_refused_by_name():
+    assert read_document(b'{"a": "\\\\u0000"}', "f") == {"a": "\\u0000"}
+    with pytest.raises(InvalidRequest, match="f holds a NUL character"):
+        read_document(b'{"a": "\\\\\\u0000"}', "f")

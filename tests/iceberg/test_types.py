@@ -115,3 +115,17 @@ def test_type_nested_deeper_than_any_stack_is_an_invalid_request() -> None:
         kind = {"type": "list", "element-id": 1, "element": kind, "element-required": True}
     with pytest.raises(InvalidRequest):
         parse(NestedField, {"id": 1, "name": "a", "required": True, "type": kind}, "field")
+
+
+@pytest.mark.parametrize("kind", [{"type": "list"}, ["list"], 1, None, "x" * 500])
+def test_type_that_is_no_name_of_a_nested_type_is_refused_in_a_few_words(kind: object) -> None:
+    field = {"id": 1, "name": "a", "required": False, "type": {"type": kind}}
+    with pytest.raises(InvalidRequest, match="unknown type") as refused:
+        parse(NestedField, field, "field")
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["geometry(" + " " * 100_000, "geography(" + "x " * 100_000, " " * 100_000 + "int"])
+def test_text_on_which_patterns_would_dwell_is_refused_at_once(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="no type is that long"):
+        PrimitiveType.parse(text)

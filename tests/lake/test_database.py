@@ -2,12 +2,13 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake.database import Database, is_retryable
+from duckicelake.lake.database import Database, is_retryable, without_timeout
 
 KILL_OTHERS = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
@@ -152,3 +153,67 @@ def test_check_tells_why_postgres_refuses():
             database.check()
     finally:
         database.close()
+
+
+@pytest.fixture
+def hasty(database_url):
+    with closing(Database(database_url, 1, statement_seconds=0.2)) as opened:
+        yield opened
+
+
+def test_statement_that_takes_too_long_is_unavailable_and_the_connection_goes_on(hasty):
+    def create_and_sleep():
+        with hasty.transaction() as cursor:
+            cursor.execute("CREATE TABLE made (n integer)")
+            cursor.execute("SELECT pg_sleep(10)")
+
+    with pytest.raises(Unavailable, match="took too long; nothing was written"):
+        create_and_sleep()
+    with hasty.reading() as cursor:
+        assert cursor.execute("SELECT to_regclass('made')").fetchone() == (None,)
+
+
+def test_transaction_without_timeout_takes_its_time_and_the_next_one_does_not(hasty):
+    with hasty.transaction() as cursor:
+        without_timeout(cursor)
+        cursor.execute("SELECT pg_sleep(0.5)")
+    with pytest.raises(Unavailable, match="took too long"), hasty.transaction() as cursor:
+        cursor.execute("SELECT pg_sleep(10)")
+
+
+def test_transaction_that_is_left_idle_gives_its_locks_back(hasty, database):
+    def lock_and_idle():
+        with hasty.transaction() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(1)")
+            with database.transaction() as other:
+                other.execute("SELECT pg_advisory_xact_lock(1)")  # waits until Postgres has ended the idle one
+            cursor.execute("SELECT 1")
+
+    with pytest.raises(Unavailable, match="took too long"):
+        lock_and_idle()
+    with hasty.reading() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_what_is_to_follow_a_commit_follows_a_commit_alone(numbers):
+    done = []
+
+    def roll_back():
+        with numbers.transaction() as cursor:
+            numbers.after_commit(cursor, lambda: done.append("rolled back"))
+            raise LookupError
+
+    with numbers.transaction() as cursor:
+        numbers.after_commit(cursor, lambda: done.append(stored(numbers)))
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+        assert done == []
+    with pytest.raises(LookupError):
+        roll_back()
+    assert done == [[1]]
+
+
+def test_what_follows_a_commit_and_fails_does_not_undo_it(numbers):
+    with numbers.transaction() as cursor:
+        numbers.after_commit(cursor, lambda: 1 / 0)
+        cursor.execute("INSERT INTO numbers VALUES (2)")
+    assert stored(numbers) == [2]

@@ -15,7 +15,7 @@ def test_a_prepared_lake_is_healthy(database):
     findings = diagnose(database)
 
     assert [finding.name for finding in findings if finding.ok] == [
-        "Postgres version", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
+        "Postgres version", "DuckLake catalog", "migrations", "triggers", "snapshot ids", "roles",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 

@@ -21,8 +21,8 @@ from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import make_logger
-from duckicelake.storage.objects import open_store
 from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.stores import open_store
 from tests.catalog.client import Client
 from tests.catalog.seams import fresh
 from tests.model.lake import NAMESPACES, Lake

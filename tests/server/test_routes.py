@@ -24,7 +24,7 @@ from duckicelake.server.openapi import render
 from duckicelake.storage.objects import LocalStore
 
 OPENAPI = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
-OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config"}
+OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}
 
 Serve = Callable[[FastAPI], httpx.Client]
 

@@ -1,46 +1,94 @@
+"""One suite over all object stores, and what is particular to the two that need no server (`test_s3`: the third)."""
+
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.storage.objects import LocalStore, MemoryStore, ObjectStore, open_store
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
+from duckicelake.storage.objects import LocalStore, MemoryStore, ObjectStore
+from duckicelake.storage.s3 import S3Store
+from tests.backends import Bucket
+
+NAMES = (
+    "plain.avro",
+    "a b/c+d.avro",
+    "%41%2F%20.avro",
+    "é/日本/🦆.avro",
+    "e\u0301.avro",
+    "hash-free/=&;:@$,'()!~*[]{}^`|<>.avro",
+    "back\\slash.avro",
+    '"quoted".avro',
+    "x" * 200,
+)
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture
+def s3(bucket: Bucket) -> Iterator[S3Store]:
+    with closing(S3Store(f"{bucket.uri}/wh", bucket.options())) as store:
+        yield store
+
+
+@pytest.fixture(params=["memory", "local", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return LocalStore(tmp_path) if request.param == "local" else MemoryStore()
+    match request.param:
+        case "memory":
+            return MemoryStore()
+        case "local":
+            return LocalStore(tmp_path)
+    s3: ObjectStore = request.getfixturevalue("s3")
+    return s3
 
 
-def test_written_file_is_read_back_under_any_spelling(store: ObjectStore, tmp_path: Path) -> None:
-    path = tmp_path / "a b" / "%41" / "é?#.avro"
-    store.write(f"file://{path}", b"content")
-    for spelling in (str(path), f"file:{path}", f"file://{path}", f"{path.parent}//x/../{path.name}"):
-        assert store.read(spelling) == b"content"
-        assert store.exists(spelling)
-        assert store.size(spelling) == 7
+@pytest.fixture
+def root(store: ObjectStore, tmp_path: Path) -> str:
+    return store.root if isinstance(store, S3Store) else f"file://{tmp_path}"
 
 
-def test_missing_file_is_named(store: ObjectStore, tmp_path: Path) -> None:
-    missing = f"{tmp_path}/missing"
+def test_written_file_is_read_back_under_its_literal_name(store: ObjectStore, root: str, tmp_path: Path) -> None:
+    for name in NAMES:
+        store.write(f"{root}/{name}", name.encode())
+    for number, name in enumerate(NAMES):
+        location = f"{root}/{name}"
+        assert store.read(location) == name.encode()
+        assert store.exists(location)
+        assert store.size(location) == len(name.encode())
+        store.download(location, tmp_path / str(number))
+        assert (tmp_path / str(number)).read_bytes() == name.encode()
+
+
+def test_file_has_one_name_in_all_spellings_of_its_scheme(store: ObjectStore, root: str) -> None:
+    store.write(f"{root}/x", b"content")
+    path = root.partition("://")[2]
+    spellings = ("s3://", "s3a://", "s3n://", "S3://") if root.startswith("s3") else ("", "file:", "file://", "FILE://")
+    assert {store.read(f"{spelling}{path}/x") for spelling in spellings} == {b"content"}
+
+
+def test_missing_file_is_named(store: ObjectStore, root: str, tmp_path: Path) -> None:
+    missing = f"{root}/missing"
     assert not store.exists(missing)
-    for act in (store.read, store.size):
+    for act in (store.read, store.size, lambda location: store.download(location, tmp_path / "copy")):
         with pytest.raises(FileMissing, match=missing):
             act(missing)
     store.delete(missing)
+    store.delete(missing)
 
 
-def test_deleted_file_is_gone(store: ObjectStore, tmp_path: Path) -> None:
-    store.write(f"{tmp_path}/x", b"1")
-    store.delete(f"{tmp_path}/x")
-    assert not store.exists(f"{tmp_path}/x")
+def test_deleted_file_is_gone(store: ObjectStore, root: str) -> None:
+    store.write(f"{root}/x", b"1")
+    store.delete(f"{root}/x")
+    assert not store.exists(f"{root}/x")
+    store.write(f"{root}/x", b"another length")
+    assert store.read(f"{root}/x") == b"another length"
 
 
 def test_write_over_same_length_changes_nothing_and_over_another_length_is_refused(
-    store: ObjectStore, tmp_path: Path
+    store: ObjectStore, root: str
 ) -> None:
-    location = f"{tmp_path}/x"
+    location = f"{root}/x"
     store.write(location, b"first")
     store.write(location, b"other")
     with pytest.raises(AlreadyExists, match=r"5 bytes .* 6"):
@@ -48,9 +96,43 @@ def test_write_over_same_length_changes_nothing_and_over_another_length_is_refus
     assert store.read(location) == b"first"
 
 
-def test_empty_file_is_a_file(store: ObjectStore, tmp_path: Path) -> None:
-    store.write(f"{tmp_path}/empty", b"")
-    assert (store.read(f"{tmp_path}/empty"), store.size(f"{tmp_path}/empty")) == (b"", 0)
+def test_racing_writers_leave_one_whole_file(store: ObjectStore, root: str) -> None:
+    contents = [bytes([letter]) * 100_000 for letter in b"abcdefgh"]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: store.write(f"{root}/deep/er/x", content), contents))
+    assert store.read(f"{root}/deep/er/x") in contents
+
+
+def test_of_racing_writers_of_unlike_lengths_one_wins_and_the_others_are_told(store: ObjectStore, root: str) -> None:
+    contents = [b"x" * length for length in range(1, 9)]
+
+    def write(content: bytes) -> bytes | None:
+        try:
+            store.write(f"{root}/x", content)
+        except AlreadyExists:
+            return None
+        return content
+
+    with ThreadPoolExecutor(8) as pool:
+        won = [content for content in pool.map(write, contents) if content is not None]
+    assert won == [store.read(f"{root}/x")]
+
+
+@pytest.mark.parametrize("length", [0, 20 << 20])
+def test_file_of_any_length_comes_back_whole(store: ObjectStore, root: str, tmp_path: Path, length: int) -> None:
+    data = os.urandom(length)
+    store.write(f"{root}/x", data)
+    assert store.size(f"{root}/x") == length
+    assert store.read(f"{root}/x") == data
+    store.download(f"{root}/x", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == data
+
+
+def test_no_more_is_read_than_asked_for(store: ObjectStore, root: str) -> None:
+    store.write(f"{root}/x", b"12345")
+    assert store.read(f"{root}/x", at_most=5) == b"12345"
+    with pytest.raises(InvalidRequest, match=r"5 bytes.*4"):
+        store.read(f"{root}/x", at_most=4)
 
 
 def test_relative_location_is_refused(store: ObjectStore) -> None:
@@ -58,8 +140,13 @@ def test_relative_location_is_refused(store: ObjectStore) -> None:
         store.read("relative/x")
 
 
-def test_check_passes_on_a_working_store(store: ObjectStore, tmp_path: Path) -> None:
+def test_check_passes_on_a_working_store_as_often_as_it_is_asked(store: ObjectStore) -> None:
     store.check()
+    store.check()
+
+
+def test_local_check_leaves_nothing(tmp_path: Path) -> None:
+    LocalStore(tmp_path).check()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,14 +167,6 @@ def test_local_write_leaves_no_temporary_file_and_a_readable_mode(tmp_path: Path
     LocalStore(tmp_path).write(f"{tmp_path}/new/folder/x", b"1")
     assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["x"]
     assert (tmp_path / "new" / "folder" / "x").stat().st_mode & 0o777 == 0o644
-
-
-def test_racing_local_writers_leave_one_whole_file(tmp_path: Path) -> None:
-    store, contents = LocalStore(tmp_path), [bytes([letter]) * 100_000 for letter in b"abcdefgh"]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda content: store.write(f"{tmp_path}/deep/er/x", content), contents))
-    assert store.read(f"{tmp_path}/deep/er/x") in contents
-    assert len(list((tmp_path / "deep" / "er").iterdir())) == 1
 
 
 def test_local_write_without_hard_links_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,15 +205,3 @@ def test_check_creates_the_warehouse_and_fails_where_it_can_not(tmp_path: Path) 
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable, match="file"):
         LocalStore(tmp_path / "file" / "warehouse").check()
-
-
-def test_open_store_takes_local_warehouses(tmp_path: Path) -> None:
-    for warehouse in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}/"):
-        assert open_store(warehouse) == LocalStore(tmp_path)
-
-
-@pytest.mark.parametrize("warehouse", ["s3://bucket/wh", "hdfs://x/y", "relative", ""])
-def test_open_store_refuses_others_naming_what_is_supported(warehouse: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"file://") as caught:
-        open_store(warehouse)
-    assert repr(warehouse) in str(caught.value)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+from duckicelake.storage.policy import LocationPolicy, canonical, check_file, is_within
 
 POLICY = LocationPolicy("s3://lake/wh", ("s3://shared/tables", "/mnt/tables"))
 TABLE = "s3://lake/wh/data/db/t-12345678"
@@ -24,7 +24,15 @@ TABLE = "s3://lake/wh/data/db/t-12345678"
         ("/", "file:///"),
         ("s3://b/k/", "s3://b/k"),
         ("s3a://b/k", "s3://b/k"),
-        ("s3n://b//k/../../../j", "s3://b/j"),
+        ("s3n://b//k/j", "s3://b//k/j"),
+        ("s3a://b/k//", "s3://b/k"),
+        ("S3://b/k", "s3://b/k"),
+        ("s3://B/k", "s3://B/k"),
+        ("s3://b/%2e%2e/k%2Fj", "s3://b/%2e%2e/k%2Fj"),
+        ("/x/%2e%2e/y", "file:///x/%2e%2e/y"),
+        ("/x\\..\\y", "file:///x\\..\\y"),
+        ("/x/\uff0e\uff0e/y", "file:///x/\uff0e\uff0e/y"),
+        ("hdfs://host:8020/a//b", "hdfs://host:8020/a//b"),
         ("s3://b", "s3://b"),
         ("gs://b/a b%20c?d#e", "gs://b/a b%20c?d#e"),
         ("abfss://c@account.dfs.core.windows.net/p", "abfss://c@account.dfs.core.windows.net/p"),
@@ -35,19 +43,31 @@ def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["", "x/y", "./x", "file:x", "file://host/x", "s3:/b/k", "s3://", "/x\0y", "/x\ny"]
-)
+    "location",
+    [
+        "", "x/y", "./x", "file:x", "file://host/x", "s3:/b/k", "s3://", "/x\0y", "/x\ny",
+        "s3://b/../k", "s3a://b/k/./j", "s3://b/..", "gs://b/../k", "hdfs://h/a/../b",
+        "s3://user@b/k", "s3://b:9000/k", "s3://b\\@c/k", "s3:///k", "s3://-b/k", "s3://b\u3002c/k", "s3://b?x/k", "s3://.../k",
+        "s3://b/k?s3_endpoint=evil.example", "s3://b/k#x", "s3://b/\x7f",
+    ],
+)  # fmt: skip
 def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         canonical(location)
     assert repr(location) in str(caught.value)
 
 
-@given(st.lists(st.sampled_from(["a", "..", ".", "", "b%2e", "a b"]), max_size=8))
-def test_canonical_is_idempotent_and_never_leaves_the_bucket(segments: list[str]) -> None:
-    location = canonical("s3a://b/" + "/".join(segments))
+@pytest.mark.parametrize("root", ["s3a://b/", "/"])
+@given(segments=st.lists(st.sampled_from(["a", "..", ".", "", "b%2e", "a b"]), max_size=8))
+def test_canonical_is_idempotent_and_never_leaves_the_root(root: str, segments: list[str]) -> None:
+    try:
+        location = canonical(root + "/".join(segments))
+    except InvalidRequest:
+        assert root != "/"
+        assert {".", ".."} & set(segments)
+        return
     assert canonical(location) == location
-    assert is_within(location, "s3://b")
+    assert is_within(location, root)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +76,14 @@ def test_canonical_is_idempotent_and_never_leaves_the_bucket(segments: list[str]
         ("s3://b/orders/x", "s3://b/orders", True),
         ("s3a://b/orders/", "s3://b/orders", True),
         ("s3://b/orders2", "s3://b/orders", False),
-        ("s3://b/orders/../other", "s3://b/orders", False),
+        ("s3://b//orders/x", "s3://b/orders", False),
+        ("s3://b/orders//x", "s3://b/orders/", True),
+        ("s3://b/Orders/x", "s3://b/orders", False),
+        ("s3://B/orders/x", "s3://b/orders", False),
+        ("s3://b/orders%2Fx", "s3://b/orders", False),
+        ("s3://b/data//orders/x", "s3://b/data/orders", False),
+        ("/b/orders//x", "/b//orders", True),
+        ("/b/orders/../other", "/b/orders", False),
         ("s3://b", "s3://b/orders", False),
         ("s3://bucket", "s3://b", False),
         ("file:/x/y", "/x", True),
@@ -99,7 +126,7 @@ def test_table_may_live_in_data_zone_and_allowed_prefixes(location: str) -> None
         "s3://lake/wh/data",
         "s3://lake/wh",
         "s3://lake/wh/ducklake/main/t",
-        "s3://lake/wh/data/../ducklake/t",
+        "s3://lake//wh/data/t",
         "s3://lake",
         "s3://lake/wh/database/t",
         "s3://other/t",
@@ -124,7 +151,26 @@ def test_allowed_prefix_that_holds_the_data_path_does_not_open_it() -> None:
 def test_readable_is_the_table_and_what_is_allowed() -> None:
     POLICY.check_readable(f"{TABLE}/metadata/m.avro", TABLE)
     POLICY.check_readable("s3://shared/tables/x/m.avro", TABLE)
-    for location in ("s3://lake/wh/data/db/other/m.avro", f"{TABLE}/../other/m.avro", "/etc/passwd"):
+    for location in ("s3://lake/wh/data/db/other/m.avro", "s3://lake/wh/data/db//t-12345678/m.avro", "/etc/passwd"):
         with pytest.raises(InvalidRequest, match=TABLE) as caught:
             POLICY.check_readable(location, TABLE)
         assert location in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["s3://lake/wh/data/" + "x/" * 430, "/mnt/tables/" + "é" * 128])
+def test_location_below_which_files_would_not_fit_is_refused(location: str) -> None:
+    with pytest.raises(InvalidRequest, match="bytes"):
+        POLICY.check_table_location(location)
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://b/k?s3_endpoint=evil.example", "s3://b/../k", "s3://u@b/k", "/x\ny", "/" + "x" * 2000, "file://h/x"]
+)
+def test_file_that_is_not_the_same_to_every_reader_is_refused(path: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_file(path)
+
+
+@pytest.mark.parametrize("path", ["/path/to/data-a.parquet", "data-a.parquet", "s3://b/a=%3F/x y.parquet", "gs://b/?"])
+def test_files_anywhere_may_be_named(path: str) -> None:
+    check_file(path)

@@ -15,6 +15,10 @@ from duckicelake.server.errors import RESPONSES
 router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 
 
+_JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+"""Which of Java's implementations reads S3; its default is Hadoop's."""
+
+
 class CatalogConfig(BaseModel):
     """Properties that clients put below (`defaults`) and above (`overrides`) their own; routes they may call."""
 
@@ -35,7 +39,8 @@ async def get_config(
     """Read the catalog's configuration."""
     if warehouse and warehouse.rstrip("/") not in context.warehouses:
         raise NoSuchWarehouse(f"No such warehouse: {warehouse}; this server has {_listed(context.warehouses)}")
-    return CatalogConfig()
+    access = context.services.access.client
+    return CatalogConfig(defaults={**access, **_JAVA_FILES} if access else {})
 
 
 def _listed(names: frozenset[str]) -> str:

@@ -9,7 +9,7 @@ from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
 from duckicelake.server.paths import NamespacePath, PageQuery, ParentQuery
 from duckicelake.server.validation import parse_body
 
@@ -52,10 +52,10 @@ def list_namespaces(services: AppServices, parent: ParentQuery, page: PageQuery)
 
 
 @router.post("/namespaces", openapi_extra=takes(CreateNamespaceRequest))
-def create_namespace(services: KeyedServices, body: Body) -> NamespaceAnswer:
+def create_namespace(admit: KeyedAdmission, body: Body) -> NamespaceAnswer:
     """Create a namespace, with properties if wanted."""
     request = parse_body(CreateNamespaceRequest, body)
-    properties = namespaces.create_namespace(services, request.namespace, request.properties)
+    properties = namespaces.create_namespace(admit(request), request.namespace, request.properties)
     return NamespaceAnswer(namespace=request.namespace, properties=properties)
 
 

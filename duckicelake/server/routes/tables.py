@@ -10,9 +10,10 @@ from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, Reg
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppContext, AppServices
+from duckicelake.server.delegation import AccessWish
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
 from duckicelake.server.paths import NamespacePath, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 
@@ -56,9 +57,9 @@ def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery
 
 
 @router.post("/namespaces/{namespace}/tables", openapi_extra=takes(CreateTableRequest))
-def create_table(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
+def create_table(services: KeyedServices, namespace: NamespacePath, wish: AccessWish, body: Body) -> Response:
     """Create a table, or stage its creation for a later commit."""
-    loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body))
+    loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body), wish)
     return conditional(loaded.body, loaded.etag)
 
 
@@ -67,12 +68,13 @@ def load_table(
     services: AppServices,
     namespace: NamespacePath,
     table: TablePath,
+    wish: AccessWish,
     snapshots: Annotated[Literal["all", "refs"], Query(description="refs: only what branches and tags name")] = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table's metadata; 304 if the client's copy is the current one."""
-    loaded = tables.load_table(services, namespace, table, snapshots)
-    return conditional(loaded.body, loaded.etag, if_none_match)
+    loaded = tables.load_table(services, namespace, table, snapshots, wish)
+    return conditional(loaded.body, loaded.etag, None if wish and if_none_match == "*" else if_none_match)
 
 
 @router.head(TABLE, status_code=204)
@@ -102,16 +104,17 @@ def drop_table(
 
 
 @router.post("/tables/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
-def rename_table(services: KeyedServices, body: Body) -> Response:
+def rename_table(admit: KeyedAdmission, body: Body) -> Response:
     """Rename a table, or move it to another namespace."""
-    tables.rename_table(services, parse_body(RenameTableRequest, body))
+    request = parse_body(RenameTableRequest, body)
+    tables.rename_table(admit(request), request)
     return Response(status_code=204)
 
 
 @router.post("/namespaces/{namespace}/register", openapi_extra=takes(RegisterTableRequest))
-def register_table(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
+def register_table(services: KeyedServices, namespace: NamespacePath, wish: AccessWish, body: Body) -> Response:
     """Make a table of a metadata.json that another catalog wrote."""
-    loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body))
+    loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body), wish)
     return conditional(loaded.body, loaded.etag)
 
 
@@ -122,9 +125,11 @@ def unregister_table(services: KeyedServices, namespace: NamespacePath, table: T
 
 
 @router.post(f"{TABLE}/metrics", status_code=204, openapi_extra=takes(MetricsReport))
-def report_metrics(context: AppContext, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+def report_metrics(
+    context: AppContext, services: AppServices, namespace: NamespacePath, table: TablePath, body: Body
+) -> Response:
     """Take an engine's report of a scan or a commit, and count it."""
     report = parse_body(MetricsReport, body)
-    tables.table_exists(context.services, namespace, table)
+    tables.table_exists(services, namespace, table)
     context.metrics.report_received(report.report_type)
     return Response(status_code=204)

@@ -7,14 +7,15 @@ from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.idempotency import KeyedAdmission
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES)
 
 
 @router.post("/transactions/commit", status_code=204, openapi_extra=takes(CommitTransactionRequest))
-def commit(services: KeyedServices, body: Body) -> Response:
+def commit(admit: KeyedAdmission, body: Body) -> Response:
     """Commit to several tables, to all of them or to none."""
-    commit_transaction(services, parse_body(CommitTransactionRequest, body))
+    request = parse_body(CommitTransactionRequest, body)
+    commit_transaction(admit(request), request)
     return Response(status_code=204)

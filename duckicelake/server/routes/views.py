@@ -9,7 +9,7 @@ from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
 from duckicelake.server.paths import NamespacePath, PageQuery, ViewPath
 from duckicelake.server.routes.tables import TableList, TableName
 from duckicelake.server.validation import parse_body
@@ -66,9 +66,10 @@ def drop_view(services: KeyedServices, namespace: NamespacePath, view: ViewPath)
 
 
 @router.post("/views/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
-def rename_view(services: KeyedServices, body: Body) -> Response:
+def rename_view(admit: KeyedAdmission, body: Body) -> Response:
     """Rename a view, or move it to another namespace."""
-    views.rename_view(services, parse_body(RenameTableRequest, body))
+    request = parse_body(RenameTableRequest, body)
+    views.rename_view(admit(request), request)
     return Response(status_code=204)
 
 

@@ -1,0 +1,57 @@
+"""Where the server reads and writes in a client's name: below the table's own and the allowed places, links too."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest
+from duckicelake.lake import ownership
+from duckicelake.storage.policy import canonical, is_within
+
+
+def check_readable(services: Services, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
+    """InvalidRequest unless the file lies in the table's location, its folders or an allowed prefix.
+
+    A symbolic link below them counts as what it leads to. The lake's zones themselves may be, or lie behind, links.
+    """
+    services.policy.check_readable(location, table_location, folders)
+    _check_links(services, location, (table_location, *folders, *services.policy.allowed))
+
+
+def write(services: Services, location: str, data: bytes) -> None:
+    """Write a file of a table or view; InvalidRequest if a symbolic link would lead it out of the lake."""
+    _check_links(services, location, ())
+    services.store.write(location, data)
+
+
+def _check_links(services: Services, location: str, places: Iterable[str]) -> None:
+    """Check that links lead to where the places really are; for none of them, into the lake's zones."""
+    real = _real(services, location)
+    if real == canonical(location):
+        return
+    zones = [_real(services, zone) for zone in _zones(services)]
+    allowed = [place for place in (_real(services, place) for place in places) if _is_in(place, zones)] or zones
+    if not _is_in(real, allowed):
+        raise InvalidRequest(f"{location} leads elsewhere by a symbolic link: put the file itself there")
+
+
+def _zones(services: Services) -> Iterator[str]:
+    with services.database.reading() as cursor:
+        yield ownership.data_path(cursor)
+    yield from (services.policy.data_zone, *services.policy.allowed)
+
+
+def _is_in(place: str, zones: Iterable[str]) -> bool:
+    return any(is_within(place, zone) for zone in zones)
+
+
+def _real(services: Services, location: str) -> str:
+    """The canonical location with symbolic links followed, where the store has them."""
+    try:
+        path = services.store.local_path(location)
+    except InvalidRequest:
+        path = None
+    try:
+        return canonical(location if path is None else os.path.realpath(path))
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{location!r} isn't a usable file name: {error}") from error

@@ -1,0 +1,96 @@
+"""How uvicorn serves the app: TLS, proxies, and how long clients may take."""
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from duckicelake.cli.tls import context_of
+from duckicelake.server.app import Edge
+from duckicelake.settings import Settings
+
+_SIGN_OF_LIFE_SECONDS = 15
+"""A worker that gives none for so long is replaced: time to start on a busy machine. SIGTERM may wait as long, too."""
+
+
+class EdgeConfig(Config):
+    """Travels to each worker process. receive_seconds: within which a request's headers must have arrived."""
+
+    receive_seconds: float = 60.0
+
+
+class ImpatientProtocol(H11Protocol):
+    """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._is_owed_more():
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _is_owed_more(self) -> bool:
+        """Headers, or the rest of a body that nobody reads any more; bodies that are read have a limit of their own."""
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        return self.conn.their_state is h11.IDLE or (is_answered and self.conn.their_state is h11.SEND_BODY)
+
+    def _start_timer(self) -> None:
+        seconds = self.config.receive_seconds if isinstance(self.config, EdgeConfig) else EdgeConfig.receive_seconds
+        self._timer = self.loop.call_later(seconds, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def edge_of(settings: Settings) -> Edge:
+    return Edge(
+        max_body_bytes=settings.max_body_bytes,
+        body_seconds=settings.receive_seconds,
+        max_requests=settings.max_requests,
+        cors_origins=settings.cors_origins,
+        require_https=settings.require_https,
+    )
+
+
+def config_of(settings: Settings, app: object, *, factory: bool = False) -> Config:
+    """For the server in this process (an app), or for its workers (the name of a factory)."""
+    tls: dict[str, Any] = {}
+    if settings.tls_certificate is not None:
+        tls = {
+            "ssl_certfile": settings.tls_certificate,
+            "ssl_keyfile": settings.tls_key,
+            "ssl_context_factory": context_of,
+        }
+    config = EdgeConfig(
+        app,  # type: ignore[arg-type]
+        factory=factory,
+        workers=settings.workers,
+        http=ImpatientProtocol,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_worker_healthcheck=_SIGN_OF_LIFE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        **tls,
+    )
+    config.receive_seconds = settings.receive_seconds
+    return config

@@ -1,0 +1,108 @@
+"""The audit trail: who asked for what, when, from where, and what came of it; a row of a table for each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.queries import queries
+
+OK: Final = "ok"
+UNCHANGED: Final = "unchanged"
+"""The result of a request that found the catalog as it wanted it."""
+
+_SQL = queries("audit")
+BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose request it was, from which address, and what it asked for."""
+
+    principal: str
+    address: str
+    request_id: str
+    operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A namespace, table or view that a request is about. table_id: whose own snapshot is meant, else the newest.
+
+    detail: JSON, what else is worth knowing; `to` is the new name of what was renamed.
+    """
+
+    resource: str
+    table_id: int | None = None
+    detail: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the trail, with its id if it is in the table. result: ok, unchanged, or an error's type and status."""
+
+    id: int | None
+    at: datetime
+    principal: str
+    address: str
+    request_id: str
+    operation: str
+    resource: str
+    result: str
+    snapshot_id: int | None
+    detail: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which entries somebody asks for; None: any. resource: with all that lies in it. result: or its first word."""
+
+    after: int = 0
+    since: datetime | None = None
+    principal: str | None = None
+    resource: str | None = None
+    operation: str | None = None
+    result: str | None = None
+
+
+def record(cursor: Transaction, origin: Origin, touched: Sequence[Touched], result: str = OK) -> list[Entry]:
+    """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is."""
+    parameters = {
+        "principal": origin.principal,
+        "address": origin.address,
+        "request_id": origin.request_id,
+        "operation": origin.operation,
+        "result": result,
+        "resources": [each.resource for each in touched],
+        "table_ids": [each.table_id for each in touched],
+        "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
+    }
+    return [Entry(*row) for row in cursor.execute(_SQL.record, parameters).fetchall()]
+
+
+def entries(cursor: Transaction, wanted: Wanted, limit: int) -> list[Entry]:
+    """The newest that are wanted, oldest of them first."""
+    parameters = {
+        "after": wanted.after,
+        "since": wanted.since,
+        "principal": wanted.principal,
+        "resource": wanted.resource,
+        "operation": wanted.operation,
+        "result": wanted.result,
+        "limit": limit,
+    }
+    return [Entry(*row) for row in reversed(cursor.execute(_SQL.entries, parameters).fetchall())]
+
+
+def prune(database: Database, before: datetime, batch: int = BATCH) -> int:
+    """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    pruned = 0
+    while True:
+        with database.transaction() as cursor:
+            deleted = cursor.execute(_SQL.prune, {"before": before, "most": batch}).rowcount
+        pruned += deleted
+        if deleted < batch:
+            return pruned

@@ -1,0 +1,32 @@
+-- record: what one transaction changed, a row for each resource; with the snapshot that this transaction made of it
+INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail)
+SELECT %(principal)s, %(address)s, %(request_id)s, %(operation)s, changed.resource, %(result)s,
+       (SELECT made.snapshot_id FROM (
+            SELECT s.snapshot_id, s.xmin FROM ducklake_snapshot s
+            WHERE s.snapshot_id = coalesce(
+                (SELECT t.caught_up_to FROM duckicelake_table t WHERE t.table_id = changed.table_id),
+                (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
+        ) made WHERE made.xmin = pg_current_xact_id()::xid),
+       changed.detail::json
+FROM unnest(%(resources)s::text[], %(table_ids)s::bigint[], %(details)s::text[]) WITH ORDINALITY
+     AS changed (resource, table_id, detail, ordinal)
+ORDER BY changed.ordinal
+RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail;
+
+-- entries: those asked for, newest first
+SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail
+FROM duckicelake_audit
+WHERE id > %(after)s
+  AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
+  AND (%(principal)s::text IS NULL OR principal = %(principal)s)
+  AND (%(resource)s::text IS NULL OR resource = %(resource)s OR starts_with(resource, %(resource)s || '.')
+       OR detail ->> 'to' = %(resource)s)
+  AND (%(operation)s::text IS NULL OR operation = %(operation)s)
+  AND (%(result)s::text IS NULL OR result = %(result)s OR starts_with(result, %(result)s || ' '))
+ORDER BY id DESC
+LIMIT %(limit)s;
+
+-- prune: forget some of the oldest entries from before a time
+DELETE FROM duckicelake_audit WHERE id IN (
+    SELECT id FROM duckicelake_audit WHERE at < %(before)s ORDER BY at LIMIT %(most)s FOR UPDATE SKIP LOCKED
+);

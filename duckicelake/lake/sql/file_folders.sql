@@ -1,0 +1,18 @@
+-- next_file: the first of a table's files, in byte order, whose path isn't before this
+SELECT path FROM (
+    (SELECT path COLLATE "C" AS path FROM duckicelake_file
+     WHERE table_id = %(table_id)s AND path COLLATE "C" >= %(least)s ORDER BY path COLLATE "C" LIMIT 1)
+    UNION ALL
+    (SELECT path COLLATE "C" FROM duckicelake_artifact
+     WHERE table_id = %(table_id)s AND path COLLATE "C" >= %(least)s ORDER BY path COLLATE "C" LIMIT 1)
+) found
+ORDER BY path LIMIT 1;
+
+-- sharers: schemas of other tables whose own files DuckLake keeps in the same folder
+SELECT DISTINCT s.schema_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
+WHERE m.key = 'data_path' AND m.scope IS NULL AND t.table_id <> %(table_id)s
+  AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL
+  AND CASE WHEN t.path_is_relative
+           THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
+           ELSE t.path END = %(folder)s;

@@ -1,0 +1,68 @@
+-- forget_zones: the prefixes of before
+DELETE FROM duckicelake_zone WHERE prefix <> ALL(%(prefixes)s::text[]);
+
+-- record_zones: the prefixes below which the lake keeps its files
+INSERT INTO duckicelake_zone SELECT DISTINCT * FROM unnest(%(prefixes)s::text[]) ON CONFLICT DO NOTHING;
+
+-- places: (location, schema) of tables and views that live at one of the prefixes or below one of the folders
+WITH found AS (
+    SELECT location, 't' AS kind, table_id AS id FROM duckicelake_table
+    WHERE duckicelake_canonical_path(location) COLLATE "C" = ANY(%(prefixes)s::text[])
+    UNION
+    SELECT t.location, 't', t.table_id FROM unnest(%(folders)s::text[]) AS f (folder)
+    JOIN duckicelake_table t ON duckicelake_canonical_path(t.location) COLLATE "C" > f.folder || '/'
+        AND duckicelake_canonical_path(t.location) COLLATE "C" < f.folder || '0'
+    UNION
+    SELECT metadata ->> 'location', 'v', view_id FROM duckicelake_view
+    WHERE duckicelake_canonical_path(metadata ->> 'location') COLLATE "C" = ANY(%(prefixes)s::text[])
+    UNION
+    SELECT v.metadata ->> 'location', 'v', v.view_id FROM unnest(%(folders)s::text[]) AS f (folder)
+    JOIN duckicelake_view v ON duckicelake_canonical_path(v.metadata ->> 'location') COLLATE "C" > f.folder || '/'
+        AND duckicelake_canonical_path(v.metadata ->> 'location') COLLATE "C" < f.folder || '0'
+)
+SELECT duckicelake_canonical_path(location), CASE kind WHEN 't' THEN (
+           SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+           WHERE l.table_id = f.id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
+       ELSE (
+           SELECT s.schema_name FROM ducklake_view l JOIN ducklake_schema s USING (schema_id)
+           WHERE l.view_id = f.id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1) END
+FROM found f
+WHERE NOT (f.kind = 't' AND f.id = coalesce(%(table_id)s::bigint, -1));
+
+-- data_path: the canonical folder of DuckLake's own files
+SELECT duckicelake_canonical_path(value) FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL;
+
+-- folders: (folder, schema) of the tables whose own files DuckLake keeps in one of the folders
+WITH folder AS MATERIALIZED (
+    SELECT prefix, CASE WHEN starts_with(prefix, %(data_path)s || '/')
+                        THEN substr(prefix, length(%(data_path)s) + 2) || '/' END AS relative
+    FROM unnest(%(prefixes)s::text[]) AS p (prefix)
+)
+SELECT f.prefix, s.schema_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+JOIN folder f ON s.path || t.path = f.relative AND t.path_is_relative AND s.path_is_relative
+UNION
+SELECT f.prefix, s.schema_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+JOIN folder f ON NOT t.path_is_relative AND rtrim(t.path, '/') = ANY(ARRAY[f.prefix, substr(f.prefix, 8)]);
+
+-- files: (file, schema) of files that a table has or had
+WITH wanted AS MATERIALIZED (SELECT DISTINCT duckicelake_canonical_path(p) AS path FROM unnest(%(paths)s::text[]) p),
+owned AS (
+    SELECT w.path, f.table_id FROM wanted w
+    JOIN duckicelake_file f ON duckicelake_file_name(f.path) = duckicelake_file_name(w.path)
+        AND duckicelake_canonical_path(f.path) = w.path
+    UNION
+    SELECT w.path, a.table_id FROM wanted w
+    JOIN duckicelake_artifact a ON duckicelake_file_name(a.path) = duckicelake_file_name(w.path)
+        AND duckicelake_canonical_path(a.path) = w.path
+    UNION
+    SELECT w.path, f.table_id FROM wanted w
+    JOIN ducklake_data_file f ON duckicelake_file_name(f.path) = duckicelake_file_name(w.path)
+        AND NOT f.path_is_relative AND duckicelake_canonical_path(f.path) = w.path
+)
+SELECT path, (
+    SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+    WHERE l.table_id = o.table_id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
+FROM owned o
+WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);

@@ -1,0 +1,99 @@
+"""The layer around each route that lets a request through: who asks is found out, and whether they may.
+
+It stands between the routing and the endpoint, so the body hasn't been read yet. What a body names is checked once the
+endpoint has parsed it (`context.AppAdmission`); until then there are no services for it.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import cast
+
+from fastapi import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duckicelake.catalog.principal import Caller, Principal
+from duckicelake.errors import Forbidden
+from duckicelake.iceberg.names import decode_name, decode_namespace
+from duckicelake.server.auth import authenticate
+from duckicelake.server.context import CALLER_KEY, NEED_KEY, Context, address_of, note_principal, request_id_of
+from duckicelake.server.paths import parent_of
+from duckicelake.server.permissions import (
+    NEEDS,
+    AnyToken,
+    InBody,
+    InPath,
+    InQuery,
+    Need,
+    Public,
+    WholeCatalog,
+    check_path,
+    check_query,
+    check_whole_catalog,
+    spelled,
+)
+
+
+class Guard:
+    """ASGI app of one route, around the endpoint's."""
+
+    def __init__(self, app: ASGIApp, path: str, operation: str) -> None:
+        self._app = app
+        self._path = path
+        self._operation = operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        context = cast("Context", scope["app"].state.context)
+        need = NEEDS.get((scope["method"], self._path))
+        if need is None:
+            raise Forbidden("Nobody has said who may use this route")
+        scope[NEED_KEY] = need
+        if not _is_public(need, context):
+            principal = await authenticate(context.authentication, request.headers.get("authorization"))
+            note_principal(scope, principal)
+            scope[CALLER_KEY] = self._caller(scope, principal)
+            _check(need, principal, request)
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope, principal: Principal) -> Caller:
+        return Caller(principal, address_of(scope), request_id_of(scope), self._operation, _resource(scope))
+
+
+def guarded(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """The same routes, each with its guard."""
+    return [_guarded(route) for route in routes]
+
+
+def _guarded(route: BaseRoute) -> BaseRoute:
+    if not isinstance(route, Route):
+        raise TypeError(f"{route!r} can't be guarded: only plain routes can")
+    copied = copy.copy(route)  # the original belongs to its module, and to other apps
+    copied.app = Guard(route.app, route.path, route.name)
+    return copied
+
+
+def _is_public(need: Need, context: Context) -> bool:
+    return isinstance(need, Public) or (
+        isinstance(need, WholeCatalog) and need.unless_public and context.metrics_public
+    )
+
+
+def _check(need: Need, principal: Principal, request: Request) -> None:
+    match need:
+        case InPath():
+            check_path(need, principal, decode_namespace(request.path_params["namespace"]))
+        case InQuery(parameter):
+            check_query(principal, parent_of(request.query_params.get(parameter)))
+        case WholeCatalog():
+            check_whole_catalog(principal)
+        case Public() | AnyToken() | InBody():
+            pass
+
+
+def _resource(scope: Scope) -> str:
+    names = scope["path_params"]
+    if "namespace" not in names:
+        return ""
+    name = names.get("table") or names.get("view") or ""
+    return spelled(decode_namespace(names["namespace"]), decode_name(name))

@@ -1,0 +1,37 @@
+"""What a refused request was about, for the audit trail. Nothing of what it names need exist."""
+
+from typing import Any, Final
+
+import orjson
+from starlette.types import Scope
+
+from duckicelake.catalog.principal import Caller
+from duckicelake.iceberg.names import schema_name
+
+LARGEST_BODY: Final = 1024 * 1024
+"""Larger ones are not parsed for names."""
+
+
+def resources_of(caller: Caller, scope: Scope, body: bytes) -> list[str]:
+    """What a request names, in its path or else in its body."""
+    if {"table", "view"} & scope.get("path_params", {}).keys() or len(body) > LARGEST_BODY:
+        return [caller.resource]
+    try:
+        named = _in_body(orjson.loads(body), caller.resource)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        named = []
+    return named or [caller.resource]
+
+
+def _in_body(body: Any, namespace: str) -> list[str]:
+    if "table-changes" in body:
+        return [_identifier(change["identifier"]) for change in body["table-changes"]]
+    if "source" in body:
+        return [_identifier(body["source"])]
+    if "name" in body and namespace:
+        return [f"{namespace}.{schema_name((body['name'],))}"]
+    return [schema_name(tuple(body["namespace"]))]
+
+
+def _identifier(identifier: Any) -> str:
+    return schema_name((*identifier["namespace"], identifier["name"]))

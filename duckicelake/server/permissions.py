@@ -1,0 +1,170 @@
+"""What each route needs: the one place that decides who may do what.
+
+A check looks at names alone, before anything is looked up, so that a refusal is the same whether or not a thing exists.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import BaseModel
+
+from duckicelake.catalog.principal import EVERYTHING, Capability, Principal
+from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.rest import (
+    CommitTransactionRequest,
+    CreateNamespaceRequest,
+    RenameTableRequest,
+)
+
+READ, WRITE, MANAGE = Capability.READ, Capability.WRITE, Capability.MANAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """Anybody, without a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyToken:
+    """Anybody whom the server knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCatalog:
+    """Who may do everything; `unless` names what opens the route to the public."""
+
+    unless_public: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InPath:
+    """One of these capabilities in the namespace of the path. None given: that the namespace is among those listed."""
+
+    any_of: tuple[Capability, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InQuery:
+    """That the namespace of this parameter, if it is given, is among those listed; the answer is filtered by that."""
+
+    parameter: str
+
+
+@dataclass(frozen=True, slots=True)
+class InBody:
+    """A capability in all namespaces of the body, which the endpoint parses as this model and has checked."""
+
+    capability: Capability
+    model: type[BaseModel]
+    names: Callable[[BaseModel], Iterator[tuple[Namespace, str]]]
+
+
+Need = Public | AnyToken | WholeCatalog | InPath | InQuery | InBody
+
+
+def _renamed(request: BaseModel) -> Iterator[tuple[Namespace, str]]:
+    assert isinstance(request, RenameTableRequest)
+    for identifier in (request.source, request.destination):
+        yield identifier.namespace, identifier.name
+
+
+def _changed(request: BaseModel) -> Iterator[tuple[Namespace, str]]:
+    assert isinstance(request, CommitTransactionRequest)
+    for number, change in enumerate(request.table_changes):
+        if change.identifier is None:
+            raise InvalidRequest(f"table-changes[{number}] has no identifier: say which table it changes")
+        yield change.identifier.namespace, change.identifier.name
+
+
+def _created(request: BaseModel) -> Iterator[tuple[Namespace, str]]:
+    assert isinstance(request, CreateNamespaceRequest)
+    yield request.namespace, ""
+
+
+_READER, _WRITER, _MANAGER = InPath((READ,)), InPath((WRITE,)), InPath((MANAGE,))
+_EITHER = InPath((READ, WRITE))
+_NAMESPACE = "/v1/namespaces/{namespace}"
+_TABLE = f"{_NAMESPACE}/tables/{{table}}"
+_VIEW = f"{_NAMESPACE}/views/{{view}}"
+
+NEEDS: Final[Mapping[tuple[str, str], Need]] = {
+    ("GET", "/healthz"): Public(),
+    ("HEAD", "/healthz"): Public(),
+    ("GET", "/readyz"): Public(),
+    ("GET", "/openapi.json"): Public(),
+    ("HEAD", "/openapi.json"): Public(),
+    ("GET", "/metrics"): WholeCatalog(unless_public=True),
+    ("POST", "/v1/oauth/tokens"): Public(),
+    ("GET", "/v1/config"): AnyToken(),
+    ("GET", "/v1/namespaces"): InQuery("parent"),
+    ("POST", "/v1/namespaces"): InBody(MANAGE, CreateNamespaceRequest, _created),
+    ("GET", _NAMESPACE): _READER,
+    ("HEAD", _NAMESPACE): InPath(),
+    ("DELETE", _NAMESPACE): _MANAGER,
+    ("POST", f"{_NAMESPACE}/properties"): _MANAGER,
+    ("GET", f"{_NAMESPACE}/tables"): _READER,
+    ("POST", f"{_NAMESPACE}/tables"): _WRITER,
+    ("GET", _TABLE): _READER,
+    ("HEAD", _TABLE): _READER,
+    ("POST", _TABLE): _WRITER,
+    ("DELETE", _TABLE): _WRITER,
+    ("POST", f"{_TABLE}/unregister"): _WRITER,
+    # Engines report reads and writes alike; keys and signatures are as good as what the principal has of both.
+    ("POST", f"{_TABLE}/metrics"): _EITHER,
+    ("GET", f"{_TABLE}/credentials"): _EITHER,
+    ("POST", f"{_TABLE}/sign"): _EITHER,
+    ("POST", f"{_NAMESPACE}/register"): _WRITER,
+    ("POST", "/v1/tables/rename"): InBody(WRITE, RenameTableRequest, _renamed),
+    ("POST", "/v1/transactions/commit"): InBody(WRITE, CommitTransactionRequest, _changed),
+    ("GET", f"{_NAMESPACE}/views"): _READER,
+    ("POST", f"{_NAMESPACE}/views"): _WRITER,
+    ("GET", _VIEW): _READER,
+    ("HEAD", _VIEW): _READER,
+    ("POST", _VIEW): _WRITER,
+    ("DELETE", _VIEW): _WRITER,
+    ("POST", f"{_NAMESPACE}/register-view"): _WRITER,
+    ("POST", "/v1/views/rename"): InBody(WRITE, RenameTableRequest, _renamed),
+}
+"""By method and route template. A route that isn't here is refused to everybody."""
+
+
+def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None:
+    """Forbidden unless the principal may."""
+    if need.any_of:
+        granted = any(principal.may(capability, namespace) for capability in need.any_of)
+    else:
+        granted = principal.sees(namespace)
+    if not granted:
+        raise refusal(namespace)
+
+
+def check_query(principal: Principal, parent: Namespace | None) -> None:
+    if parent is not None and not principal.sees(parent):
+        raise refusal(parent)
+
+
+def check_whole_catalog(principal: Principal) -> None:
+    if not principal.may(EVERYTHING, ()):
+        raise Forbidden("The caller's scopes don't allow this: it takes *")
+
+
+def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
+    """What the request is about, for the audit trail; Forbidden unless the principal may."""
+    if not isinstance(request, need.model):
+        raise Forbidden("The caller's scopes can't be compared with this request")
+    names = list(need.names(request))
+    for namespace, _ in names:
+        if not principal.may(need.capability, namespace):
+            raise refusal(namespace)
+    return ", ".join(spelled(namespace, name) for namespace, name in names)
+
+
+def refusal(namespace: Namespace) -> Forbidden:
+    return Forbidden(f"The caller's scopes don't allow this in namespace {'.'.join(namespace)}, if there is one")
+
+
+def spelled(namespace: Namespace, name: str) -> str:
+    """The full name of a table or view, or with an empty name that of the namespace."""
+    return schema_name((*namespace, name) if name else namespace)

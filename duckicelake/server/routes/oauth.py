@@ -1,0 +1,139 @@
+"""POST /v1/oauth/tokens: tokens for clients that show a secret, or a token that is about to expire."""
+
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from duckicelake.server.context import AppContext, address_of, note_principal
+from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant
+
+router = APIRouter(prefix=PREFIX, tags=["oauth"])
+
+_LARGEST_FORM = 64 * 1024
+_MOST_FIELDS = 20
+_FORM = "application/x-www-form-urlencoded"
+_HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+_TEXT = {"type": "string"}
+_FIELDS = (
+    "grant_type",
+    "scope",
+    "client_id",
+    "client_secret",
+    "subject_token",
+    "subject_token_type",
+    "actor_token",
+    "actor_token_type",
+    "requested_token_type",
+)
+_REQUEST: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            _FORM: {
+                "schema": {
+                    "type": "object",
+                    "required": ["grant_type"],
+                    "properties": dict.fromkeys(_FIELDS, _TEXT),
+                }
+            }
+        },
+    }
+}
+
+
+class TokenAnswer(BaseModel):
+    """A token, and all that is known of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    access_token: str
+    token_type: str = "bearer"  # noqa: S105
+    expires_in: int
+    issued_token_type: str = ACCESS_TOKEN
+    scope: str
+
+
+class OAuthRefusal(BaseModel):
+    """An error as OAuth has it (RFC 6749 §5.2)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: str
+    error_description: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = RESPONSES | {
+    status: {"model": OAuthRefusal, "description": description}
+    for status, description in (
+        (400, "The request is wrong"),
+        (401, "Not a client of this server"),
+        (429, "Too many logins have failed"),
+    )
+}
+
+
+async def _asked(request: Request) -> Asked | OAuthError:
+    try:
+        form = _parse(request.headers.get("content-type", ""), await _read(request))
+    except OAuthError as error:
+        return error
+    return Asked(form, request.headers.get("authorization"), address_of(request.scope))
+
+
+@router.post("/oauth/tokens", responses=REFUSALS, openapi_extra=_REQUEST, response_model=TokenAnswer)
+def issue_token(
+    request: Request, context: AppContext, asked: Annotated[Asked | OAuthError, Depends(_asked)]
+) -> Response:
+    """Give a client a token for its secret, or a new token for one that is about to expire."""
+    try:
+        issued = _granted(context, asked)
+    except OAuthError as refusal:
+        context.metrics.login("throttled" if refusal.status == 429 else "refused")
+        body = {"error": refusal.error, "error_description": refusal.description}
+        return Response(orjson.dumps(body), refusal.status, _HEADERS | refusal.headers, "application/json")
+    assert isinstance(asked, Asked)
+    note_principal(request.scope, issued.principal)
+    context.metrics.login("login" if asked.form["grant_type"] == CLIENT_CREDENTIALS else "exchange")
+    answer = TokenAnswer(access_token=issued.access_token, expires_in=issued.expires_in, scope=" ".join(issued.scopes))
+    return Response(answer.model_dump_json(), headers=_HEADERS, media_type="application/json")
+
+
+def _granted(context: AppContext, asked: Asked | OAuthError) -> Issued:
+    if isinstance(asked, OAuthError):
+        raise asked
+    if context.authentication is None:
+        raise OAuthError("invalid_request", "This server asks nobody for tokens: connect without a credential")
+    return grant(context.authentication, context.throttle, asked)
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_FORM:
+            raise OAuthError("invalid_request", f"The form is larger than {_LARGEST_FORM} bytes")
+    return bytes(body)
+
+
+def _parse(content_type: str, body: bytes) -> dict[str, str]:
+    """The form's fields; those without a value count as absent (RFC 6749 §3.2)."""
+    if content_type.partition(";")[0].strip().lower() != _FORM:
+        raise OAuthError("invalid_request", f"The body must be a form, content type {_FORM}")
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=_MOST_FIELDS,
+        )
+    except ValueError as error:
+        raise OAuthError("invalid_request", "The body is not a form: write name=value&name2=value2") from error
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise OAuthError("invalid_request", "A parameter is there twice")
+    return {name: value for name, value in pairs if value}

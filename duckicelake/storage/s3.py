@@ -1,0 +1,213 @@
+"""Files in buckets of S3, or of any store that speaks its protocol; one endpoint has all buckets."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError, ResponseStreamingError
+from botocore.response import StreamingBody
+
+from duckicelake.errors import FileMissing, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.storage.objects import check_length, check_same_length
+from duckicelake.storage.policy import canonical
+from duckicelake.storage.s3_errors import translated, usable_settings
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+T = TypeVar("T")
+DEFAULT_REGION: Final = "us-east-1"
+_S3: Final = "s3://"
+_CHUNK: Final = 1 << 20
+_ATTEMPTS: Final = 3
+_BROKEN_OFF: Final = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
+_PROBE: Final = b"duckicelake tries here whether it can write\n"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How S3 is reached. Without keys boto3 looks for some: the environment's, a profile's, the machine's role's.
+
+    endpoint: None means Amazon's. Times are in seconds; max_attempts counts the first one, too.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool = False
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    connect_timeout: float = 5
+    read_timeout: float = 30
+    max_attempts: int = 4
+    max_connections: int = 64
+
+    def session(self) -> boto3.Session:
+        """Raises InvalidSettings where there are no credentials, or no such profile."""
+        with usable_settings():
+            session = boto3.Session(
+                aws_access_key_id=self.access_key_id,
+                aws_secret_access_key=self.secret_access_key,
+                aws_session_token=self.session_token,
+                region_name=self.region,
+                profile_name=self.profile,
+            )
+            if session.get_credentials() is None:
+                raise InvalidSettings(
+                    "there are no credentials for S3: set DUCKICELAKE_S3_ACCESS_KEY_ID and "
+                    "DUCKICELAKE_S3_SECRET_ACCESS_KEY, or DUCKICELAKE_S3_PROFILE, or give this machine a role"
+                )
+        return session
+
+    def config(self) -> Config:
+        """What boto3's clients are made with."""
+        return Config(
+            connect_timeout=self.connect_timeout,
+            read_timeout=self.read_timeout,
+            retries={"mode": "standard", "total_max_attempts": self.max_attempts},
+            max_pool_connections=self.max_connections,
+            s3={"addressing_style": "path" if self.path_style else "auto"},
+            # Other stores than Amazon's don't all know the checksums that boto3 would send.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+
+    def region_of(self, session: boto3.Session) -> str:
+        """The region to sign for: the one that is set, or the profile's, or what stores without regions take."""
+        return session.region_name or DEFAULT_REGION
+
+
+def s3_address(location: str) -> tuple[str, str]:
+    """(bucket, key) of a file; InvalidRequest if it is none in S3."""
+    uri = canonical(location)
+    bucket, _, key = uri.removeprefix(_S3).partition("/")
+    if not uri.startswith(_S3):
+        raise InvalidRequest(f"{location} isn't in S3, and this server reads and writes nothing else")
+    if not key or location.endswith("/"):
+        raise InvalidRequest(f"{location} is no file's name: write s3://<bucket>/<key>")
+    return bucket, key
+
+
+class S3Store:
+    """An object store (see `storage/objects`) of s3://, s3a:// and s3n:// locations.
+
+    root is the warehouse, where `check` leaves a small file, `.duckicelake`. Threads share it.
+    """
+
+    def __init__(self, root: str, options: S3Options) -> None:
+        """Connect to nothing yet. Raises InvalidSettings where there are no credentials."""
+        self.root = root.rstrip("/")
+        self.options = options
+        session = options.session()
+        with usable_settings():
+            self.client: S3Client = session.client(
+                "s3", endpoint_url=options.endpoint, region_name=options.region_of(session), config=options.config()
+            )
+        self.knows_conditions = True
+        """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        return self._get(location, lambda body: body.read(), at_most)
+
+    def download(self, location: str, path: Path) -> None:
+        self._get(location, lambda body: _save(body, path))
+
+    def write(self, location: str, data: bytes) -> None:
+        bucket, key = s3_address(location)
+        with translated(location, self.options.endpoint):
+            for _ in range(_ATTEMPTS):
+                if self._put(bucket, key, data):
+                    return
+                present = self._length(bucket, key)
+                if present is not None:
+                    check_same_length(location, present, len(data))
+                    return
+        raise Unavailable(f"{location} was written and deleted by others each time that it was tried")
+
+    def exists(self, location: str) -> bool:
+        with translated(location, self.options.endpoint):
+            return self._length(*s3_address(location)) is not None
+
+    def size(self, location: str) -> int:
+        with translated(location, self.options.endpoint):
+            length = self._length(*s3_address(location))
+        if length is None:
+            raise FileMissing(f"{location} doesn't exist")
+        return length
+
+    def delete(self, location: str) -> None:
+        bucket, key = s3_address(location)
+        with translated(location, self.options.endpoint):
+            self.client.delete_object(Bucket=bucket, Key=key)
+
+    def local_path(self, location: str) -> Path | None:
+        s3_address(location)
+        return None
+
+    def check(self) -> None:
+        self.write(f"{self.root}/.duckicelake", _PROBE)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def _get(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None = None) -> T:
+        """What `consume` makes of the file; it starts over where the connection breaks while it reads."""
+        with translated(location, self.options.endpoint):
+            for _ in range(_ATTEMPTS - 1):
+                try:
+                    return self._consumed(location, consume, at_most)
+                except _BROKEN_OFF:
+                    continue
+            return self._consumed(location, consume, at_most)
+
+    def _consumed(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None) -> T:
+        bucket, key = s3_address(location)
+        answer = self.client.get_object(Bucket=bucket, Key=key)
+        with closing(answer["Body"]) as body:
+            check_length(location, answer["ContentLength"], at_most)
+            return consume(body)
+
+    def _put(self, bucket: str, key: str, data: bytes) -> bool:
+        """Write unless a file is there; whether it was written."""
+        if not self.knows_conditions:
+            return self._put_after_looking(bucket, key, data)
+        try:
+            self.client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+        except ClientError as error:
+            if _status(error) in {409, 412}:  # it is there, or somebody is writing it
+                return False
+            if _status(error) != 501:
+                raise
+            self.knows_conditions = False
+            return self._put_after_looking(bucket, key, data)
+        return True
+
+    def _put_after_looking(self, bucket: str, key: str, data: bytes) -> bool:
+        """As `_put`, but who writes at the same time writes, too: of the same name, so the same bytes."""
+        if self._length(bucket, key) is not None:
+            return False
+        self.client.put_object(Bucket=bucket, Key=key, Body=data)
+        return True
+
+    def _length(self, bucket: str, key: str) -> int | None:
+        try:
+            return self.client.head_object(Bucket=bucket, Key=key)["ContentLength"]
+        except ClientError as error:
+            if _status(error) == 404:
+                return None
+            raise
+
+
+def _status(error: ClientError) -> int:
+    return error.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def _save(body: StreamingBody, path: Path) -> None:
+    with path.open("wb") as file:
+        for chunk in body.iter_chunks(_CHUNK):
+            file.write(chunk)

@@ -1,0 +1,104 @@
+"""What boto3 raises, in the words of our error tree. Nothing of a key ever gets into a message."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    SSLError,
+    TokenRetrievalError,
+)
+
+from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
+
+_BAD_NAMES: Final = frozenset(
+    {
+        "InvalidBucketName",
+        "InvalidObjectName",
+        "InvalidURI",
+        "KeyTooLongError",
+        "XMinioInvalidObjectName",
+        "XMinioInvalidResourceName",
+        "XMinioParentIsObject",
+    }
+)
+_ADVICE: Final = {
+    "AccessDenied": "let the server's key get, put, delete and list objects there",
+    "ExpiredToken": "its session token has expired: set a new one",
+    "ExpiredTokenException": "its session token has expired: set a new one",
+    "InvalidAccessKeyId": "the store doesn't know the server's access key: correct DUCKICELAKE_S3_ACCESS_KEY_ID",
+    "InvalidToken": "its session token isn't valid: correct DUCKICELAKE_S3_SESSION_TOKEN",
+    "RequestTimeTooSkewed": "this machine's clock is wrong: set it",
+    "SignatureDoesNotMatch": "the secret isn't the access key's: correct DUCKICELAKE_S3_SECRET_ACCESS_KEY",
+}
+_MISPLACED: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"}
+)
+_NO_CREDENTIALS: Final = (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    TokenRetrievalError,
+)
+
+
+@contextmanager
+def translated(location: str, endpoint: str | None = None) -> Iterator[None]:
+    """Raise FileMissing, InvalidRequest, StoreDenied or Unavailable for whatever boto3 raises about a location."""
+    try:
+        yield
+    except ClientError as error:
+        raise _of_answer(location, error) from error
+    except (ParamValidationError, UnicodeEncodeError) as error:
+        raise InvalidRequest(f"{location!r} isn't a usable name of a file in S3") from error
+    except _NO_CREDENTIALS as error:
+        raise StoreDenied(f"{location}: there are no credentials for S3 any more ({type(error).__name__})") from error
+    except SSLError as error:
+        raise Unavailable(f"{location}: {_store(endpoint)} has no TLS certificate that is trusted here") from error
+    except (ConnectionError, HTTPClientError) as error:
+        raise Unavailable(f"{location}: {_store(endpoint)} doesn't answer ({type(error).__name__})") from error
+    except RecursionError as error:  # boto3 follows redirections that lead nowhere so far
+        raise Unavailable(
+            f"{location}: {_store(endpoint)} only redirects: correct DUCKICELAKE_S3_ENDPOINT or DUCKICELAKE_S3_REGION"
+        ) from error
+    except BotoCoreError as error:
+        raise Unavailable(f"{location}: {type(error).__name__}") from error
+
+
+@contextmanager
+def usable_settings() -> Iterator[None]:
+    """Raise InvalidSettings for what boto3 doesn't take to make a session or a client of."""
+    try:
+        yield
+    except (BotoCoreError, ValueError) as error:
+        raise InvalidSettings(f"the settings for S3, DUCKICELAKE_S3_…, can't be used: {error}") from error
+
+
+def _of_answer(location: str, error: ClientError) -> CatalogError:
+    code = error.response["Error"]["Code"]
+    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+    if code == "NoSuchBucket":
+        bucket = location.partition("://")[2].partition("/")[0]
+        kind = FileMissing if error.operation_name in {"GetObject", "DeleteObject"} else Unavailable
+        return kind(f"{location}: the bucket {bucket} doesn't exist: make it, or name another")
+    if status == 404:
+        return FileMissing(f"{location} doesn't exist")
+    if code in _ADVICE or status in {401, 403}:
+        return StoreDenied(f"{location}: access denied ({code}): {_ADVICE.get(code, _ADVICE['AccessDenied'])}")
+    if code in _BAD_NAMES:
+        return InvalidRequest(f"{location} isn't a usable name of a file in S3 ({code})")
+    if code in _MISPLACED or status == 301:
+        return Unavailable(f"{location}: its bucket is in another region ({code}): correct DUCKICELAKE_S3_REGION")
+    return Unavailable(f"{location}: the store answers {status} ({code})")
+
+
+def _store(endpoint: str | None) -> str:
+    return f"the store at {endpoint}" if endpoint else "S3"

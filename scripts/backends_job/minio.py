@@ -1,0 +1,140 @@
+"""MinIO, a real S3 server with STS: the one on the PATH, else one that Go builds once, kept under the home folder."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from types_boto3_s3 import S3Client
+
+from scripts.backends_job.processes import BackendError
+from scripts.backends_job.servers import HOST, Server, State
+
+PACKAGE = "github.com/minio/minio"
+VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+REGION = "us-east-1"
+BUCKET = "lake"
+
+
+@dataclass(frozen=True, slots=True)
+class Minio:
+    """A running MinIO and its administrator's keys."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str = REGION
+
+    def client(self) -> S3Client:
+        """Its buckets by the administrator's hands; close it after use."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 3}),
+        )
+
+
+class MinioServer(Server):
+    """One disk, loopback only, no browser console, nothing in the home folder."""
+
+    name = "minio"
+
+    def prepare(self, state: State) -> tuple[Sequence[str], Mapping[str, str]]:
+        self.data.mkdir(exist_ok=True)
+        command = [str(program()), "server", str(self.data), "--address", f"{HOST}:{state.port}"]
+        return [*command, "--certs-dir", str(self.folder / "no-certificates"), "--quiet"], {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "MINIO_ROOT_USER": state.user,
+            "MINIO_ROOT_PASSWORD": state.password,
+            "MINIO_SITE_REGION": REGION,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        }
+
+    def is_ready(self, state: State) -> bool:
+        try:
+            with urlopen(f"http://{HOST}:{state.port}/minio/health/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+
+def program() -> Path:
+    """The MinIO binary; built if there is none, once even if several ask at the same time."""
+    on_path = shutil.which("minio")
+    if on_path:
+        return Path(on_path)
+    folder = Path.home() / ".cache" / "duckicelake" / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = folder / "minio"
+        if not built.exists():
+            _build(folder)
+    return built
+
+
+def _build(folder: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise BackendError(
+            "MinIO, the S3 server, is neither installed nor can it be built, for which Go is missing. Put `minio` on "
+            "the PATH, or install Go 1.24 or newer (Debian and Ubuntu: apt-get install golang, macOS: brew install go)"
+        )
+    say(f"building MinIO with {go}, about 3 minutes; it is kept in {folder}")
+    command = [go, "install", "-trimpath", "-ldflags=-s -w", f"{PACKAGE}@{VERSION}"]
+    built = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "GOBIN": str(folder), "GOFLAGS": "-modcacherw"},
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        check=False,
+    )
+    if built.returncode:
+        raise BackendError(f"building MinIO failed, as said above: {' '.join(command)}")
+
+
+def say(text: str) -> None:
+    print(f"backends: {text}", file=sys.stderr, flush=True)
+
+
+def found(state: State) -> Minio:
+    return Minio(f"http://{HOST}:{state.port}", state.user, state.password)
+
+
+def create_bucket(minio: Minio, name: str = BUCKET) -> None:
+    """Make a bucket unless it is there."""
+    client = minio.client()
+    try:
+        client.create_bucket(Bucket=name)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "BucketAlreadyOwnedByYou":
+            raise
+    finally:
+        client.close()
+
+
+@contextmanager
+def running_minio(folder: Path) -> Iterator[Minio]:
+    """A MinIO without buckets that runs while the block does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    server = MinioServer(folder)
+    try:
+        yield found(server.up())
+    finally:
+        server.down()

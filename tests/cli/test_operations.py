@@ -1,0 +1,172 @@
+"""The server as operators run it: TLS, an orderly end under load, the audit trail and the roles."""
+
+import json
+import re
+import signal
+import socket
+import ssl
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from duckicelake.cli.auditing import moment
+from duckicelake.errors import InvalidRequest
+from duckicelake.lake.address import embedded_url
+from duckicelake.lake.snapshots import LOCK_KEY
+from tests.certificates import make_certificate
+from tests.cli.test_commands import lake, run, serving
+
+__all__ = ["lake"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_server_with_a_certificate_speaks_https_alone(lake: Path, workers: str) -> None:
+    certificate, key = make_certificate(lake.parent)
+    tls = {"DUCKICELAKE_TLS_CERTIFICATE": str(certificate), "DUCKICELAKE_TLS_KEY": str(key)}
+    with serving(lake, "--workers", workers, **tls) as served:
+        assert served.uri.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        answer = httpx.get(f"{served.uri}/v1/config", verify=trusting, timeout=30)
+        url = httpx.URL(served.uri)
+        with socket.create_connection((url.host, url.port or 0), timeout=10) as clear:
+            clear.sendall(b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n")
+            told = clear.recv(1000)
+        facts = json.loads(run("info", "--lake", str(lake), "--json", **tls).stdout)
+        printed = served.printed
+    assert answer.status_code == 200
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    assert b"HTTP" not in told
+    assert facts["uri"] == served.uri
+    assert json.loads(run("info", "--lake", str(lake), "--json", **tls).stdout)["uri"] == "https://127.0.0.1:8181"
+    assert "Traceback" not in printed
+
+
+def test_server_with_a_bad_certificate_does_not_start(lake: Path) -> None:
+    certificate, key = make_certificate(lake.parent, days=(-30, -1))
+    tls = {"DUCKICELAKE_TLS_CERTIFICATE": str(certificate), "DUCKICELAKE_TLS_KEY": str(key)}
+    refused = run("serve", "--lake", str(lake), "--port", "0", **tls)
+    assert refused.returncode == 2
+    assert re.fullmatch(r"duckicelake: the certificate in .* has expired on .*; renew it\n", refused.stderr)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake: Path, workers: str) -> None:
+    with serving(lake, "--workers", workers) as served, ThreadPoolExecutor(4) as threads:
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
+        with psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+            slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+            commits: list[Future[httpx.Response]] = [
+                threads.submit(httpx.post, f"{served.uri}/v1/namespaces", json={"namespace": [name]}, timeout=30)
+                for name in ("a", "b", "c")
+            ]
+            wait_for(slow, 3)
+            served.process.send_signal(signal.SIGTERM)
+            wait_until_refused(served.uri)
+            assert not any(commit.done() for commit in commits)
+            slow.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
+        answers = [commit.result(30) for commit in commits]
+        assert served.process.wait(30) == 0
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    with serving(lake) as served:
+        kept = httpx.get(f"{served.uri}/v1/namespaces", timeout=30).json()["namespaces"]
+    assert kept == [["a"], ["b"], ["c"], ["main"]]
+
+
+def test_server_ends_in_time_though_a_request_does_not(lake: Path) -> None:
+    patience = {"DUCKICELAKE_SHUTDOWN_SECONDS": "1", "DUCKICELAKE_STATEMENT_SECONDS": "3"}
+    with serving(lake, **patience) as served, psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+        slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+        thread = threading.Thread(target=ask_in_vain, args=[served.uri])
+        thread.start()
+        wait_for(slow, 1)
+        started = time.monotonic()
+        assert served.end(signal.SIGTERM) == 0
+        assert time.monotonic() - started < 15
+        thread.join()
+
+
+def ask_in_vain(uri: str) -> None:
+    with pytest.raises(httpx.HTTPError):
+        httpx.post(f"{uri}/v1/namespaces", json={"namespace": ["x"]}, timeout=30).raise_for_status()
+
+
+def wait_for(connection: psycopg.Connection, waiting: int) -> None:
+    """Until so many transactions wait for the lock."""
+    deadline = time.monotonic() + 20
+    while connection.execute(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    ).fetchone() != (waiting,):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_until_refused(uri: str) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"{uri}/healthz", timeout=1)
+        except httpx.HTTPError:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server goes on accepting connections")
+
+
+def test_statement_that_takes_too_long_is_a_503(lake: Path) -> None:
+    with serving(lake, DUCKICELAKE_STATEMENT_SECONDS="0.5") as served:
+        with psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+            slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+            answer = httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["a"]}, timeout=30)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "took too long; nothing was written" in answer.json()["error"]["message"]
+        assert httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["a"]}, timeout=30).status_code == 200
+
+
+def test_audit_lists_filters_and_forgets(lake: Path) -> None:
+    with serving(lake) as served:
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["ns"]}, timeout=30)
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["bad\x1b[2J"]}, timeout=30)
+        listed = run("audit", "--lake", str(lake), "--since", "1h")
+        as_json = run("audit", "--lake", str(lake), "--json", "--result", "ok", "--resource", "ns")
+        gone = run("audit", "--lake", str(lake), "--prune-older-than", "0s")
+    _, made, refused = listed.stdout.splitlines()
+    assert made.split()[2:] == ["anonymous", "127.0.0.1", "create_namespace", "ns", "ok", "1"]
+    assert "BadRequestException 400" in refused
+    assert "\x1b" not in listed.stdout
+    (entry,) = map(json.loads, as_json.stdout.splitlines())
+    assert (entry["operation"], entry["resource"], entry["snapshot_id"]) == ("create_namespace", "ns", 1)
+    assert gone.stdout == "2 entries are gone\n"
+
+
+def test_moments_are_ages_or_times() -> None:
+    assert moment("2026-05-01T12:00") == datetime(2026, 5, 1, 12, tzinfo=UTC)
+    assert moment("2026-05-01T12:00+02:00") == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    assert abs(moment("90d") - (datetime.now(UTC) - timedelta(days=90))) < timedelta(minutes=1)
+    for wrong in ("yesterday", "2y", "", "999999999999d"):
+        with pytest.raises(InvalidRequest, match="neither an age, as 2h or 90d, nor a time"):
+            moment(wrong)
+
+
+def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
+    logins = ["--server", "lake_server", "--writer", "etl", "--reader", "bi"]
+    printed = run("grants", *logins)
+    assert printed.stdout.startswith("BEGIN;\n")
+    with serving(lake):
+        url = embedded_url(lake)
+        refused = run("grants", *logins, "--apply", "--lake", str(lake))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE ROLE lake_server LOGIN; CREATE ROLE etl LOGIN; CREATE ROLE bi LOGIN")
+            connection.execute(printed.stdout.encode())  # all of it at once, as psql sends a script
+        applied = run("grants", *logins, "--apply", "--lake", str(lake))
+        doctor = run("doctor", "--lake", str(lake))
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        'duckicelake: nothing was granted: role "lake_server" does not exist\n',
+    )
+    assert applied.stdout == "lake_server serves the lake; ducklake owns DuckLake's tables\n"
+    assert "ok    roles: DuckLake's tables are ducklake's, all of them" in doctor.stdout

@@ -1,0 +1,48 @@
+"""A lake on MinIO: its catalog in the session's Postgres, its files in a bucket of its own, and keys for clients."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.storage_access import StorageAccess
+from duckicelake.lake.database import Database
+from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.ownership import record_zones
+from duckicelake.storage.policy import LocationPolicy, canonical
+from duckicelake.storage.s3 import S3Store
+from duckicelake.storage.signing import Signer
+from duckicelake.storage.vending import Role, StsVendor, sts_client
+from tests.backends import Bucket
+from tests.conftest import new_lake
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def access_to(bucket: Bucket, stack: ExitStack) -> StorageAccess:
+    options = bucket.options()
+    sts = stack.enter_context(closing(sts_client(options.session(), options, options.endpoint)))
+    vendor = StsVendor(sts, Role(seconds=3600), now_ms)
+    client = {
+        "s3.endpoint": bucket.minio.endpoint,
+        "s3.region": bucket.minio.region,
+        "client.region": bucket.minio.region,
+        "s3.path-style-access": "true",
+    }
+    return StorageAccess(client, vendor, Signer(vendor, bucket.minio.region, bucket.minio.endpoint))
+
+
+@contextmanager
+def s3_lake(postgres: EmbeddedPostgres, bucket: Bucket, *allowed: str) -> Iterator[Services]:
+    """A server's services on a lake in the bucket's folder `lake`, which hands out keys and signs."""
+    warehouse = f"{bucket.uri}/lake"
+    policy = LocationPolicy(warehouse, allowed)
+    with ExitStack() as stack:
+        url = stack.enter_context(new_lake(postgres, warehouse))  # type: ignore[arg-type]
+        database = stack.enter_context(closing(Database(url, pool_size=8)))
+        store = stack.enter_context(closing(S3Store(warehouse, bucket.options())))
+        with database.transaction() as cursor:
+            record_zones(cursor, map(canonical, (policy.data_path, policy.data_zone, *allowed)))
+        yield Services(database, store, policy, "client", now_ms, access=access_to(bucket, stack))

@@ -1,0 +1,77 @@
+"""A server with authentication on, whose clock stands until a test moves it."""
+
+import io
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+from fastapi import FastAPI
+
+from duckicelake.catalog.services import Services
+from duckicelake.lake.database import Database
+from duckicelake.server.app import create_app
+from duckicelake.server.auth import Authentication
+from duckicelake.server.logging import make_logger
+from duckicelake.server.oauth_clients import Client, Clients
+from duckicelake.server.oidc import Verifier
+from duckicelake.server.throttle import Throttle
+from duckicelake.server.tokens import Key, Tokens
+from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.stores import open_store
+
+NOW = 1_800_000_000.0
+KEYS = (Key("new", "n" * 32), Key("old", "o" * 32))
+SECRET = "correct horse, battery: staple|100%"
+
+
+@dataclass
+class Clock:
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Server:
+    """An app, and what a test looks at or moves."""
+
+    clock: Clock = field(default_factory=Clock)
+    log: io.StringIO = field(default_factory=io.StringIO)
+
+    def authentication(
+        self, *clients: Client, keys: tuple[Key, ...] = KEYS, provider: Verifier | None = None
+    ) -> Authentication:
+        return Authentication(Clients(clients), Tokens(keys, self.clock), self.clock, 3600, provider)
+
+    def app(
+        self, services: Services, authentication: Authentication | None, *, metrics_public: bool = False
+    ) -> FastAPI:
+        app = create_app(
+            services, log=make_logger(self.log, "json"), authentication=authentication, metrics_public=metrics_public
+        )
+        object.__setattr__(app.state.context, "throttle", Throttle(self.clock))
+        return app
+
+
+@contextmanager
+def no_lake() -> Iterator[Services]:
+    """Services for routes that ask neither Postgres nor the store."""
+    with closing(Database("postgresql://127.0.0.1:1/nothing", 1)) as database:
+        yield Services(database, open_store("/nowhere"), LocationPolicy("/nowhere", ()), "client", lambda: 0)
+
+
+def login(http: httpx.Client, client_id: str, secret: str = SECRET, **form: str) -> httpx.Response:
+    fields = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret, "scope": "catalog"}
+    return http.post("/v1/oauth/tokens", data=fields | form)
+
+
+def token(http: httpx.Client, client_id: str, secret: str = SECRET, **form: str) -> str:
+    answer = login(http, client_id, secret, **form)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["access_token"])
+
+
+def bearing(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}

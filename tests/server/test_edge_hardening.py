@@ -1,0 +1,232 @@
+"""The layers that stand before the routes: safe headers, CORS, load shedding, slow bodies, https behind a proxy."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from uvicorn import Server
+
+from duckicelake.catalog.services import Services
+from duckicelake.cli.edge import config_of
+from duckicelake.server.app import Edge, create_app
+from duckicelake.settings import Settings
+from tests.catalog.client import SCHEMA
+
+Serve = Callable[[Any], httpx.Client]
+TABLES = "/v1/namespaces/main/tables"
+SAFE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+}
+
+
+@contextmanager
+def behind(app: Any, **settings: Any) -> Iterator[str]:
+    """The app as the command serves it, with these settings; its URI."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(config_of(Settings(**settings), app))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.mark.parametrize("path", ["/v1/config", "/healthz", "/metrics", "/openapi.json", "/nothing", f"{TABLES}/gone"])
+def test_every_answer_carries_safe_headers_and_is_not_kept(services: Services, serve: Serve, path: str) -> None:
+    answer = serve(create_app(services)).get(path)
+    assert {name: answer.headers[name] for name in SAFE} == SAFE
+    assert answer.headers["cache-control"] == "no-store"
+    assert "strict-transport-security" not in answer.headers
+
+
+def test_tables_say_themselves_how_they_are_kept(services: Services, serve: Serve) -> None:
+    http = serve(create_app(services))
+    made = http.post(TABLES, json={"name": "t", "schema": SCHEMA})
+    unchanged = http.get(f"{TABLES}/t", headers={"if-none-match": made.headers["etag"]})
+    assert unchanged.status_code == 304
+    assert (made.headers["cache-control"], unchanged.headers["cache-control"]) == ("private", "private")
+    assert unchanged.headers["x-content-type-options"] == "nosniff"
+
+
+def test_cors_is_off_unless_origins_are_named(services: Services, serve: Serve) -> None:
+    asking = {"origin": "https://ui.example", "access-control-request-method": "GET"}
+    shut = serve(create_app(services))
+    assert shut.options("/v1/config", headers=asking).status_code == 405
+    assert "access-control-allow-origin" not in shut.get("/v1/config", headers=asking).headers
+
+    opened = serve(create_app(services, edge=Edge(cors_origins=("https://ui.example",))))
+    allowed = opened.options(
+        "/v1/config", headers={**asking, "access-control-request-headers": "authorization, if-none-match"}
+    )
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == "https://ui.example"
+    assert "authorization" in allowed.headers["access-control-allow-headers"].lower()
+    assert "access-control-allow-credentials" not in allowed.headers
+    other = {**asking, "origin": "https://elsewhere.example"}
+    assert opened.options("/v1/config", headers=other).status_code == 400
+    assert "access-control-allow-origin" not in opened.get("/v1/config", headers=other).headers
+
+
+def test_what_is_too_much_is_refused_at_once_and_counted(services: Services, serve: Serve) -> None:
+    entered, leave = threading.Semaphore(0), threading.Event()
+
+    def wait(request: Request) -> PlainTextResponse:
+        entered.release()
+        leave.wait(30)
+        return PlainTextResponse("done")
+
+    app = create_app(services, edge=Edge(max_requests=2))
+    app.router.routes.append(Route("/wait", wait))
+    http = serve(app)
+    waiting = [threading.Thread(target=http.get, args=["/wait"], kwargs={"timeout": 30}) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+        assert entered.acquire(timeout=10)
+    try:
+        refused = http.post(TABLES, content=b"not even read")
+        watching = [http.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")]
+        shed = http.get("/metrics").text
+    finally:
+        leave.set()
+        for thread in waiting:
+            thread.join()
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert refused.json()["error"]["type"] == "TooManyRequestsException"
+    assert watching == [200, 200, 200]
+    assert "duckicelake_requests_shed_total 1.0" in shed
+    assert http.get("/v1/config").status_code == 200
+
+
+def raw(uri: str, *pieces: bytes, pause: float = 0.0, timeout: float = 10.0) -> tuple[bytes, float]:
+    """Send the pieces with pauses; what came back until the server closed the connection, and when that was."""
+    url, started = httpx.URL(uri), time.monotonic()
+    with socket.create_connection((url.host, url.port or 80), timeout) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause)
+        except OSError:
+            pass
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+    return answer, time.monotonic() - started
+
+
+def test_body_that_trickles_is_answered_408_and_the_connection_closed(services: Services) -> None:
+    head = f"POST {TABLES} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n".encode()
+    edge = Edge(body_seconds=0.5)
+    with behind(create_app(services, edge=edge), receive_seconds=0.5) as uri:
+        answer, seconds = raw(uri, head, *[b"{"] * 8, pause=0.1)
+        assert httpx.get(f"{uri}/v1/config").status_code == 200
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":408' in answer
+    assert b"connection: close" in answer.lower()
+    assert seconds < 5
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost:"])
+def test_connection_on_which_no_request_comes_along_is_closed(services: Services, sent: bytes) -> None:
+    with behind(create_app(services), receive_seconds=0.3) as uri:
+        answer, seconds = raw(uri, sent)
+    assert answer == b""
+    assert seconds < 3
+
+
+def test_second_request_of_a_connection_must_come_along_too(services: Services) -> None:
+    whole = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    with behind(create_app(services), receive_seconds=0.3, keep_alive_seconds=20) as uri:
+        answer, seconds = raw(uri, whole, b"GET /healthz", pause=0.2)
+    assert answer.count(b"200 OK") == 1
+    assert seconds < 3
+
+
+def test_rest_of_a_body_that_nobody_reads_holds_no_connection(services: Services) -> None:
+    head = b"POST /v1/config HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+    with behind(create_app(services), receive_seconds=0.4) as uri:
+        answer, seconds = raw(uri, head, *[b"{"] * 30, pause=0.1)
+    assert answer.startswith(b"HTTP/1.1 405") or answer == b""  # the connection may be reset under what is sent still
+    assert seconds < 8
+
+
+def test_request_that_takes_long_to_answer_is_not_cut_off(services: Services) -> None:
+    app = create_app(services)
+    app.router.routes.append(Route("/slow", lambda _: PlainTextResponse(time.sleep(0.8) or "done")))
+    with behind(app, receive_seconds=0.2) as uri:
+        assert httpx.get(f"{uri}/slow").text == "done"
+
+
+FORWARDED = {"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "https"}
+
+
+@pytest.fixture
+def seen(services: Services) -> FastAPI:
+    """An app that tells as whom and how it sees its clients."""
+    app = create_app(services)
+    app.router.routes.append(
+        Route("/seen", lambda request: PlainTextResponse(f"{request.client.host} {request.url.scheme}"))
+    )
+    return app
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"),
+    [
+        ((), "127.0.0.1 http"),
+        (("127.0.0.1",), "203.0.113.7 https"),
+        (("10.0.0.0/8", "127.0.0.0/8"), "203.0.113.7 https"),
+        (("10.0.0.0/8",), "127.0.0.1 http"),
+    ],
+)
+def test_forwarded_headers_count_from_trusted_proxies_alone(
+    seen: FastAPI, proxies: tuple[str, ...], expected: str
+) -> None:
+    with behind(seen, trusted_proxies=proxies) as uri:
+        assert httpx.get(f"{uri}/seen", headers=FORWARDED).text == expected
+
+
+def test_client_address_is_the_last_one_that_no_proxy_of_ours_added(seen: FastAPI) -> None:
+    forged = {**FORWARDED, "x-forwarded-for": "198.51.100.1, 203.0.113.7, 127.0.0.2"}
+    with behind(seen, trusted_proxies=("127.0.0.0/8",)) as uri:
+        assert httpx.get(f"{uri}/seen", headers=forged).text == "203.0.113.7 https"
+
+
+def test_audit_trail_names_the_client_behind_the_proxy(services: Services) -> None:
+    with behind(create_app(services), trusted_proxies=("127.0.0.1",)) as uri:
+        httpx.delete(f"{uri}{TABLES}/gone", headers=FORWARDED)
+    with services.database.reading() as cursor:
+        assert cursor.execute("SELECT address FROM duckicelake_audit").fetchall() == [("203.0.113.7",)]
+
+
+def test_http_through_the_proxy_is_turned_away_where_https_is_required(services: Services) -> None:
+    app = create_app(services, edge=Edge(require_https=True))
+    with behind(app, trusted_proxies=("127.0.0.1",)) as uri, httpx.Client(base_url=uri) as http:
+        clear = {"x-forwarded-proto": "http", "host": "lake.example"}
+        redirected = http.get("/v1/config?warehouse=a%20b", headers=clear)
+        refused = http.post("/v1/namespaces", headers=clear, json={"namespace": ["ns"]})
+        forged = http.get("/v1/config", headers={**clear, "host": "x y/z"})
+        probes = [http.get(path).status_code for path in ("/healthz", "/readyz")]
+        served = http.get("/v1/config", headers=FORWARDED)
+    assert redirected.status_code == 308
+    assert redirected.headers["location"] == "https://lake.example/v1/config?warehouse=a%20b"
+    assert (refused.status_code, forged.status_code) == (403, 403)
+    assert refused.json()["error"]["type"] == "ForbiddenException"
+    assert probes == [200, 200]
+    assert served.status_code == 200
+    assert served.headers["strict-transport-security"] == "max-age=31536000"

@@ -1,0 +1,84 @@
+"""A proxy before a real S3 server that spoils some of its answers, as other stores and bad networks do."""
+
+import http.client
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+Spoil = Callable[["Request"], int | None]
+BREAK_OFF = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    number: int
+    """How many of this method there were before, on any path."""
+
+
+@dataclass(slots=True)
+class Proxy:
+    """`spoil` answers with a status of its own, BREAK_OFF (half of the body, then nothing), or None: let it through."""
+
+    endpoint: str
+    spoil: Spoil = lambda _: None
+    seen: Counter[str] = field(default_factory=Counter)
+
+
+@contextmanager
+def proxy_of(upstream: str) -> Iterator[Proxy]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    proxy = Proxy(f"http://127.0.0.1:{server.server_port}")
+    server.proxy, server.upstream = proxy, urlsplit(upstream).netloc  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def _pass_on(self) -> None:
+        proxy: Proxy = self.server.proxy  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, headers, proxy.seen[self.command])
+        proxy.seen[self.command] += 1
+        spoilt = proxy.spoil(request)
+        if spoilt is not None and spoilt != BREAK_OFF:
+            self._answer(spoilt, [("Content-Length", "0")], b"")
+            return
+        upstream = http.client.HTTPConnection(self.server.upstream)  # type: ignore[attr-defined]
+        upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            upstream.putheader(name, value)
+        upstream.endheaders(body)
+        answer = upstream.getresponse()
+        content = answer.read()
+        self._answer(answer.status, answer.getheaders(), content[: len(content) // 2] if spoilt else content)
+        upstream.close()
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass_on  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        return None
