@@ -7,7 +7,7 @@ from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
 from duckicelake.catalog.materialize import materialize
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import native, reader
 from duckicelake.lake.state import Freshness
@@ -35,7 +35,10 @@ def freshness(services: Services, namespace: Namespace, name: str) -> Freshness:
 
 def refresh(services: Services, table_id: int) -> CachedTable:
     """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone, DamagedTable."""
-    return undamaged(services, table_id, lambda: _refresh(services, table_id))
+    try:
+        return undamaged(services, table_id, lambda: _refresh(services, table_id))
+    except CommitStateUnknown as error:  # of what was caught up or recorded, which comes out the same the next time
+        raise Unavailable(f"The table could not be brought up to date; try again: {error}") from error
 
 
 def _refresh(services: Services, table_id: int) -> CachedTable:

@@ -13,7 +13,7 @@ from uvicorn.config import STARTUP_FAILURE
 from duckicelake.cli.authenticating import authentication_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.opening import open_services
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
 from duckicelake.settings import read_settings
@@ -22,13 +22,18 @@ FACTORY = "duckicelake.cli.worker:create"
 
 
 def create() -> object:
-    """The app of this process. A failure to start ends it with the code that tells uvicorn not to try again."""
+    """The app of this process. A failure to start that will last ends it with the code after which uvicorn gives up."""
     _end_with_parent()
     try:
         return _create()
     except CatalogError as error:
         sys.stderr.write(f"duckicelake: {error}\n")
-        raise SystemExit(STARTUP_FAILURE) from error
+        raise SystemExit(1 if _may_pass(error) else STARTUP_FAILURE) from error
+
+
+def _may_pass(error: CatalogError) -> bool:
+    """Whether the next worker may start: database and store answered the parent, so they are only away for a while."""
+    return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
 
 
 def _create() -> object:

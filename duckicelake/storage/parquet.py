@@ -3,14 +3,15 @@
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequest, Unavailable
 from duckicelake.storage.parquet_copy import quoted
 from duckicelake.storage.parquet_footer import check_footer, in_time
 
@@ -59,15 +60,13 @@ def write_position_deletes(positions: Sequence[tuple[str, int]]) -> bytes:
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
     """The sorted positions of a delete file by data file path; InvalidRequest if it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
-    with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
-        file.write(data)
-        file.flush()
-        check_footer(Path(file.name), location)
+    with _temporary(data) as file, _connect() as connection:
+        check_footer(file, location)
         try:
             with in_time(connection):
-                _check_rows(connection, file.name, location)
+                _check_rows(connection, str(file), location)
                 query = "SELECT DISTINCT file_path, pos FROM read_parquet($file) ORDER BY 1, 2"
-                rows = connection.execute(query, {"file": file.name}).fetchall()
+                rows = connection.execute(query, {"file": str(file)}).fetchall()
         except duckdb.Error as error:
             raise InvalidRequest(f"{location} isn't a Parquet file of position deletes: {error}") from error
     for path, position in rows:
@@ -87,11 +86,9 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
     InvalidRequest if it isn't one.
     """
-    with tempfile.NamedTemporaryFile(suffix=".parquet") as file, _connect() as connection:
-        file.write(data)
-        file.flush()
+    with _temporary(data) as file, _connect() as connection:
         try:
-            relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": file.name})
+            relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": str(file)})
             snapshot = _SNAPSHOT if _SNAPSHOT in relation.columns else "NULL"
             rows = relation.project(f"pos::BIGINT, {snapshot}::BIGINT").fetchall()
         except duckdb.Error as error:
@@ -147,11 +144,30 @@ def _value(value: str | bytes | None, column: ParquetColumn) -> str | bytes | No
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation, field_ids: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    with _room(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         relation.create_view("to_copy")
         connection.execute(f"COPY to_copy TO '{path}' (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {field_ids})")
         return path.read_bytes()
+
+
+@contextmanager
+def _temporary(data: bytes) -> Iterator[Path]:
+    """The data as a file of this machine; Unavailable if there is no room for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.parquet"
+        with _room():
+            path.write_bytes(data)
+        yield path
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """That a temporary file has no room is no fault of the request's: Unavailable."""
+    try:
+        yield
+    except (OSError, duckdb.IOException) as error:
+        raise Unavailable(f"The server has no room for a temporary file; nothing was written: {error}") from error
 
 
 def _stats(

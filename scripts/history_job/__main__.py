@@ -38,9 +38,9 @@ SPOILT: Final = 0.12
 SPOILT_IN_STORE: Final = 0.02
 
 EPILOG = """sizes:
-  small    --clients 4 --operations 30
-  medium   --clients 8 --operations 250
-  large    --clients 16 --operations 750
+  small    --clients 4 --operations 25
+  medium   --clients 8 --operations 125 --kill-every 25
+  large    --clients 16 --operations 750 --kill-every 100
 
 With the seed of another run, clients choose by the same random numbers and the same requests are spoilt; what they
 meet is up to the machine. The lake of a run with anomalies is kept, with all logs and the history as lines of JSON."""

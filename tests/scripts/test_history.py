@@ -302,6 +302,7 @@ def test_report_names_anomalies_and_counts_them() -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.skipif(not os.environ.get("DUCKICELAKE_TEST_EVERYTHING"), reason="kills servers for half a minute")
 def test_short_history_has_no_anomaly() -> None:
     command = [sys.executable, "-m", "scripts.history_job", "--clients", "3", "--operations", "14", "--seed", "7"]
     done = subprocess.run(
