@@ -166,8 +166,7 @@ def grants(
 
 @app.command(
     name="hash-secret",
-    epilog="Examples:\n\n`duckicelake hash-secret`\n\n"
-    "`openssl rand -hex 32 | tee secret | duckicelake hash-secret`",
+    epilog="Examples:\n\n`duckicelake hash-secret`\n\n`openssl rand -hex 32 | tee secret | duckicelake hash-secret`",
 )
 def hash_client_secret() -> None:
     """Read a client's secret from the terminal or standard input, and print what to write instead of it."""
