@@ -16,7 +16,7 @@ from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import ownership
-from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+from duckicelake.storage.policy import LocationPolicy, at_and_above, canonical, is_within
 
 PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Table properties by which clients choose where they write."""
@@ -47,9 +47,9 @@ def check_may_settle(services: Services, location: str, table_id: int | None = N
         return
     place = canonical(location)
     with services.database.reading() as cursor:
-        owners = ownership.places(cursor, _ancestors(place), [place], table_id)
-    granted = [_granted(principal, Capability.WRITE, schema) for _, schema in owners]
-    if not all(granted) or not (granted or _is_free(services.policy, principal, Capability.WRITE, place)):
+        owners = ownership.places(cursor, at_and_above(place), [place], table_id)
+    may = [granted(principal, Capability.WRITE, schema) for _, schema in owners]
+    if not all(may) or not (may or _is_free(services.policy, principal, Capability.WRITE, place)):
         raise _refused(location)
 
 
@@ -81,17 +81,17 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
             by_folder[place.rpartition("/")[0]].append(path)
     if len(by_folder) > _DISTINCT:
         raise InvalidRequest(f"The request names files of {len(by_folder)} folders that aren't the table's own")
-    prefixes = sorted({prefix for folder in by_folder for prefix in _ancestors(folder)})
+    prefixes = sorted({prefix for folder in by_folder for prefix in at_and_above(folder)})
     with services.database.reading() as cursor:
         data_path = ownership.data_path(cursor)
         places = ownership.places(cursor, prefixes, [], table_id) + ownership.ducklake_folders(cursor, prefixes)
         files = ownership.files(cursor, [path for each in by_folder.values() for path in each], table_id)
-    if not all(_granted(principal, capability, schema) for _, schema in (*places, *files)):
+    if not all(granted(principal, capability, schema) for _, schema in (*places, *files)):
         raise _refused(next(iter(paths)))
     settled = {place for place, _ in places}
     owned = {file for file, _ in files}
     for folder, named in by_folder.items():
-        if not settled.isdisjoint(_ancestors(folder)):
+        if not settled.isdisjoint(at_and_above(folder)):
             continue
         if not is_within(folder, data_path) and _is_free(policy, principal, capability, folder):
             continue
@@ -115,14 +115,8 @@ def _surely_within(path: str, folder: str) -> bool:
     return _place(path) is not None and is_within(path, folder)
 
 
-def _ancestors(place: str) -> list[str]:
-    """The canonical location and all above it."""
-    head, _, rest = place.partition("://")
-    segments = rest.split("/")
-    return [f"{head}://{'/'.join(segments[:count])}" for count in range(1, len(segments) + 1)]
-
-
-def _granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
+def granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
+    """Whether the principal may what the capability says in the namespace of a schema; never where there is none."""
     return schema is not None and principal.may(capability, namespace_of(schema))
 
 

@@ -5,18 +5,19 @@ whatever folders files were registered from.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.ownership import granted
 from duckicelake.catalog.principal import Capability, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.storage_access import Reach, TableFolders
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, namespace_of
+from duckicelake.iceberg.names import Namespace
 from duckicelake.lake import native, ownership
 from duckicelake.lake.file_folders import folders_of_files, sharers
-from duckicelake.storage.policy import canonical, is_within
+from duckicelake.storage.policy import at_and_above, canonical, is_within
 from duckicelake.storage.session_policy import Folder, folder_at
 
 MOST_FOLDERS: Final = 64
@@ -64,7 +65,7 @@ def staged_folders(
     ):
         return None
     with services.database.reading() as cursor:
-        if ownership.places(cursor, _at_and_above(canonical(folder)), [canonical(folder)], None):
+        if ownership.places(cursor, at_and_above(canonical(folder)), [canonical(folder)], None):
             return None
     return TableFolders((f"{folder}/",), (), frozenset({f"{folder}/"}))
 
@@ -132,9 +133,9 @@ def _usable(
     if folder is None or not (is_own or _is_allowed(services, location)):
         return None
     owners = _owners(services, location, is_own, table_id, principal)
-    if owners is None or not all(_granted(principal, Capability.READ, schema) for schema in owners):
+    if owners is None or not all(granted(principal, Capability.READ, schema) for schema in owners):
         return None
-    if is_writable and not all(_granted(principal, Capability.WRITE, schema) for schema in owners):
+    if is_writable and not all(granted(principal, Capability.WRITE, schema) for schema in owners):
         return folder_at(location)
     return folder
 
@@ -162,7 +163,7 @@ def _owners(
     if principal.may(Capability.READ | Capability.WRITE, ()):
         return []
     place = canonical(location)
-    above = _at_and_above(place)
+    above = at_and_above(place)
     with services.database.reading() as cursor:
         schemas = [schema for _, schema in ownership.places(cursor, above, [place], table_id)]
         if is_own:
@@ -172,13 +173,3 @@ def _owners(
             schemas += [schema for _, schema in ownership.ducklake_folders(cursor, above)]
     is_ours = any(is_within(place, zone) for zone in (services.policy.data_zone, data_path))
     return None if not schemas and is_ours else schemas
-
-
-def _granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
-    return schema is not None and principal.may(capability, namespace_of(schema))
-
-
-def _at_and_above(place: str) -> Sequence[str]:
-    head, _, rest = place.partition("://")
-    segments = rest.split("/")
-    return [f"{head}://{'/'.join(segments[:count])}" for count in range(1, len(segments) + 1)]

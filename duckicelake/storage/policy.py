@@ -102,6 +102,13 @@ def is_within(location: str, prefix: str) -> bool:
     return inner == outer or inner.startswith(outer + "/")
 
 
+def at_and_above(place: str) -> list[str]:
+    """Give the canonical location and all prefixes of it by whole segments."""
+    scheme, _, rest = place.partition("://")
+    segments = rest.split("/")
+    return [f"{scheme}://{'/'.join(segments[:count])}" for count in range(1, len(segments) + 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class LocationPolicy:
     """Where tables of one warehouse may live, and what the server may read for them.
