@@ -17,6 +17,7 @@ from duckicelake.catalog.increments import increments
 from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.uploads import check_statistics
 from duckicelake.iceberg.apply import apply, check, format_version_after
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
@@ -54,6 +55,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     check_hold(target.properties)
     table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
+    check_statistics(services, table_id, base, target)
     target, new = increments(services, cached.materialized.state, target, renumbered)
     check_removals(services, cached.materialized, target, new)
     return change_set(replace(_base(services, cached), row_ids=upgrade.given), target, new)
@@ -65,6 +67,7 @@ def creation_of(
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_hold(target.properties)
     check_table_places(services, target.location, target.properties, None, None)
+    check_statistics(services, None, None, target)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
     return change_set(Base(), target, new, creation)

@@ -23,7 +23,7 @@ from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.rest import RemoteSignRequest
 from duckicelake.lake.audit import OK
-from duckicelake.storage.s3_requests import Asked, examine
+from duckicelake.storage.s3_requests import Asked
 from duckicelake.storage.signing import Signed
 from duckicelake.storage.vending import Keys, Vended, Vending
 
@@ -104,7 +104,7 @@ def sign(services: Services, namespace: Namespace, name: str, asked: Asked) -> S
     signer = services.access.signer
     if signer is None:
         raise InvalidRequest("This server signs no requests: its files aren't in S3, or it was told not to")
-    touched_first = examine(asked, signer.endpoint).touches[0]
+    touched_first = signer.examined(asked).touches[0]
     asking = _asking(services, namespace, name, f"s3://{touched_first.bucket}/{touched_first.key}")
     return signer.sign(asked, services.caller.principal.name, _reach(services, asking).folders)
 

@@ -20,7 +20,14 @@ from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.moves import move_main
 from duckicelake.catalog.ownership import check_may_read
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.uploads import check_sizes, check_supported, files_of_snapshot, read_list, read_manifest_at
+from duckicelake.catalog.uploads import (
+    check_sizes,
+    check_statistics,
+    check_supported,
+    files_of_snapshot,
+    read_list,
+    read_manifest_at,
+)
 from duckicelake.catalog.workspace import Workspace
 from duckicelake.errors import FileMissing
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
@@ -60,6 +67,7 @@ def read_foreign_table(services: Services, metadata: TableMetadata, creation: Cr
     """Everything that the metadata leads to; InvalidRequest, Unsupported."""
     zone, snapshots = services.policy.data_zone, metadata.snapshots
     check_may_read(services, (path for each in snapshots for path in files_of_snapshot(each)))
+    check_statistics(services, None, None, metadata)
     read = in_parallel(partial(read_list, services, zone), snapshots)
     lines = {snapshot.snapshot_id: listed for snapshot, listed in zip(snapshots, read, strict=True)}
     registration = Registration(metadata, file_ids(services), manifest_ids(services))

@@ -17,7 +17,7 @@ from duckicelake.lake.database import Database, Transaction
 from duckicelake.lake.idempotency import Outcome, find_outcome, settle
 
 LIFETIME = timedelta(minutes=30)
-"""For how long at least a request may be sent again."""
+"""For how long a request may be sent again."""
 
 _REFUSALS = (InvalidRequest, Unsupported, NotFound, Conflict)
 
@@ -49,7 +49,7 @@ def run_once(database: Database, once: Once, act: Callable[[], T], again: Callab
     Raises Unprocessable if the key was used for another request.
     """
     with database.reading() as cursor:
-        outcome = find_outcome(cursor, once.key)
+        outcome = find_outcome(cursor, once.key, LIFETIME)
     if outcome is not None:
         return again(_result(once, outcome))
     try:

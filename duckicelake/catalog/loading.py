@@ -6,10 +6,12 @@ from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
 from duckicelake.catalog.materialize import materialize
+from duckicelake.catalog.ownership import granted
+from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.lake import native, reader
+from duckicelake.lake import native, ownership, reader
 from duckicelake.lake.state import Freshness
 
 
@@ -57,15 +59,29 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
 def committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
     """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
 
-    Raises CommitStateUnknown if it was purged: a refusal would tell the client to delete the files of its commit.
+    Raises CommitStateUnknown if it was purged, or has moved to where the caller may not see it: a refusal would tell
+    the client to delete the files of its commit.
     """
     (table_id,) = table_ids
+    _check_still_shown(services, table_id)
     try:
         with services.database.reading() as cursor:
             is_live = native.definition(cursor, table_id, native.newest_snapshot(cursor)) is not None
         return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
     except CatalogError as error:
         raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error
+
+
+def _check_still_shown(services: Services, table_id: int) -> None:
+    """CommitStateUnknown unless the caller may load or commit to tables where this one is by now."""
+    principal = services.caller.principal
+    if principal.may(Capability.READ, ()):
+        return
+    with services.database.reading() as cursor:
+        found = ownership.name_of(cursor, table_id)
+    schema = None if found is None else found[0]
+    if not any(granted(principal, each, schema) for each in (Capability.READ, Capability.WRITE)):
+        raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
 
 
 def _is_current(cached: CachedTable, fresh: Freshness) -> bool:

@@ -41,14 +41,15 @@ def check_may_read(
 
 
 def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:
-    """Forbidden unless the caller may write whatever else lives at the location, above or below it."""
+    """Forbidden unless the caller may write whatever else lives at the location, above or below it, files included."""
     principal = services.caller.principal
     if principal.may(Capability.WRITE, ()):
         return
     place = canonical(location)
     with services.database.reading() as cursor:
-        owners = ownership.places(cursor, at_and_above(place), [place], table_id)
-    may = [granted(principal, Capability.WRITE, schema) for _, schema in owners]
+        owners = [schema for _, schema in ownership.places(cursor, at_and_above(place), [place], table_id)]
+        owners += ownership.files_below(cursor, place, table_id)
+    may = [granted(principal, Capability.WRITE, schema) for schema in owners]
     if not all(may) or not (may or _is_free(services.policy, principal, Capability.WRITE, place)):
         raise _refused(location)
 
@@ -101,7 +102,7 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
 
 
 def _place(path: str) -> str | None:
-    """The canonical path; None for one that isn't absolute, and so is no file of the lake's."""
+    """The canonical path; None for one that has none, which no store reads."""
     try:
         return canonical(path)
     except InvalidRequest:

@@ -69,5 +69,10 @@ class StorageAccess:
     noted: Recent[tuple[str, ...], None] = field(default_factory=lambda: Recent(65536))
     """Who got which keys, as the audit trail knows by now."""
 
+    @property
+    def gives_nothing(self) -> bool:
+        """Whether no client gets anything, so that nobody need look up where a table's files are."""
+        return self.vendor is None and self.signer is None
+
 
 NO_ACCESS: Final = StorageAccess()

@@ -158,6 +158,7 @@ def _owners(
 ) -> list[str | None] | None:
     """The schemas of other tables and views above, at or below the place; None if it is in the warehouse, but nobody's.
 
+    Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none.
     Who may do everything isn't asked.
     """
     if principal.may(Capability.READ | Capability.WRITE, ()):
@@ -171,5 +172,6 @@ def _owners(
         data_path = ownership.data_path(cursor)
         if is_within(place, data_path):
             schemas += [schema for _, schema in ownership.ducklake_folders(cursor, above)]
+        others = ownership.files_below(cursor, place, table_id)
     is_ours = any(is_within(place, zone) for zone in (services.policy.data_zone, data_path))
-    return None if not schemas and is_ours else schemas
+    return None if not schemas and is_ours else schemas + others

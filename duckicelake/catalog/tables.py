@@ -29,6 +29,7 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     TableIdentifier,
 )
+from duckicelake.lake import ownership
 from duckicelake.lake import tables as lake_tables
 from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import retrying
@@ -181,13 +182,20 @@ def _first_metadata(services: Services, namespace: Namespace, request: CreateTab
 
 
 def _access(services: Services, wish: Wish, namespace: Namespace, name: str, table: Materialized) -> Delegated:
-    if not wish:
+    if not wish or services.access.gives_nothing:
         return NOTHING
     return delegated(services, wish, Asking(namespace, name, table_folders(services, table), table.row.table_id))
 
 
 def _access_after(services: Services, wish: Wish, namespace: Namespace, name: str, table: Materialized) -> Delegated:
-    """As `_access`, but a table that is there is told of, even if its client must load it again for the keys."""
+    """As `_access`, but a table that is there is told of, even if its client must load it again for the keys.
+
+    There are none for a table that the request made long ago, if it has moved or was dropped since.
+    """
+    if wish and services.once is not None:
+        with services.database.reading() as cursor:
+            if ownership.name_of(cursor, table.row.table_id) != (schema_name(namespace), name, True):
+                return NOTHING
     try:
         return _access(services, wish, namespace, name, table)
     except Unavailable:

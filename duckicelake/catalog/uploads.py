@@ -101,6 +101,23 @@ def read_upload(
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
 
 
+def check_statistics(
+    services: Services, table_id: int | None, base: TableMetadata | None, target: TableMetadata
+) -> None:
+    """InvalidRequest or Forbidden for a statistics file that the base doesn't name and the caller may not use."""
+    known = set(statistics_of(base)) if base is not None else set()
+    new = [path for path in statistics_of(target) if path not in known]
+    for path in new:
+        check_file(path)
+    check_may_read(services, new, partial(_folders, services, table_id, target), table_id)
+
+
+def statistics_of(metadata: TableMetadata) -> list[str]:
+    """The statistics files of a table, partitions' included."""
+    files = [file.statistics_path for file in metadata.statistics]
+    return files + [file.statistics_path for file in metadata.partition_statistics]
+
+
 def _folders(services: Services, table_id: int | None, target: TableMetadata) -> list[str]:
     """Where files of the table are its own."""
     if table_id is None:
@@ -173,7 +190,7 @@ def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) 
 def read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The lines of a snapshot's manifest list; InvalidRequest."""
     if snapshot.manifest_list is None:
-        return tuple(_line_of(services, location, path, snapshot) for path in snapshot.manifests or ())
+        return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
     data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
     try:
         return read_manifest_list(data)
@@ -181,11 +198,20 @@ def read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[Ma
         raise InvalidRequest(f"{snapshot.manifest_list}: {error}") from error
 
 
-def _line_of(services: Services, location: str, path: str, snapshot: Snapshot) -> ManifestFile:
-    """The line of a manifest that a version 1 snapshot lists itself, without a manifest list."""
-    data = read_uploaded(services, location, path, "manifest")
-    manifest = read_manifest(data)
-    return ManifestFile(path, len(data), manifest.spec_id, manifest.content, 0, 0, snapshot.snapshot_id, *[None] * 6)
+def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_id: int) -> tuple[ManifestFile, ...]:
+    """The lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
+    if len(paths) > MAX_MANIFESTS or len(set(paths)) < len(paths):
+        raise InvalidRequest(
+            f"Snapshot {snapshot_id} lists {len(paths)} manifests: name each once, and up to {MAX_MANIFESTS}"
+        )
+    lines: list[ManifestFile] = []
+    left = MAX_MANIFESTS_BYTES
+    for path in paths:
+        data = read_uploaded(services, location, path, "manifest", left)
+        left -= len(data)
+        found = read_manifest(data)
+        lines.append(ManifestFile(path, len(data), found.spec_id, found.content, 0, 0, snapshot_id, *[None] * 6))
+    return tuple(lines)
 
 
 def read_manifest_at(services: Services, location: str, line: ManifestFile) -> Manifest:

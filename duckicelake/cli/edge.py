@@ -16,15 +16,22 @@ _SIGN_OF_LIFE_SECONDS = 15
 
 
 class EdgeConfig(Config):
-    """Travels to each worker process. receive_seconds: within which a request's headers must have arrived."""
+    """Travels to each worker process.
+
+    receive_seconds: within which a request's headers must have arrived, and within which an answer must be taken.
+    """
 
     receive_seconds: float = 60.0
 
 
 class ImpatientProtocol(H11Protocol):
-    """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end."""
+    """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end.
+
+    So it does with those on which an answer is not taken: within the same time, all but a little of what was written.
+    """
 
     _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -37,8 +44,19 @@ class ImpatientProtocol(H11Protocol):
         elif self._timer is None:
             self._start_timer()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            # close() would wait for what is not taken.
+            self._write_timer = self.loop.call_later(self._seconds(), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_write_timer()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def _is_owed_more(self) -> bool:
@@ -47,13 +65,20 @@ class ImpatientProtocol(H11Protocol):
         return self.conn.their_state is h11.IDLE or (is_answered and self.conn.their_state is h11.SEND_BODY)
 
     def _start_timer(self) -> None:
-        seconds = self.config.receive_seconds if isinstance(self.config, EdgeConfig) else EdgeConfig.receive_seconds
-        self._timer = self.loop.call_later(seconds, self.transport.close)
+        self._timer = self.loop.call_later(self._seconds(), self.transport.close)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _seconds(self) -> float:
+        return self.config.receive_seconds if isinstance(self.config, EdgeConfig) else EdgeConfig.receive_seconds
 
 
 def edge_of(settings: Settings) -> Edge:

@@ -29,7 +29,7 @@ def access_of(
     if settings.s3_path_style:
         client["s3.path-style-access"] = "true"
     vendor, signing = vendors_of(settings, options, session, clock)
-    signer = None if signing is None else Signer(signing, region, endpoint)
+    signer = None if signing is None else Signer(signing, region, endpoint, settings.s3_path_style)
     return StorageAccess(client, vendor, signer)
 
 

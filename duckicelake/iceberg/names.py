@@ -19,6 +19,9 @@ _AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
 _ESCAPE: Final = re.compile(r"%(25|2E)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
+LONGEST_NAME: Final = 2000
+"""Bytes in UTF-8, of a namespace's levels together as of a table: what Postgres can index, of letters of any kind."""
+
 
 def schema_name(namespace: Namespace) -> str:
     """Give the name of the DuckLake schema that holds the namespace's tables."""
@@ -58,6 +61,7 @@ def check_namespace(namespace: Namespace) -> Namespace:
         raise InvalidRequest("the namespace has no levels")
     for level in namespace:
         check_name(level, "namespace level")
+    _check_length("".join(namespace), "namespace")
     return namespace
 
 
@@ -69,7 +73,14 @@ def check_name(name: str, what: str) -> str:
         raise InvalidRequest(f"{what} {name!r} holds control characters")
     if any("\ud800" <= letter <= "\udfff" for letter in name):
         raise InvalidRequest(f"{what} {name!r} isn't valid Unicode")
+    _check_length(name, what)
     return name
+
+
+def _check_length(name: str, what: str) -> None:
+    length = len(name.encode())
+    if length > LONGEST_NAME:
+        raise InvalidRequest(f"a {what} has {length} bytes; it may have {LONGEST_NAME} at most")
 
 
 def _table_name(name: str) -> str:

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
 
 Row = tuple[Any, ...]
 Transaction = Cursor[Row]
@@ -21,6 +21,8 @@ Transaction = Cursor[Row]
 
 POOL_TIMEOUT_SECONDS = 10.0
 _PATIENCE = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_TOO_LARGE = "54"
+"""The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -108,6 +110,8 @@ class Database:
         except psycopg.OperationalError as error:
             if is_retryable(error):
                 raise
+            if (error.sqlstate or "").startswith(_TOO_LARGE):
+                raise InvalidRequest("Postgres can't hold so much in one piece; nothing was written") from error
             raise Unavailable(f"Postgres does not answer; nothing was written: {error}") from error
 
     def _configure(self, connection: Connection[Row]) -> None:

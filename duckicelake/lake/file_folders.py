@@ -36,6 +36,9 @@ def _folder_of(path: str) -> str:
 
 
 def sharers(cursor: Cursor[Row], table_id: int | None, folder: str) -> list[str | None]:
-    """The schemas of other tables whose own files DuckLake keeps in the same folder, as it does after some renames."""
+    """The schemas of other tables whose own files DuckLake keeps in the same folder, as it does after some renames.
+
+    A dropped table's files may be there still: they are its last namespace's.
+    """
     parameters = {"table_id": -1 if table_id is None else table_id, "folder": folder}
     return [schema for (schema,) in cursor.execute(_SQL.sharers, parameters).fetchall()]

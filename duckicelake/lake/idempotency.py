@@ -22,14 +22,14 @@ class Outcome:
     error: Any = None
 
 
-def find_outcome(cursor: Transaction, key: UUID) -> Outcome | None:
-    """What the request with the key came to; None if it hasn't been made, or not to its end."""
-    row = cursor.execute(_SQL.outcome, {"key": key}).fetchone()
+def find_outcome(cursor: Transaction, key: UUID, lifetime: timedelta) -> Outcome | None:
+    """What the request with the key came to; None if it hasn't been made, not to its end, or longer ago than that."""
+    row = cursor.execute(_SQL.outcome, {"key": key, "lifetime": lifetime}).fetchone()
     return Outcome(*row) if row else None
 
 
 def settle(cursor: Transaction, key: UUID, outcome: Outcome, lifetime: timedelta) -> bool:
-    """Note an outcome, and forget some that are older than `lifetime`; False if the key has one already.
+    """Note an outcome, and forget some that are older than `lifetime`; False if the key has one that isn't.
 
     Waits for a transaction that has noted one and not ended yet.
     """

@@ -39,6 +39,17 @@ def ducklake_folders(cursor: Cursor[Row], prefixes: Sequence[str]) -> list[Owned
     return cursor.execute(_SQL.folders, parameters).fetchall()
 
 
+def files_below(cursor: Cursor[Row], folder: str, table_id: int | None) -> list[str | None]:
+    """The schemas of tables but this one that have or had files below the canonical folder."""
+    found = cursor.execute(_SQL.files_below, {"folder": folder, "table_id": table_id}).fetchall()
+    return [schema for (schema,) in found]
+
+
+def name_of(cursor: Cursor[Row], table_id: int) -> tuple[str, str, bool] | None:
+    """The schema and name of a table as it was last, and whether it is there still; None if nobody knows any more."""
+    return cursor.execute(_SQL.name_of, {"table_id": table_id}).fetchone()
+
+
 def files(cursor: Cursor[Row], paths: Sequence[str], table_id: int | None) -> list[Owned]:
     """Those of the files that tables but this one have or had."""
     return cursor.execute(_SQL.files, {"paths": paths, "table_id": table_id}).fetchall()

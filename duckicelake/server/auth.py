@@ -61,12 +61,19 @@ class Authentication:
         known = self._seen.find(digest, now)
         if known is not None:
             return known
-        # Another issuer's keys may have to be fetched, for which few threads may wait: the others answer requests.
-        ours = self.provider is None or issuer_of(text) == ISSUER
-        token = self.read(text) if ours else await run_sync(self.read, text, limiter=self._fetching)
+        limiter = self.limiter_for(text)
+        token = self.read(text) if limiter is None else await run_sync(self.read, text, limiter=limiter)
         principal = Principal(token.subject, grants_of(token.scopes))
         self._seen.remember(digest, principal, min(token.expires, now + _REMEMBERED_SECONDS))
         return principal
+
+    def limiter_for(self, *texts: str) -> CapacityLimiter | None:
+        """The few threads that may read these tokens, if another issuer's keys may have to be fetched for one.
+
+        The other threads answer requests meanwhile. None: any thread may.
+        """
+        ours = self.provider is None or all(issuer_of(text) == ISSUER for text in texts)
+        return None if ours else self._fetching
 
     def read(self, text: str, *, even_expired: bool = False) -> Token:
         """What a token of ours or the provider's says, with the scopes that count still; InvalidToken, Unavailable."""

@@ -1,12 +1,18 @@
 """Request bodies: limits that hold while they stream in, and their bytes for the endpoint to parse in its thread."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duckicelake.server.endpoints import PREFIX
+
+_SECONDS_OF_STRANGERS: Final = 5.0
+"""Within which a body must arrive that anybody may send: a form of a few hundred bytes."""
+_FOR_STRANGERS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
 
 
 class BodyLimit:
@@ -25,6 +31,9 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         announced = _content_length(scope)
+        seconds = self._seconds
+        if seconds is not None and scope["path"] in _FOR_STRANGERS:
+            seconds = min(seconds, _SECONDS_OF_STRANGERS)
         received = 0
         complete = False
         deadline: float | None = None
@@ -33,9 +42,9 @@ class BodyLimit:
             nonlocal received, complete, deadline
             if announced > self._limit:
                 raise self._too_large()
-            if deadline is None and self._seconds is not None:
-                deadline = asyncio.get_running_loop().time() + self._seconds
-            message = await (receive() if complete else self._receive(receive, deadline))
+            if deadline is None and seconds is not None:
+                deadline = asyncio.get_running_loop().time() + seconds
+            message = await (receive() if complete else _receive(receive, deadline, seconds))
             complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self._limit:
@@ -44,17 +53,18 @@ class BodyLimit:
 
         await self._app(scope, receive_within_limit, send)
 
-    async def _receive(self, receive: Receive, deadline: float | None) -> Message:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await receive()
-        except TimeoutError:
-            detail = f"The body didn't arrive within {self._seconds:g} seconds; nothing was done"
-            raise HTTPException(408, detail, {"Connection": "close"}) from None
-
     def _too_large(self) -> HTTPException:
         detail = f"The body is larger than {self._limit} bytes, which is what DUCKICELAKE_MAX_BODY_BYTES allows"
         return HTTPException(413, detail, {"Connection": "close"})
+
+
+async def _receive(receive: Receive, deadline: float | None, seconds: float | None) -> Message:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        detail = f"The body didn't arrive within {seconds:g} seconds; nothing was done"
+        raise HTTPException(408, detail, {"Connection": "close"}) from None
 
 
 def _content_length(scope: Scope) -> int:

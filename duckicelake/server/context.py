@@ -15,6 +15,7 @@ from duckicelake.errors import Forbidden
 from duckicelake.server.auth import Authentication
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.permissions import InBody, check_body
+from duckicelake.server.readiness import Readiness
 from duckicelake.server.throttle import Throttle
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
@@ -34,6 +35,7 @@ class Context:
     authentication: Authentication | None = None
     throttle: Throttle = field(default_factory=lambda: Throttle(time.monotonic))
     metrics_public: bool = False
+    readiness: Readiness = field(default_factory=Readiness)
 
 
 def address_of(scope: Scope) -> str:

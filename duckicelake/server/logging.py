@@ -13,7 +13,7 @@ LogFormat = Literal["auto", "json", "console"]
 def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoundLogger:
     """A logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
     console = stream.isatty() if log_format == "auto" else log_format == "console"
-    renderers: list[Processor] = [structlog.dev.ConsoleRenderer(colors=stream.isatty())] if console else _JSON
+    renderers = [_console(colors=stream.isatty())] if console else _JSON
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
         processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper("iso", utc=True), *renderers],
@@ -38,6 +38,11 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._logger.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)
+
+
+def _console(*, colors: bool) -> Processor:
+    """Tracebacks without local variables, which may hold what nobody may read."""
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
 
 
 def _dump(event: Any, **_: Any) -> str:

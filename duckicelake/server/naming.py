@@ -10,10 +10,20 @@ from duckicelake.iceberg.names import schema_name
 
 LARGEST_BODY: Final = 1024 * 1024
 """Larger ones are not parsed for names."""
+MOST_RESOURCES: Final = 20
+LONGEST_RESOURCE: Final = 500
+"""Letters. Nobody has checked what a refused request names, so it isn't kept whole."""
 
 
 def resources_of(caller: Caller, scope: Scope, body: bytes) -> list[str]:
-    """What a request names, in its path or else in its body."""
+    """What a request names, in its path or else in its body; of many the first, and how many more there are."""
+    named = _named(caller, scope, body)
+    more = len(named) - MOST_RESOURCES
+    first = [_cut(resource) for resource in named[:MOST_RESOURCES]]
+    return [*first, f"and {more} more"] if more > 0 else first
+
+
+def _named(caller: Caller, scope: Scope, body: bytes) -> list[str]:
     if {"table", "view"} & scope.get("path_params", {}).keys() or len(body) > LARGEST_BODY:
         return [caller.resource]
     try:
@@ -21,6 +31,10 @@ def resources_of(caller: Caller, scope: Scope, body: bytes) -> list[str]:
     except (ValueError, TypeError, AttributeError, KeyError):
         named = []
     return named or [caller.resource]
+
+
+def _cut(resource: str) -> str:
+    return resource if len(resource) <= LONGEST_RESOURCE else resource[: LONGEST_RESOURCE - 1] + "…"
 
 
 def _in_body(body: Any, namespace: str) -> list[str]:

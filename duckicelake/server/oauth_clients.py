@@ -60,14 +60,18 @@ class Clients:
 
     def authenticate(self, client_id: str, secret: str) -> Client | None:
         """The client if that is its secret; TooManyRequests if too many secrets are being checked."""
-        client, digest = self._clients.get(client_id), self._digest(secret)
-        if hmac.compare_digest(self._known.get(client_id, b""), digest):
+        client = self._clients.get(client_id)
+        if self.recognizes(client_id, secret):
             return client
         hashed = client.secret if client is not None and client.is_hashed else self._decoy
         if hashed is None or not self._verify(hashed, secret) or client is None or not client.is_hashed:
             return None
-        self._known[client_id] = digest
+        self._known[client_id] = self._digest(secret)
         return client
+
+    def recognizes(self, client_id: str, secret: str) -> bool:
+        """Whether that is its secret as far as can be told without a hash: it is kept plain, or was shown before."""
+        return hmac.compare_digest(self._known.get(client_id, b""), self._digest(secret))
 
     def _verify(self, hashed: str, secret: str) -> bool:
         if not self._waiting.acquire(blocking=False):

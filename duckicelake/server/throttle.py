@@ -12,6 +12,9 @@ FREE_BY_CLIENT: Final = 5
 FREE_BY_ADDRESS: Final = 20
 LONGEST_SECONDS: Final = 300.0
 REMEMBERED: Final = 10_000
+LONGEST_NAME: Final = 128
+"""Of a client or an address: what follows isn't kept."""
+_WHILE_BLOCKED: Final = "while blocked"
 
 Seconds = Callable[[], float]
 Key = tuple[str, ...]
@@ -36,22 +39,37 @@ class Throttle:
         with self._lock:
             now = self.clock()
             self._forget(now)
-            where = _network(address)
-            known = (self._failures.get(key) for key in ((where,), (where, client_id)))
-            return max(0, *(ceil(each.blocked_until - now) for each in known if each is not None), 0)
+            key = _key(client_id, address)
+            return max(self._left(key[:1], now), self._left(key, now))
+
+    def is_blocked_by_others(self, client_id: str, address: str) -> bool:
+        """Whether nothing but others' failures at its address makes the client wait."""
+        with self._lock:
+            now, key = self.clock(), _key(client_id, address)
+            mine = max(self._left(key, now), self._left((*key, _WHILE_BLOCKED), now))
+            return mine == 0 and self._left(key[:1], now) > 0
 
     def failed(self, client_id: str, address: str) -> None:
         with self._lock:
             now = self.clock()
-            where = _network(address)
-            self._count((where,), FREE_BY_ADDRESS, now)
-            self._count((where, client_id), FREE_BY_CLIENT, now)
-            while len(self._failures) > REMEMBERED:
-                self._failures.popitem(last=False)
+            key = _key(client_id, address)
+            self._count(key[:1], FREE_BY_ADDRESS, now)
+            self._count(key, FREE_BY_CLIENT, now)
+
+    def failed_while_blocked(self, client_id: str, address: str) -> None:
+        """Counted apart from other failures, so that `wait` doesn't tell which clients there are."""
+        with self._lock:
+            self._count((*_key(client_id, address), _WHILE_BLOCKED), FREE_BY_CLIENT, self.clock())
 
     def succeeded(self, client_id: str, address: str) -> None:
         with self._lock:
-            self._failures.pop((_network(address), client_id), None)
+            key = _key(client_id, address)
+            self._failures.pop(key, None)
+            self._failures.pop((*key, _WHILE_BLOCKED), None)
+
+    def _left(self, key: Key, now: float) -> int:
+        failures = self._failures.get(key)
+        return 0 if failures is None else max(0, ceil(failures.blocked_until - now))
 
     def _count(self, key: Key, free: int, now: float) -> None:
         failures = self._failures.setdefault(key, _Failures())
@@ -59,6 +77,8 @@ class Throttle:
         failures.count += 1
         wait = 0.0 if failures.count < free else min(LONGEST_SECONDS, 2.0 ** min(failures.count - free, 10))
         failures.blocked_until = now + wait
+        while len(self._failures) > REMEMBERED:
+            self._failures.popitem(last=False)
 
     def _forget(self, now: float) -> None:
         while self._failures:
@@ -66,6 +86,10 @@ class Throttle:
             if oldest.blocked_until + 2 * LONGEST_SECONDS > now:
                 return
             self._failures.popitem(last=False)
+
+
+def _key(client_id: str, address: str) -> Key:
+    return _network(address)[:LONGEST_NAME], client_id[:LONGEST_NAME]
 
 
 def _network(address: str) -> str:

@@ -29,9 +29,10 @@ def canonical(location: str) -> str:
     """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
 
     `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; there is no trailing slash. In local paths,
-    empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal: their
-    empty segments stay, and `.` and `..`, which some clients would resolve and others not, are refused. Nothing is
-    percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not the same to all readers.
+    empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal: `.` and
+    `..`, which some clients would resolve and others not, are refused, and so are empty segments in S3, which some
+    stores drop. Nothing is percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not
+    the same to all readers.
     """
     if _CONTROL.search(location):
         raise InvalidRequest(f"location {location!r} holds a control character")
@@ -55,6 +56,10 @@ def _check_key(location: str, scheme: str, authority: str, path: str) -> None:
         return
     if not _BUCKET.fullmatch(authority):
         raise InvalidRequest(f"location {location!r} names no bucket: write s3://<bucket>/<path>, without user or port")
+    if "//" in f"/{path.rstrip('/')}":
+        raise InvalidRequest(
+            f"location {location!r} has an empty segment, which some stores drop from the key: write one slash, not two"
+        )
     if "?" in path or "#" in path:
         raise InvalidRequest(
             f"location {location!r} holds ? or #, where some readers end the key and take options: write it without"

@@ -108,14 +108,16 @@ class Examined:
         return not any(touch.writes for touch in self.touches)
 
 
-def examine(asked: Asked, endpoint: str | None) -> Examined:
+def examine(asked: Asked, endpoint: str | None, *, is_path_style: bool = False) -> Examined:
     """What the request would do. endpoint: where clients find the store; None: AWS.
+
+    is_path_style: the store takes a bucket from the path, whatever the host's name says.
 
     Raises InvalidRequest for what is no request to S3, Forbidden for what no table's reader or writer needs.
     """
     method = asked.method.upper()
     parts = _split(asked.uri)
-    bucket, path, base = _addressed(parts, endpoint)
+    bucket, path, base = _addressed(parts, endpoint, is_path_style=is_path_style)
     key = _key(path)
     query = _query(parts.query)
     headers = _headers(asked.headers, parts.netloc)
@@ -140,7 +142,7 @@ def _split(uri: str) -> SplitResult:
     return parts
 
 
-def _addressed(parts: SplitResult, endpoint: str | None) -> tuple[str, str, str]:
+def _addressed(parts: SplitResult, endpoint: str | None, *, is_path_style: bool) -> tuple[str, str, str]:
     """(The bucket, the encoded key, the URL up to it), addressed by path or by host name."""
     host = _host(parts)
     if endpoint is None:
@@ -151,7 +153,7 @@ def _addressed(parts: SplitResult, endpoint: str | None) -> tuple[str, str, str]
     else:
         ours = urlsplit(endpoint)
         bucket = host.removesuffix("." + _host(ours)) if host != _host(ours) else None
-        if parts.scheme != ours.scheme or bucket == host:
+        if parts.scheme != ours.scheme or bucket == host or (is_path_style and bucket is not None):
             raise Forbidden(f"{parts.scheme}://{host} isn't where this lake's files are: {endpoint}")
     origin = f"{parts.scheme}://{parts.netloc}/"
     path = parts.path.removeprefix("/")

@@ -42,15 +42,16 @@ class OwnKeys:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """endpoint: where clients find the store; None: AWS."""
+    """endpoint: where clients find the store; None: AWS. is_path_style: it knows buckets in paths only."""
 
     vendor: Vendor
     region: str
     endpoint: str | None
+    is_path_style: bool = False
 
     def sign(self, asked: Asked, holder: str, folders: Sequence[Folder]) -> Signed:
         """Sign what the folders allow. Raises Forbidden, InvalidRequest, Unavailable."""
-        examined = examine(asked, self.endpoint)
+        examined = self.examined(asked)
         for touch in examined.touches:
             if not any(_allows(folder, touch) for folder in folders):
                 raise Forbidden(_refusal(touch))
@@ -58,6 +59,10 @@ class Signer:
             if all(any(_allows(folder, touch) for folder in vended.folders) for touch in examined.touches):
                 return self._signed(examined, vended.keys)
         raise Forbidden("the request touches folders that no single key reaches: make one for each folder")
+
+    def examined(self, asked: Asked) -> Examined:
+        """What the request would do. Raises Forbidden, InvalidRequest."""
+        return examine(asked, self.endpoint, is_path_style=self.is_path_style)
 
     def _signed(self, examined: Examined, keys: Keys) -> Signed:
         request = AWSRequest(method=examined.method, url=examined.uri, headers=dict(examined.headers))

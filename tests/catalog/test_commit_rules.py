@@ -389,3 +389,20 @@ def test_id_that_a_client_takes_before_ducklake_does_is_avoided(
     assert pyiceberg_rows(answer) == duckdb_rows(ducklake)
     assert len(answer["metadata"]["snapshots"]) == len(duckdb_rows(ducklake)) == 9
     assert_whole(answer)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_snapshot_that_lists_its_manifests_itself_names_each_once(client: Client, times: int) -> None:
+    client.create(properties={"format-version": "1"})
+    draft = Draft(client.metadata(), format_version=1)
+    line = draft.manifest([draft.data_file(ROWS)])
+    body = draft.body([line])
+    snapshot = body["updates"][0]["snapshot"]
+    del snapshot["manifest-list"]
+    snapshot["manifests"] = [line.manifest_path] * times
+    if times == 1:
+        client.commit(body)
+        assert pyiceberg_rows(client.load()) == ROWS
+    else:
+        with pytest.raises(InvalidRequest, match="lists 2 manifests: name each once"):
+            client.commit(body)

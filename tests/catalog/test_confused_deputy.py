@@ -215,6 +215,44 @@ def test_nobody_settles_where_another_lives(world: World, place: Callable[[str],
     assert world.root.create("t", location=location)["metadata"]["location"] == location
 
 
+def test_nobody_settles_where_another_has_left_files(world: World) -> None:
+    former = f"{world.allowed}/former"
+    world.create_secret("moved", location=former)
+    tables.commit_table(
+        world.root.services, SECRET, "moved", CommitTableRequest.model_validate(move(f"{world.allowed}/new"))
+    )
+    world.mallory.create("mine")
+    for location in (former, f"{former}/data", world.allowed, former.replace("file://", "file:")):
+        with pytest.raises(Forbidden, match=HIDDEN):
+            world.mallory.create("t", location=location)
+        with pytest.raises(Forbidden, match=HIDDEN):
+            world.mallory.commit(set_properties(**{"write.data.path": location}), "mine")
+    assert world.mallory.create("t", location=f"{former}2")
+    assert world.root.create("u", location=former)
+
+
+@pytest.mark.parametrize("action", ["statistics", "partition-statistics"])
+def test_statistics_are_not_anothers_files(world: World, action: str) -> None:
+    world.mallory.create("mine")
+    mine = world.mallory.append((1, "a"), name="mine")["metadata"]
+    for scheme, expected in (("secret", Forbidden), ("s3", InvalidRequest), ("mine", None)):
+        folder = {"secret": world.secret()["metadata"]["location"], "s3": "s3://bucket//x", "mine": mine["location"]}
+        file = {
+            "snapshot-id": mine["current-snapshot-id"],
+            "statistics-path": f"{folder[scheme]}/metadata/x.puffin",
+            "file-size-in-bytes": 1,
+        }
+        if action == "statistics":
+            file |= {"file-footer-size-in-bytes": 1, "blob-metadata": []}
+        update = {"action": f"set-{action}", action: file}
+        body = {"requirements": [], "updates": [update]}
+        if expected is None:
+            assert world.mallory.commit(body, "mine")["metadata"][action] == [file]
+        else:
+            with pytest.raises(expected):
+                world.mallory.commit(body, "mine")
+
+
 def test_allowed_prefix_that_another_has_is_taken_for_properties_too(world: World) -> None:
     world.create_secret("shared", location=f"{world.allowed}/secret")
     world.mallory.create("mine")

@@ -19,6 +19,8 @@ import pytest
 from duckicelake import errors
 from duckicelake.catalog import namespaces, tables
 from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.namespaces import create_namespace
+from duckicelake.catalog.principal import Caller, Principal, grants_of
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import (
@@ -108,6 +110,25 @@ def test_repeated_commit_finds_its_table_under_another_name(client: Client) -> N
     client.create("t")
     assert pyiceberg_rows(once.commit(body)) == [(1, "one")]
     assert snapshots(client.load("t")) == []
+
+
+def test_repeated_request_shows_no_table_that_has_moved_out_of_sight(client: Client) -> None:
+    create_namespace(client.services, ("other",), {})
+    principals = [Principal(scope, grants_of([scope])) for scope in ("ns:ns:rw", "ns:ns:w", "ns:other:r")]
+    mine, pen, elsewhere = (replace(keyed(client.services), caller=Caller(each)) for each in principals)
+    client.create("t")
+    for services in (mine, pen):
+        assert Client(services).commit(set_properties(a="1")) == Client(services).commit(set_properties(a="1"))
+    moved = {
+        "source": {"namespace": NS, "name": "t"},
+        "destination": {"namespace": ("other",), "name": "t"},
+    }
+    tables.rename_table(client.services, RenameTableRequest.model_validate(moved))
+    for services in (mine, pen):
+        with pytest.raises(CommitStateUnknown, match="was written, but its table has moved"):
+            Client(services).commit(set_properties(a="1"))
+    there = replace(mine, caller=elsewhere.caller)
+    assert Client(there).commit(set_properties(a="1"))["metadata"]["properties"]["a"] == "1"
 
 
 def test_repeated_commit_to_a_table_that_was_dropped_gets_the_same_answer(client: Client) -> None:
@@ -441,6 +462,20 @@ def die(services: Services, step: int, key: UUID, body: Path) -> int:
 
 
 # --- Keys grow old
+
+
+def test_old_key_is_that_of_a_new_request(client: Client) -> None:
+    once = Client(keyed(client.services))
+    client.create("t")
+    first = once.commit(set_properties(a="1"))
+    client.commit(set_properties(a="2"))
+    with client.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_idempotency SET created_at = created_at - interval '31 minutes'")
+    second = once.commit(set_properties(a="1"))
+    assert second["metadata"]["properties"]["a"] == "1"
+    assert second["metadata-location"] != first["metadata-location"]
+    client.commit(set_properties(a="3"))
+    assert once.commit(set_properties(a="1"))["metadata"]["properties"]["a"] == "3"
 
 
 def test_old_keys_are_forgotten_and_young_ones_kept(client: Client) -> None:

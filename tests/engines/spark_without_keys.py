@@ -50,7 +50,9 @@ def work(spark: SparkSession, catalog: str) -> dict[str, Any]:
     spark.sql(f"INSERT INTO {table} VALUES (1000, 'a=b/c+d')")
     told["rows"] = spark.sql(f"SELECT count(*), sum(id) FROM {table}").collect()[0]
     told["duckdb"] = spark.sql(f"SELECT count(*), sum(id) FROM {catalog}.ns.born_in_duckdb").collect()[0]
-    spark.sql(f"CALL {catalog}.system.rewrite_data_files('ns.{catalog}')")
+    spark.sql(
+        f"CALL {catalog}.system.rewrite_data_files(table => 'ns.{catalog}', options => map('rewrite-all', 'true'))"
+    )
     cleaned = spark.sql(
         f"CALL {catalog}.system.expire_snapshots(table => 'ns.{catalog}', retain_last => 1, "
         "older_than => TIMESTAMP '2100-01-01 00:00:00')"

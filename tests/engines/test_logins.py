@@ -108,6 +108,7 @@ def test_spark_works_on_while_its_tokens_end(guarded: RunningLake, spark: SparkS
         ".uri": guarded.uri,
         ".credential": f"etl:{SECRET}",
         ".oauth2-server-uri": f"{guarded.uri}/v1/oauth/tokens",
+        ".header.X-Iceberg-Access-Delegation": "vended-credentials",
         ".cache-enabled": "false",
     }
     for name, value in settings.items():

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
@@ -80,3 +81,12 @@ def test_prune_forgets_what_is_older_in_batches(told: Database) -> None:
     assert prune(told, datetime.now(UTC) - timedelta(days=90), batch=2) == 3
     assert [entry.principal for entry in found(told)] == ["ben"]
     assert prune(told, datetime.now(UTC) - timedelta(days=90)) == 0
+
+
+def test_entry_may_name_what_is_longer_than_an_index_holds(database: Database) -> None:
+    letters = Random(8)
+    long = "".join(chr(letters.randrange(0x4E00, 0x9FFF)) for _ in range(4000))
+    with database.transaction() as cursor:
+        record(cursor, ANN, [Touched(long)])
+    assert [entry.resource for entry in found(database, Wanted(resource=long))] == [long]
+    assert found(database, Wanted(resource=long[:-1])) == []

@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
 from duckicelake.lake.database import Database, is_retryable, without_timeout
 
 KILL_OTHERS = (
@@ -217,3 +217,15 @@ def test_what_follows_a_commit_and_fails_does_not_undo_it(numbers):
         numbers.after_commit(cursor, lambda: 1 / 0)
         cursor.execute("INSERT INTO numbers VALUES (2)")
     assert stored(numbers) == [2]
+
+
+def test_what_postgres_can_not_hold_is_the_requests_fault(database):
+    def insert():
+        with database.transaction() as cursor:
+            cursor.execute("CREATE TABLE names (name text PRIMARY KEY)")
+            cursor.execute(
+                "INSERT INTO names SELECT string_agg(sha256(n::text::bytea)::text, '') FROM generate_series(1, 200) n"
+            )
+
+    with pytest.raises(InvalidRequest, match="Postgres can't hold so much in one piece"):
+        insert()

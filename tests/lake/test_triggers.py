@@ -152,7 +152,7 @@ def test_expiry_by_duckdb_raises_the_epoch_and_other_writes_do_not(lake, databas
     "location",
     [
         "/a/b.parquet", "file:/a/b.parquet", "file:///a/b.parquet", "FILE:///a/b.parquet", "file://localhost/a/b",
-        "s3://bucket/a/b", "s3a://bucket/a//b/", "s3n://bucket//a/b//", "s3://bucket", "s3://bucket/",
+        "s3://bucket/a/b", "s3a://bucket/a/b/", "s3n://bucket/a/b//", "s3://bucket", "s3://bucket/",
         "s3://Bucket/a", "S3A://b/%2e%2e/a", "file:/a/./b/../c/", "/", "file:///", "//a///b", "/a/../../b",
         "gs://bucket/ä ö/%20=&?#", "abfss://c@account.example/x",
         "/a/..b/.c/...", "hdfs://host:8020/a/b",
@@ -163,6 +163,17 @@ def test_paths_have_the_same_canonical_form_in_sql_and_python(database, location
         assert cursor.execute("SELECT duckicelake_canonical_path(%s)", [location]).fetchall() == [
             (canonical(location),)
         ]
+
+
+def test_file_whose_key_a_store_would_shorten_is_never_scheduled(database):
+    with database.transaction() as cursor:
+        cursor.execute("INSERT INTO duckicelake_zone VALUES ('s3://bucket')")
+        cursor.execute(
+            """INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
+               SELECT 1, path, false, now()
+               FROM unnest(ARRAY['s3://bucket//a/x', 's3a://bucket/a//x', 's3://bucket/a/x']) AS p (path)"""
+        )
+    assert scheduled(database) == ["s3://bucket/a/x"]
 
 
 def test_looking_for_a_name_among_many_files_uses_the_index(database):

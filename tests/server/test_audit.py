@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import httpx
@@ -284,3 +285,31 @@ def test_entries_name_who_was_refused_and_strangers_stand_in_the_log_alone(
     assert told[:2] == [("", "drop_table", "NotAuthorizedException 401")] * 2
     assert len(told) == 4
     assert SECRET not in server.log.getvalue()
+
+
+def test_refusal_has_few_entries_and_short_ones(http: httpx.Client, services: Services) -> None:
+    changes = [
+        {"identifier": {"namespace": ["gone"], "name": f"{number}-{'x' * 1000}"}, "requirements": [], "updates": []}
+        for number in range(100)
+    ]
+    assert http.post("/v1/transactions/commit", json={"table-changes": changes}).status_code == 404
+    assert http.delete(f"{TABLES}/{'x' * 3000}").status_code == 400
+    *first, more, last = trail(services)
+    assert [entry.resource[:8] for entry in first] == [f"gone.{number}-x"[:8] for number in range(20)]
+    assert more.resource == "and 80 more"
+    assert {len(entry.resource) for entry in (*first, last)} == {500}
+
+
+def test_name_that_is_too_long_is_said_to_be(http: httpx.Client) -> None:
+    letters = Random(8)
+
+    def name(size: int) -> str:
+        return "".join(chr(letters.randrange(0x4E00, 0x9FFF)) for _ in range(size))
+
+    longest, more = name(600), name(700)
+    assert http.post(NAMESPACES, json={"namespace": [longest]}).status_code == 200
+    for namespace in ([more], [longest, longest[:100]]):
+        refused = http.post(NAMESPACES, json={"namespace": namespace})
+        assert refused.status_code == 400
+        assert "it may have 2000 at most" in refused.json()["error"]["message"]
+    assert http.get(NAMESPACES).json()["namespaces"] == [["main"], [longest]]

@@ -315,6 +315,44 @@ def test_files_of_another_table_are_covered_for_who_may_read_it(
     assert json.loads(answer.json()["config"][UNCOVERED]) == [folder]
 
 
+def test_keys_open_no_place_where_another_has_left_files(
+    principals: Callable[[str], httpx.Client], bucket: Bucket
+) -> None:
+    admin = principals("all")
+    for name in ("ns", "other"):
+        admin.post("/v1/namespaces", json={"namespace": [name]}).raise_for_status()
+    former = f"{bucket.uri}/allowed/former"
+    others = "/v1/namespaces/other/tables"
+    admin.post(others, json={"name": "secret", "schema": SCHEMA, "location": former}).raise_for_status()
+    move = {"action": "set-location", "location": f"{bucket.uri}/allowed/new"}
+    admin.post(f"{others}/secret", json={"requirements": [], "updates": [move]}).raise_for_status()
+    location = admin.post(TABLES, json={"name": "t", "schema": SCHEMA}).json()["metadata"]["location"]
+    writer = principals("writer")
+    for folder in (f"{former}/metadata", f"{bucket.uri}/allowed/free"):
+        file = {"snapshot-id": 1, "statistics-path": f"{folder}/x.puffin", "file-size-in-bytes": 1}
+        update = {"action": "set-partition-statistics", "partition-statistics": file}
+        writer.post(TABLE, json={"requirements": [], "updates": [update]}).raise_for_status()
+        answer = writer.get(TABLE, headers=KEYS)
+        is_free = folder.endswith("free")
+        assert (f"{folder}/" in prefixes(answer)) is is_free
+        assert (UNCOVERED in answer.json()["config"]) is not is_free
+    for place in (former, location.replace(bucket.uri, f"{bucket.uri}/")):
+        body = {"name": "spy", "schema": SCHEMA, "location": place}
+        assert writer.post(TABLES, json=body).status_code in {400, 403}
+
+
+def test_repeated_creation_gives_no_keys_of_what_has_moved(http: httpx.Client) -> None:
+    headers = {**KEYS, "Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"}
+    body = {"name": "new", "schema": SCHEMA}
+    for _ in range(2):
+        assert prefixes(http.post(TABLES, json=body, headers=headers))
+    names = {"source": {"namespace": ["ns"], "name": "new"}, "destination": {"namespace": ["ns"], "name": "newer"}}
+    http.post("/v1/tables/rename", json=names).raise_for_status()
+    answer = http.post(TABLES, json=body, headers=headers)
+    assert answer.status_code == 200
+    assert prefixes(answer) == []
+
+
 def test_keys_given_are_in_the_audit_trail_once(http: httpx.Client, services: Services) -> None:
     for _ in range(2):
         http.get(TABLE, headers=KEYS)

@@ -1,11 +1,15 @@
 """The layers that stand before the routes: safe headers, CORS, load shedding, slow bodies, https behind a proxy."""
 
+import io
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,7 +21,11 @@ from uvicorn import Server
 
 from duckicelake.catalog.services import Services
 from duckicelake.cli.edge import config_of
+from duckicelake.errors import Unavailable
+from duckicelake.lake.database import Database
+from duckicelake.server import bodies
 from duckicelake.server.app import Edge, create_app
+from duckicelake.server.logging import make_logger
 from duckicelake.settings import Settings
 from tests.catalog.client import SCHEMA
 
@@ -230,3 +238,91 @@ def test_http_through_the_proxy_is_turned_away_where_https_is_required(services:
     assert probes == [200, 200]
     assert served.status_code == 200
     assert served.headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_answers_that_are_not_taken_hold_no_slot(services: Services) -> None:
+    app = create_app(services, edge=Edge(max_requests=1))
+    app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 32_000_000)))
+    with (
+        behind(app, receive_seconds=0.5) as uri,
+        socket.create_connection((httpx.URL(uri).host, httpx.URL(uri).port)) as deaf,
+    ):
+        deaf.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n" * 3)
+        while httpx.get(f"{uri}/v1/config").status_code != 429:
+            time.sleep(0.01)
+        until = time.monotonic() + 10
+        while (status := httpx.get(f"{uri}/v1/config").status_code) == 429 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert status == 200
+        taken = sum(map(len, iter(partial(deaf.recv, 1 << 20), b"")))
+        assert taken < 32_000_000, "the server has given the connection up"
+
+
+def test_answer_that_is_taken_slowly_comes_whole(services: Services) -> None:
+    app = create_app(services)
+    app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 8_000_000)))
+    with behind(app, receive_seconds=5) as uri, httpx.stream("GET", f"{uri}/large") as answer:
+        taken = 0
+        for chunk in answer.iter_bytes(1_000_000):
+            time.sleep(0.05)
+            taken += len(chunk)
+    assert taken == 8_000_000
+
+
+def test_form_for_a_token_must_come_along_sooner_than_other_bodies(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_SECONDS_OF_STRANGERS", 0.3)
+    head = b"POST /v1/oauth/tokens HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
+    with behind(create_app(services), receive_seconds=30) as uri:
+        answer, seconds = raw(uri, head, b"grant_type=")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert seconds < 10
+
+
+@dataclass
+class Counting:
+    """A Postgres that is down, whose refusals are counted."""
+
+    entered: int = 0
+
+    def check(self) -> None:
+        self.entered += 1
+        time.sleep(0.2)
+        raise Unavailable('Postgres does not answer: connection to "10.1.2.3" as "duck" refused')
+
+
+def test_readiness_is_found_out_once_for_all_who_ask_and_tells_nothing_of_the_inside(
+    services: Services, serve: Serve
+) -> None:
+    log, counting = io.StringIO(), Counting()
+    app = create_app(services, log=make_logger(log, "json"))
+    context = replace(app.state.context, services=replace(services, database=cast("Database", counting)))
+    app.state.context = context
+    http = serve(app)
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: http.get("/readyz"), range(20)))
+    assert counting.entered == 1
+    assert {answer.status_code for answer in answers} == {503}
+    assert {answer.json()["error"]["message"] for answer in answers} == {
+        "database does not answer; the server's log says why"
+    }
+    assert "10.1.2.3" in log.getvalue()
+    context.readiness._kept_until = 0.0
+    app.state.context = replace(context, services=services)
+    assert http.get("/readyz").status_code == 200
+
+
+def test_tracebacks_on_a_terminal_show_no_variables() -> None:
+    stream = io.StringIO()
+
+    def fail() -> None:
+        password = "".join(("hun", "ter2"))
+        raise ValueError(len(password))
+
+    try:
+        fail()
+    except ValueError as error:
+        make_logger(stream, "console").error("request", exc_info=error)
+    assert "in fail" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidSettings
+from duckicelake.server.oauth import Asked
 from duckicelake.server.oauth_clients import Client, Clients, parse_clients
 from duckicelake.server.throttle import LONGEST_SECONDS, REMEMBERED, Throttle
 from duckicelake.server.tokens import Key, parse_keys
@@ -405,9 +406,39 @@ def test_one_address_can_not_try_many_clients(server: Server, nothing: Services,
     http = serve(server.app(nothing, server.authentication(ROOT)))
     for number in range(20):
         assert login(http, f"guess{number}", "wrong").status_code == 401
-    assert login(http, "root").status_code == 429
+    assert login(http, "guess20", "wrong").status_code == 429
     server.clock.now += 1
     assert login(http, "root").status_code == 200
+
+
+def test_client_whose_secret_is_known_gets_in_where_others_have_failed(
+    server: Server, nothing: Services, serve: Serve
+) -> None:
+    http = serve(server.app(nothing, server.authentication(ROOT, READER, HASHING)))
+    for number in range(20):
+        assert login(http, f"guess{number}", "wrong").status_code == 401
+    assert login(http, "root").status_code == 200
+    assert login(http, "hashing").status_code == 429, "its secret would take a hash"
+    answers = [login(http, client_id, "wrong") for client_id in ["reader"] * 5 + ["nobody"] * 5]
+    assert {(answer.status_code, answer.headers["retry-after"], answer.text) for answer in answers} == {
+        (429, "1", answers[0].text)
+    }
+    assert login(http, "reader").status_code == 429, "too many have been tried for it"
+    assert login(http, "root").status_code == 200
+    server.clock.now += 1
+    assert login(http, "reader").status_code == 200
+
+
+def test_throttle_keeps_little_of_names_however_long() -> None:
+    throttle = Throttle(Clock())
+    for number in range(5):
+        throttle.failed("c" * 60_000 + str(number), "a" * 60_000)
+    assert throttle.wait("c" * 60_000, "a" * 60_000) == 1
+    assert sum(len(part) for key in throttle._failures for part in key) < 1000
+
+
+def test_what_a_login_shows_is_in_no_repr() -> None:
+    assert repr(Asked({"client_secret": SECRET}, f"Basic {SECRET}", "10.0.0.1")) == "Asked(address='10.0.0.1')"
 
 
 def test_throttle_remembers_a_bounded_number_and_for_a_bounded_time() -> None:

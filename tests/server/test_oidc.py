@@ -4,7 +4,9 @@ import base64
 import hmac
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -333,3 +335,24 @@ def test_mapping_is_read_and_what_is_wrong_in_it_is_said() -> None:
 def test_issuer_can_not_have_the_servers_own_name() -> None:
     with pytest.raises(InvalidSettings, match="can't be duckicelake"):
         Provider("duckicelake", AUDIENCE, lambda: NOW)
+
+
+def test_exchanges_that_wait_for_the_issuer_leave_threads_to_others(http: httpx.Client, issuer: Issuer) -> None:
+    answer, asked, leave = issuer.answer, threading.Event(), threading.Event()
+
+    def wait(path: str) -> tuple[int, Any]:
+        asked.set()
+        leave.wait(30)
+        return answer(path)
+
+    issuer.answer = wait  # type: ignore[method-assign]
+    foreign = issuer.token()
+    with ThreadPoolExecutor(60) as pool:
+        waiting = [pool.submit(exchange, http, bearing(foreign), foreign) for _ in range(60)]
+        try:
+            assert asked.wait(10)
+            time.sleep(0.3)
+            token(http, "etl")
+        finally:
+            leave.set()
+        assert not [each for each in waiting if each.result().status_code not in {200, 429}]

@@ -24,7 +24,8 @@ TABLE = "s3://lake/wh/data/db/t-12345678"
         ("/", "file:///"),
         ("s3://b/k/", "s3://b/k"),
         ("s3a://b/k", "s3://b/k"),
-        ("s3n://b//k/j", "s3://b//k/j"),
+        ("s3n://b/k/j", "s3://b/k/j"),
+        ("s3://b//", "s3://b"),
         ("s3a://b/k//", "s3://b/k"),
         ("S3://b/k", "s3://b/k"),
         ("s3://B/k", "s3://B/k"),
@@ -49,6 +50,7 @@ def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
         "s3://b/../k", "s3a://b/k/./j", "s3://b/..", "gs://b/../k", "hdfs://h/a/../b",
         "s3://user@b/k", "s3://b:9000/k", "s3://b\\@c/k", "s3:///k", "s3://-b/k", "s3://b\u3002c/k", "s3://b?x/k", "s3://.../k",
         "s3://b/k?s3_endpoint=evil.example", "s3://b/k#x", "s3://b/\x7f",
+        "s3://b//k", "s3a://b/k//j", "S3N://b///k/",
     ],
 )  # fmt: skip
 def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> None:
@@ -64,7 +66,7 @@ def test_canonical_is_idempotent_and_never_leaves_the_root(root: str, segments: 
         location = canonical(root + "/".join(segments))
     except InvalidRequest:
         assert root != "/"
-        assert {".", ".."} & set(segments)
+        assert {".", "..", ""} & set(segments)
         return
     assert canonical(location) == location
     assert is_within(location, root)
@@ -76,12 +78,11 @@ def test_canonical_is_idempotent_and_never_leaves_the_root(root: str, segments: 
         ("s3://b/orders/x", "s3://b/orders", True),
         ("s3a://b/orders/", "s3://b/orders", True),
         ("s3://b/orders2", "s3://b/orders", False),
-        ("s3://b//orders/x", "s3://b/orders", False),
-        ("s3://b/orders//x", "s3://b/orders/", True),
+        ("s3://b/x/orders/x", "s3://b/orders", False),
         ("s3://b/Orders/x", "s3://b/orders", False),
         ("s3://B/orders/x", "s3://b/orders", False),
         ("s3://b/orders%2Fx", "s3://b/orders", False),
-        ("s3://b/data//orders/x", "s3://b/data/orders", False),
+        ("gs://b/data//orders/x", "gs://b/data/orders", False),
         ("/b/orders//x", "/b//orders", True),
         ("/b/orders/../other", "/b/orders", False),
         ("s3://b", "s3://b/orders", False),
@@ -126,7 +127,6 @@ def test_table_may_live_in_data_zone_and_allowed_prefixes(location: str) -> None
         "s3://lake/wh/data",
         "s3://lake/wh",
         "s3://lake/wh/ducklake/main/t",
-        "s3://lake//wh/data/t",
         "s3://lake",
         "s3://lake/wh/database/t",
         "s3://other/t",
@@ -151,7 +151,7 @@ def test_allowed_prefix_that_holds_the_data_path_does_not_open_it() -> None:
 def test_readable_is_the_table_and_what_is_allowed() -> None:
     POLICY.check_readable(f"{TABLE}/metadata/m.avro", TABLE)
     POLICY.check_readable("s3://shared/tables/x/m.avro", TABLE)
-    for location in ("s3://lake/wh/data/db/other/m.avro", "s3://lake/wh/data/db//t-12345678/m.avro", "/etc/passwd"):
+    for location in ("s3://lake/wh/data/db/other/m.avro", "s3://lake/wh/data/db/x/t-12345678/m.avro", "/etc/passwd"):
         with pytest.raises(InvalidRequest, match=TABLE) as caught:
             POLICY.check_readable(location, TABLE)
         assert location in str(caught.value)

@@ -290,3 +290,10 @@ def test_multi_object_delete_without_body_is_a_bad_request() -> None:
 def test_multi_object_delete_of_keys_with_tricks_is_refused() -> None:
     with pytest.raises(Forbidden, match=r"\.\."):
         examined("POST", f"{ENDPOINT}/b?delete", "<Delete><Object><Key>data/../x</Key></Object></Delete>")
+
+
+def test_host_named_for_a_bucket_is_refused_where_the_store_takes_buckets_from_paths() -> None:
+    asked = Asked("GET", f"http://lake.{ENDPOINT.removeprefix('http://')}/other/secret")
+    assert examine(asked, ENDPOINT).touches == (Touch("lake", "other/secret"),)
+    with pytest.raises(Forbidden, match="isn't where this lake's files are"):
+        examine(asked, ENDPOINT, is_path_style=True)

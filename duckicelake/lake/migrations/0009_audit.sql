@@ -13,4 +13,3 @@ CREATE TABLE duckicelake_audit (
 );
 CREATE INDEX duckicelake_audit_at ON duckicelake_audit (at);
 CREATE INDEX duckicelake_audit_principal ON duckicelake_audit (principal, id);
-CREATE INDEX duckicelake_audit_resource ON duckicelake_audit (resource, id);

@@ -8,11 +8,12 @@ SELECT path FROM (
 ) found
 ORDER BY path LIMIT 1;
 
--- sharers: schemas of other tables whose own files DuckLake keeps in the same folder
-SELECT DISTINCT s.schema_name
+-- sharers: the last schemas of other tables whose own files DuckLake keeps or kept in the same folder
+SELECT DISTINCT (
+    SELECT n.schema_name FROM ducklake_table l JOIN ducklake_schema n USING (schema_id)
+    WHERE l.table_id = t.table_id ORDER BY l.begin_snapshot DESC, n.begin_snapshot DESC LIMIT 1)
 FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
 WHERE m.key = 'data_path' AND m.scope IS NULL AND t.table_id <> %(table_id)s
-  AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL
   AND CASE WHEN t.path_is_relative
            THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
            ELSE t.path END = %(folder)s;

@@ -4,21 +4,28 @@ DELETE FROM duckicelake_zone WHERE prefix <> ALL(%(prefixes)s::text[]);
 -- record_zones: the prefixes below which the lake keeps its files
 INSERT INTO duckicelake_zone SELECT DISTINCT * FROM unnest(%(prefixes)s::text[]) ON CONFLICT DO NOTHING;
 
--- places: (location, schema) of tables and views that live at one of the prefixes or below one of the folders
+-- places: (location, schema) of tables and views that live at one of the prefixes or below one of the folders. Indexes hold
+-- the beginnings of locations: what they find is looked at again.
 WITH found AS (
     SELECT location, 't' AS kind, table_id AS id FROM duckicelake_table
-    WHERE duckicelake_canonical_path(location) COLLATE "C" = ANY(%(prefixes)s::text[])
+    WHERE left(duckicelake_canonical_path(location), 500) COLLATE "C"
+          = ANY(ARRAY(SELECT left(p, 500) FROM unnest(%(prefixes)s::text[]) p))
+      AND duckicelake_canonical_path(location) = ANY(%(prefixes)s::text[])
     UNION
     SELECT t.location, 't', t.table_id FROM unnest(%(folders)s::text[]) AS f (folder)
-    JOIN duckicelake_table t ON duckicelake_canonical_path(t.location) COLLATE "C" > f.folder || '/'
-        AND duckicelake_canonical_path(t.location) COLLATE "C" < f.folder || '0'
+    JOIN duckicelake_table t ON left(duckicelake_canonical_path(t.location), 500) COLLATE "C"
+            BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(t.location), f.folder || '/')
     UNION
     SELECT metadata ->> 'location', 'v', view_id FROM duckicelake_view
-    WHERE duckicelake_canonical_path(metadata ->> 'location') COLLATE "C" = ANY(%(prefixes)s::text[])
+    WHERE left(duckicelake_canonical_path(metadata ->> 'location'), 500) COLLATE "C"
+          = ANY(ARRAY(SELECT left(p, 500) FROM unnest(%(prefixes)s::text[]) p))
+      AND duckicelake_canonical_path(metadata ->> 'location') = ANY(%(prefixes)s::text[])
     UNION
     SELECT v.metadata ->> 'location', 'v', v.view_id FROM unnest(%(folders)s::text[]) AS f (folder)
-    JOIN duckicelake_view v ON duckicelake_canonical_path(v.metadata ->> 'location') COLLATE "C" > f.folder || '/'
-        AND duckicelake_canonical_path(v.metadata ->> 'location') COLLATE "C" < f.folder || '0'
+    JOIN duckicelake_view v ON left(duckicelake_canonical_path(v.metadata ->> 'location'), 500) COLLATE "C"
+            BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(v.metadata ->> 'location'), f.folder || '/')
 )
 SELECT duckicelake_canonical_path(location), CASE kind WHEN 't' THEN (
            SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
@@ -66,3 +73,32 @@ SELECT path, (
     WHERE l.table_id = o.table_id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
 FROM owned o
 WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);
+
+-- files_below: the schemas of other tables that have or had files below a folder; 0 is what comes after /
+WITH f AS (SELECT %(folder)s::text AS folder),
+owned AS (
+    SELECT o.table_id FROM f JOIN duckicelake_file o
+        ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+            BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
+    UNION
+    SELECT o.table_id FROM f JOIN duckicelake_artifact o
+        ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+            BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
+    UNION
+    SELECT o.table_id FROM f JOIN ducklake_data_file o
+        ON NOT o.path_is_relative
+        AND left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+            BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
+)
+SELECT DISTINCT (
+    SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+    WHERE l.table_id = o.table_id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
+FROM owned o
+WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);
+
+-- name_of: (schema, name, whether it is there) of a table, as it was last
+SELECT s.schema_name, l.table_name, l.end_snapshot IS NULL FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+WHERE l.table_id = %(table_id)s ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1;

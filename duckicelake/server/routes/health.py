@@ -1,12 +1,9 @@
 """For those who run the server: is it alive, can it work, what does it do."""
 
-from collections.abc import Callable
-
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.errors import Unavailable
-from duckicelake.server.context import AppContext, AppServices
+from duckicelake.server.context import AppContext
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.metrics import CONTENT_TYPE
 
@@ -34,10 +31,10 @@ async def head_health() -> Response:
 
 
 @router.get("/readyz")
-def get_readiness(services: AppServices) -> Health:
+async def get_readiness(context: AppContext) -> Health:
     """Answer 200 if Postgres and the object store do, else 503 naming the one that doesn't."""
-    _require("database", services.database.check)
-    _require("object store", services.store.check)
+    services = context.services
+    await context.readiness.require({"database": services.database.check, "object store": services.store.check})
     return Health()
 
 
@@ -45,10 +42,3 @@ def get_readiness(services: AppServices) -> Health:
 def get_metrics(context: AppContext) -> Response:
     """Metrics in the Prometheus text format."""
     return Response(context.metrics.render(), media_type=CONTENT_TYPE)
-
-
-def _require(part: str, check: Callable[[], None]) -> None:
-    try:
-        check()
-    except Unavailable as error:
-        raise Unavailable(f"{part}: {error}") from error

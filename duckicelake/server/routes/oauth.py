@@ -4,13 +4,14 @@ from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import orjson
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from duckicelake.server.context import AppContext, address_of, note_principal
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant
+from duckicelake.server.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant, shown
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
 
@@ -86,12 +87,12 @@ async def _asked(request: Request) -> Asked | OAuthError:
 
 
 @router.post("/oauth/tokens", responses=REFUSALS, openapi_extra=_REQUEST, response_model=TokenAnswer)
-def issue_token(
+async def issue_token(
     request: Request, context: AppContext, asked: Annotated[Asked | OAuthError, Depends(_asked)]
 ) -> Response:
     """Give a client a token for its secret, or a new token for one that is about to expire."""
     try:
-        issued = _granted(context, asked)
+        issued = await _granted(context, asked)
     except OAuthError as refusal:
         context.metrics.login("throttled" if refusal.status == 429 else "refused")
         body = {"error": refusal.error, "error_description": refusal.description}
@@ -103,12 +104,13 @@ def issue_token(
     return Response(answer.model_dump_json(), headers=_HEADERS, media_type="application/json")
 
 
-def _granted(context: AppContext, asked: Asked | OAuthError) -> Issued:
+async def _granted(context: AppContext, asked: Asked | OAuthError) -> Issued:
     if isinstance(asked, OAuthError):
         raise asked
     if context.authentication is None:
         raise OAuthError("invalid_request", "This server asks nobody for tokens: connect without a credential")
-    return grant(context.authentication, context.throttle, asked)
+    limiter = context.authentication.limiter_for(*shown(asked))
+    return await run_sync(grant, context.authentication, context.throttle, asked, limiter=limiter)
 
 
 async def _read(request: Request) -> bytes:
