@@ -18,7 +18,7 @@ _SIGN_OF_LIFE_SECONDS = 15
 class EdgeConfig(Config):
     """Travels to each worker process.
 
-    receive_seconds: within which a request's headers must have arrived, and within which an answer must be taken.
+    receive_seconds: within which a request's headers must have arrived, and within which more of an answer is taken.
     """
 
     receive_seconds: float = 60.0
@@ -27,7 +27,7 @@ class EdgeConfig(Config):
 class ImpatientProtocol(H11Protocol):
     """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end.
 
-    So it does with those on which an answer is not taken: within the same time, all but a little of what was written.
+    So it does with those on which nothing of an answer that waits is taken for the same time.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -47,8 +47,7 @@ class ImpatientProtocol(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._write_timer is None:
-            # close() would wait for what is not taken.
-            self._write_timer = self.loop.call_later(self._seconds(), self.transport.abort)
+            self._start_write_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -71,6 +70,16 @@ class ImpatientProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _start_write_timer(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self._seconds(), self._abort_unless_less_than, left)
+
+    def _abort_unless_less_than(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() < left:
+            self._start_write_timer()
+        else:
+            self.transport.abort()  # close() would wait for what is not taken
 
     def _stop_write_timer(self) -> None:
         if self._write_timer is not None:

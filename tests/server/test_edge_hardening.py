@@ -260,13 +260,13 @@ def test_answers_that_are_not_taken_hold_no_slot(services: Services) -> None:
 
 def test_answer_that_is_taken_slowly_comes_whole(services: Services) -> None:
     app = create_app(services)
-    app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 8_000_000)))
-    with behind(app, receive_seconds=5) as uri, httpx.stream("GET", f"{uri}/large") as answer:
+    app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 32_000_000)))
+    with behind(app, receive_seconds=1) as uri, httpx.stream("GET", f"{uri}/large") as answer:
         taken = 0
-        for chunk in answer.iter_bytes(1_000_000):
-            time.sleep(0.05)
+        for chunk in answer.iter_bytes(2_000_000):
+            time.sleep(0.2)
             taken += len(chunk)
-    assert taken == 8_000_000
+    assert taken == 32_000_000
 
 
 def test_form_for_a_token_must_come_along_sooner_than_other_bodies(
