@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 
+UNFINISHED = shutil.ignore_patterns(".tmp-*")
+"""Files that somebody is writing, and that no row names yet: they may vanish while they are copied."""
+
 
 def postgres_command(url: str, name: str) -> str:
     """The program of the server's own version; those on the PATH may be older, which refuses."""
@@ -70,7 +73,7 @@ class Backup:
         made = cls(folder / "lake.dump", folder / "files")
         command = [postgres_command(url, "pg_dump"), "--format", "custom", "--file", str(made.dump), url]
         subprocess.run(command, check=True)
-        shutil.copytree(warehouse, made.files)
+        shutil.copytree(warehouse, made.files, ignore=UNFINISHED)
         return made
 
     def restore(self, url: str, warehouse: Path) -> None:
