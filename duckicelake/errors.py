@@ -82,19 +82,32 @@ class FileMissing(NotFound):
 
 
 class Conflict(CatalogError):
-    """The request can't be applied to the catalog as it is now."""
+    """The request can't be applied to the catalog as it is now; `kind` says in a word why not, for metrics."""
+
+    kind: str = "other"
 
 
 class AlreadyExists(Conflict):
     """The name is taken."""
 
+    kind = "already-exists"
+
 
 class NamespaceNotEmpty(Conflict):
     """The namespace still holds tables, views or namespaces."""
 
+    kind = "namespace-not-empty"
+
 
 class CommitFailed(Conflict):
-    """A requirement no longer holds: nothing was written, retry on fresh metadata."""
+    """A requirement no longer holds: nothing was written, retry on fresh metadata. `kind` is the requirement's type."""
+
+    def __init__(self, message: str, kind: str = "other") -> None:
+        super().__init__(message, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class NotAuthenticated(CatalogError):

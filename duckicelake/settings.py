@@ -64,14 +64,22 @@ class Settings(BaseSettings):
     port: int = Field(default=8181, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     workers: int = Field(default=1, ge=1, le=256, description="processes that answer requests")
     cache_max: int = Field(default=1024, ge=0, description="tables kept in memory by each worker")
+    cache_max_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="about as much memory as they may take")
     log_format: Literal["auto", "json", "console"] = Field(
         default="auto", description="auto: console on a terminal, else json"
+    )
+    otlp_endpoint: str | None = Field(
+        default=None, description="collector that traces go to by OTLP; none: what OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
     receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
     keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")
     shutdown_seconds: int = Field(default=25, ge=1, description="how long requests under way may take after SIGTERM")
+    pool_size: int | None = Field(
+        default=None, ge=2, le=1000, description="connections of a worker; none: 8, all workers' 80 at most"
+    )
+    pool_seconds: float = Field(default=10, gt=0, description="how long to wait for one of them")
     statement_seconds: float = Field(default=60, ge=0, description="most time for one SQL statement; 0: any")
     tls_certificate: Path | None = Field(default=None, description="PEM file: the certificate, then its chain")
     tls_key: Path | None = Field(default=None, description="PEM file: the certificate's key, without a passphrase")
@@ -149,7 +157,7 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return self
 
-    @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint")
+    @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint")
     @classmethod
     def _only_an_address(cls, value: str | None) -> str | None:
         if value is not None and not _ENDPOINT.fullmatch(value):

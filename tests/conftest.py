@@ -21,7 +21,7 @@ from duckicelake.lake.format import prepare
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store
 
-pytest_plugins = ["tests.backends"]
+pytest_plugins = ["tests.backends", "tests.collector"]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)

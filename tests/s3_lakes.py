@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.storage_access import StorageAccess
@@ -21,10 +22,20 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def access_to(bucket: Bucket, stack: ExitStack) -> StorageAccess:
+@dataclass
+class Clock:
+    """The server's and its vendor's: now, or by so much later."""
+
+    ahead_ms: int = 0
+
+    def __call__(self) -> int:
+        return now_ms() + self.ahead_ms
+
+
+def access_to(bucket: Bucket, stack: ExitStack, clock: Clock) -> StorageAccess:
     options = bucket.options()
     sts = stack.enter_context(closing(sts_client(options.session(), options, options.endpoint)))
-    vendor = StsVendor(sts, Role(seconds=3600), now_ms)
+    vendor = StsVendor(sts, Role(seconds=3600), clock)
     client = {
         "s3.endpoint": bucket.minio.endpoint,
         "s3.region": bucket.minio.region,
@@ -38,11 +49,11 @@ def access_to(bucket: Bucket, stack: ExitStack) -> StorageAccess:
 def s3_lake(postgres: EmbeddedPostgres, bucket: Bucket, *allowed: str) -> Iterator[Services]:
     """A server's services on a lake in the bucket's folder `lake`, which hands out keys and signs."""
     warehouse = f"{bucket.uri}/lake"
-    policy = LocationPolicy(warehouse, allowed)
+    policy, clock = LocationPolicy(warehouse, allowed), Clock()
     with ExitStack() as stack:
         url = stack.enter_context(new_lake(postgres, warehouse))  # type: ignore[arg-type]
         database = stack.enter_context(closing(Database(url, pool_size=8)))
         store = stack.enter_context(closing(S3Store(warehouse, bucket.options())))
         with database.transaction() as cursor:
             record_zones(cursor, map(canonical, (policy.data_path, policy.data_zone, *allowed)))
-        yield Services(database, store, policy, "client", now_ms, access=access_to(bucket, stack))
+        yield Services(database, store, policy, "client", clock, access=access_to(bucket, stack, clock))

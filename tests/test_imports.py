@@ -17,7 +17,8 @@ ALLOWED: dict[str, set[str]] = {
     "lineage": {"errors"},
     "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage"},
     "server": {"errors", "iceberg", "catalog"},
-    "cli": {"errors", "settings", "server", "catalog", "lake", "storage"},
+    "tracing": {"errors"},
+    "cli": {"errors", "settings", "server", "catalog", "lake", "storage", "tracing"},
     "pipeline": {"errors"},
     "pyiceberg_v3": set(),
 }
@@ -39,10 +40,11 @@ HOMES = {
     "structlog": {"server"},
     "jwt": {"server"},
     "argon2": {"server"},
+    "opentelemetry": {"tracing"},
 }
 """The parts outside which a library must not be seen."""
 
-OPTIONAL = {"pipeline", "pyiceberg_v3"}
+OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

@@ -10,9 +10,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
-import orjson
-
-from duckicelake.bridge.entries import data_file, entry, writable_partition_type
+from duckicelake.bridge.entries import entry, partition, writable_partition_type
 from duckicelake.iceberg.manifest import (
     EntryStatus,
     FieldSummary,
@@ -72,7 +70,7 @@ def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: De
         content=ManifestContent(manifest.content),
         schema=schema,
         spec=spec,
-        entries=[entry(file, type_, manifest.added_snapshot_id) for file in files],
+        entries=(entry(file, type_, manifest.added_snapshot_id) for file in files),
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"
@@ -84,7 +82,7 @@ def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Defin
     """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id."""
     _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
     by_status = [[file for file in files if file.status == status] for status in _STATUSES]
-    partitions = (data_file(file, type_).partition for file in files)
+    partitions = (partition(file, type_) for file in files)
     return {
         "files": [len(group) for group in by_status],
         "rows": [sum(file.record_count for file in group) for group in by_status],
@@ -148,7 +146,7 @@ def _format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> 
 
 def metadata_artifact(metadata: TableMetadata, version: int) -> Artifact:
     """The metadata.json of a version."""
-    data = orjson.dumps(metadata.to_json())
+    data = metadata.encoded()
     known = definitions_of(metadata)
     artifact = _artifact(METADATA, version, f"{version:05d}-{{}}.metadata.json", data, known)
     return replace(artifact, timestamp_ms=metadata.last_updated_ms)

@@ -17,13 +17,14 @@ from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
 from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
 from duckicelake.bridge.project import snapshot_row, target_of
-from duckicelake.bridge.stats import metrics_of
+from duckicelake.bridge.stats import LakeMetrics, Metrics
 from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
 from duckicelake.lake.changes import (
     ChangeSet,
@@ -68,36 +69,38 @@ def native_files(
     rows: list[NewFile] = []
     names = {f.file_id: window.name_maps[f.mapping_id] for _, f in step.data_files if f.mapping_id is not None}
     metadata = with_names(metadata, names.values())
+    metrics, types = LakeMetrics(metadata.schema().leaves()), dict[int, StructType]()
     for file_id, file in step.data_files:
         stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
         values = window.partition_values.get(file.file_id, {})
         metadata, spec, partition = _placed(metadata, values, stats)
+        if spec.spec_id not in types:
+            types[spec.spec_id] = partition_type(spec, metadata.schema())
         if file.file_id in names:
             check_folders(names[file.file_id], file.path, spec)
-        data_file = _data_file(file, partition, stats, metadata)
-        if copy := copies.get(file.file_id):
-            data_file = replace(data_file, file_path=copy.path, file_size_in_bytes=copy.file_size_in_bytes)
-        row = new_file(file_id, data_file, spec, metadata, numbers, file.file_id)
-        rows.append(replace(row, sequence_number=data_number(file, metadata, numbers)))
+        data_file = _data_file(file, partition, metrics.of(stats.values()), copies.get(file.file_id))
+        row = new_file(file_id, data_file, spec.spec_id, types[spec.spec_id], numbers, file.file_id)
+        number = data_number(file, metadata, numbers)
+        rows.append(row if number == row.sequence_number else replace(row, sequence_number=number))
     return metadata, tuple(rows)
 
 
 def new_file(
     file_id: int,
     file: DataFile,
-    spec: PartitionSpec,
-    metadata: TableMetadata,
+    spec_id: int,
+    partition_type: StructType,
     numbers: Numbering,
     ducklake_id: int | None,
 ) -> NewFile:
-    """The row of a data file that joins the table with this snapshot."""
+    """The row of a data file that joins the table with this snapshot; `partition_type` is that of the spec."""
     return NewFile(
         file_id=file_id,
         content=int(file.content),
         path=file.file_path,
         file_format=file.file_format,
-        spec_id=spec.spec_id,
-        partition=partition_json(file, partition_type(spec, metadata.schema())),
+        spec_id=spec_id,
+        partition=partition_json(file, partition_type),
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
         metrics=metrics_json(file),
@@ -109,9 +112,37 @@ def new_file(
     )
 
 
+class Line:
+    """The snapshots of a table while catching up: those that it had, and those that the steps add to main.
+
+    The metadata lists what is added at the end only, as it would else be copied with all its snapshots at each step.
+    """
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self.newest = metadata.current_snapshot()
+        self.ids = set(metadata.snapshots_by_id)
+        self._added: list[Snapshot] = []
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Let main go on with a snapshot."""
+        self.newest = snapshot
+        self.ids.add(snapshot.snapshot_id)
+        self._added.append(snapshot)
+
+    def listed(self, metadata: TableMetadata) -> TableMetadata:
+        """The metadata with all that was added."""
+        if not self._added:
+            return metadata
+        entries = [SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms) for s in self._added]
+        return metadata.replaced(
+            snapshots=(*metadata.snapshots, *self._added), snapshot_log=(*metadata.snapshot_log, *entries)
+        )
+
+
 def native_step(
     step: NativeStep,
     metadata: TableMetadata,
+    line: Line,
     numbers: Numbering,
     parent: Sequence[ListedManifest],
     added: Sequence[NewFile],
@@ -120,13 +151,14 @@ def native_step(
     next_row_id: int,
     manifest_ids: Iterator[int],
 ) -> tuple[LakeStep, TableMetadata, tuple[ListedManifest, ...]]:
-    """The step's rows, the metadata with its snapshot, and the manifests that the next step builds on.
+    """The step's rows, the metadata after its snapshot, which joins the line, and the manifests to build on next.
 
     `removed` are files of whichever content; `next_row_id` is DuckLake's after the step.
     """
     owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id, metadata.format_version)
     manifests = next_list(parent, added, {file.file_id for file in removed}, owner, manifest_ids)
-    snapshot = _snapshot(step, metadata, numbers, added, removed, next_row_id)
+    snapshot = _snapshot(step, metadata, line.newest, numbers, added, removed, next_row_id)
+    line.add(snapshot)
     lake_step = LakeStep(
         ducklake_id=step.change.snapshot_id,
         snapshots=(snapshot_row(snapshot, [manifest.manifest_id for manifest in manifests.listed]),),
@@ -137,14 +169,16 @@ def native_step(
             manifests=manifests.new,
         ),
     )
-    return lake_step, _with_snapshot(metadata, snapshot), manifests.listed
+    return lake_step, _moved(metadata, snapshot), manifests.listed
 
 
 def caught_up(
     base: TableMetadata, target: TableMetadata, table_id: int, version: int, after: int, steps: Sequence[LakeStep]
 ) -> ChangeSet:
-    """All that catching up writes."""
-    return ChangeSet(table_id, version, after, tuple(steps), target_of(base, target))
+    """All that catching up writes; snapshots of the steps that have left the target already aren't listed at all."""
+    listed = target.snapshots_by_id
+    kept = tuple(replace(step, snapshots=tuple(s for s in step.snapshots if s.snapshot_id in listed)) for step in steps)
+    return ChangeSet(table_id, version, after, kept, target_of(base, target))
 
 
 def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
@@ -199,17 +233,14 @@ def _placed(
     return metadata, spec, ()
 
 
-def _data_file(
-    file: LakeFile, partition: tuple[Any, ...], stats: Mapping[int, ColumnStats], metadata: TableMetadata
-) -> DataFile:
-    metrics = metrics_of(stats.values(), metadata.schema().leaves())
+def _data_file(file: LakeFile, partition: tuple[Any, ...], metrics: Metrics, copy: ReadableCopy | None) -> DataFile:
     return DataFile(
         content=FileContent.DATA,
-        file_path=file.path,
+        file_path=copy.path if copy else file.path,
         file_format=file.file_format.upper(),
         partition=partition,
         record_count=file.record_count,
-        file_size_in_bytes=file.file_size_bytes,
+        file_size_in_bytes=copy.file_size_in_bytes if copy else file.file_size_bytes,
         column_sizes=metrics.column_sizes,
         value_counts=metrics.value_counts,
         null_value_counts=metrics.null_value_counts,
@@ -222,12 +253,12 @@ def _data_file(
 def _snapshot(
     step: NativeStep,
     metadata: TableMetadata,
+    parent: Snapshot | None,
     numbers: Numbering,
     added: Sequence[NewFile],
     removed: Sequence[FileRow | NewFile],
     next_row_id: int,
 ) -> Snapshot:
-    parent = metadata.current_snapshot()
     totals = Totals.of(parent.summary if parent else {})
     return Snapshot(
         snapshot_id=numbers.snapshot_id,
@@ -252,14 +283,12 @@ def _operation(step: NativeStep, added: Sequence[NewFile], removed: Sequence[Fil
     return "overwrite"
 
 
-def _with_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
-    entry = SnapshotLogEntry(snapshot_id=snapshot.snapshot_id, timestamp_ms=snapshot.timestamp_ms)
+def _moved(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
+    """The metadata with main at a snapshot that isn't listed yet."""
     main = metadata.refs.get(MAIN) or SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
     return metadata.replaced(
-        snapshots=(*metadata.snapshots, snapshot),
         current_snapshot_id=snapshot.snapshot_id,
         refs={**metadata.refs, MAIN: main.replaced(snapshot_id=snapshot.snapshot_id)},
-        snapshot_log=(*metadata.snapshot_log, entry),
         last_sequence_number=max(metadata.last_sequence_number, snapshot.sequence_number),
         last_updated_ms=max(metadata.last_updated_ms, snapshot.timestamp_ms),
         next_row_id=None if snapshot.first_row_id is None else snapshot.first_row_id + (snapshot.added_rows or 0),

@@ -53,7 +53,10 @@ def change(base: TableMetadata, target: TableMetadata, declared: Declared, *, ho
     A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
     Its column is begun anew, as DuckDB's narrower integers and timestamps would get into other buckets than Iceberg's.
     """
-    before, after = columns_of(base.schema()), columns_of(target.schema())
+    after = columns_of(target.schema())
+    if _is_same(base, target) and not declared.outgrown:
+        return DefinitionChange(columns_after=_narrowed(after, declared.narrow))
+    before = columns_of(base.schema())
     if holds_files:
         _check_nested_defaults(base.schema(), target.schema())
     comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
@@ -75,8 +78,24 @@ def change(base: TableMetadata, target: TableMetadata, declared: Declared, *, ho
         table_comment=(comment,) if comment != old_comment else None,
         partition_keys=keys if respecified and keys != old_keys else None,
         sort_keys=sorting if sorting != sort_keys(base.sort_order(), base.schema()) else None,
-        columns_after=tuple(replace(c, column_type=narrow.get(c.column_id, c.column_type)) for c in after),
+        columns_after=_narrowed(after, narrow),
     )
+
+
+def _is_same(base: TableMetadata, target: TableMetadata) -> bool:
+    """Whether nothing changes that DuckLake could be told of."""
+    if base.properties.get(COMMENT) != target.properties.get(COMMENT) or base.last_column_id != target.last_column_id:
+        return False
+    shared = ("schemas", "partition_specs", "sort_orders")
+    current = ("current_schema_id", "default_spec_id", "default_sort_order_id")
+    return all(getattr(base, name) is getattr(target, name) for name in shared) and all(
+        getattr(base, name) == getattr(target, name) for name in current
+    )
+
+
+def _narrowed(columns: Sequence[Column], narrow: Mapping[int, str]) -> tuple[Column, ...]:
+    """The columns of the types that DuckLake has for them."""
+    return tuple(replace(c, column_type=narrow[c.column_id]) if c.column_id in narrow else c for c in columns)
 
 
 def declarable_keys(

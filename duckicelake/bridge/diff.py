@@ -15,6 +15,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.types import StructType
 from duckicelake.lake.changes import (
     ChangeSet,
     Creation,
@@ -23,6 +24,7 @@ from duckicelake.lake.changes import (
     NewDataFile,
     NewDeleteFile,
     NewFile,
+    PackedStats,
     SideFiles,
     TableStats,
 )
@@ -133,7 +135,8 @@ def _definition(base: Base, target: TableMetadata, increments: Sequence[Incremen
     if base.metadata is None:
         return definitions.creation(target)
     moves = (increment.move for increment in increments if increment.move is not None)
-    files = [_data_file(file, target) for move in moves for file in move.registered] if base.narrow else []
+    as_iceberg = _DataFiles(target)
+    files = (as_iceberg.of(file) for move in moves for file in move.registered) if base.narrow else ()
     declared = Declared(base.declared, base.narrow, outgrown(base.narrow, files, target.schema().leaves()))
     return definitions.change(base.metadata, target, declared, holds_files=base.holds_files)
 
@@ -143,13 +146,12 @@ def _step(
 ) -> tuple[LakeStep, Base]:
     """The step of one increment, and the base of the next."""
     move = increment.move or Move()
-    files = [(file, _data_file(file, target)) for file in move.registered]
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
-    definition, declared = _undeclare_buckets(target, files, definition, declared)
-    data_files, stats = _data_files(base, target, files, declared)
-    data_files = tuple(
-        replace(file, name_map=move.name_maps.get(file.file_id)) for file in _with_copies(data_files, move.copies)
-    )
+    definition, declared = _undeclare_buckets(target, move.registered, definition, declared)
+    data_files, stats = _data_files(base, target, move.registered, declared)
+    data_files = _with_copies(data_files, move.copies)
+    if move.name_maps:
+        data_files = tuple(replace(file, name_map=move.name_maps.get(file.file_id)) for file in data_files)
     step = LakeStep(
         ducklake_id=increment.ducklake_id,
         kinds=_kinds(move, definition, is_new=base.metadata is None),
@@ -177,19 +179,30 @@ def _keeps_older_numbers(move: Move, target: TableMetadata) -> bool:
     return bool(move.registered) and (rewrites or any(not isinstance(file, NewFile) for file in move.registered))
 
 
-def _data_file(file: AnyFile, target: TableMetadata) -> DataFile:
-    spec = next(spec for spec in target.partition_specs if spec.spec_id == file.spec_id)
-    return data_file(file, writable_partition_type(spec, target.schemas)[1])
+class _DataFiles:
+    """Files as Iceberg knows them, made one at a time: there may be very many."""
+
+    def __init__(self, target: TableMetadata) -> None:
+        self._target = target
+        self._types: dict[int, StructType] = {}
+
+    def of(self, file: AnyFile) -> DataFile:
+        type_ = self._types.get(file.spec_id)
+        if type_ is None:
+            type_ = writable_partition_type(self._target.spec(file.spec_id), self._target.schemas)[1]
+            self._types[file.spec_id] = type_
+        return data_file(file, type_)
 
 
 def _undeclare_buckets(
     target: TableMetadata,
-    files: Sequence[tuple[AnyFile, DataFile]],
+    files: Sequence[AnyFile],
     definition: DefinitionChange,
     declared: tuple[PartitionKey, ...],
 ) -> tuple[DefinitionChange, tuple[PartitionKey, ...]]:
     """Take bucket keys back from DuckLake if a file is registered that has no value for them."""
-    if has_buckets(declared) and any(_values(target, declared, *file) is None for file in files):
+    as_iceberg = _DataFiles(target)
+    if has_buckets(declared) and any(_values(target, declared, each, as_iceberg.of(each)) is None for each in files):
         plain = tuple(key for key in declared if not has_buckets([key]))
         return replace(definition, partition_keys=plain), plain
     return definition, declared
@@ -205,14 +218,16 @@ def _values(
 def _data_files(
     base: Base,
     target: TableMetadata,
-    files: Sequence[tuple[AnyFile, DataFile]],
+    files: Sequence[AnyFile],
     declared: tuple[PartitionKey, ...],
 ) -> tuple[tuple[NewDataFile, ...], TableStats | None]:
     """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     leaves = target.schema().leaves()
     records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
-    for row, file in files:
+    as_iceberg = _DataFiles(target)
+    for row in files:
+        file = as_iceberg.of(row)
         start = next_row_id if row.first_row_id is None else row.first_row_id
         rows.append(
             NewDataFile(
@@ -221,7 +236,7 @@ def _data_files(
                 record_count=row.record_count,
                 file_size_bytes=row.file_size_in_bytes,
                 row_id_start=start,
-                stats=file_stats(file, leaves),
+                stats=PackedStats(file_stats(file, leaves)),
                 partition_values=_values(target, declared, row, file),
             )
         )
@@ -235,12 +250,14 @@ def _data_files(
     if max(next_row_id, size) >= _TOO_MANY:
         raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
     existing = base.column_stats if base.stats is not None else None
-    columns = widen(existing, [row.stats for row in rows], leaves, truncation(target.properties)) if rows else {}
+    columns = widen(existing, (row.stats for row in rows), leaves, truncation(target.properties)) if rows else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)
 
 
 def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tuple[NewDataFile, ...]:
     by_file = {copy.file_id: copy for copy in copies}
+    if not by_file:
+        return tuple(files)
     return tuple(
         replace(file, path=copy.path, path_is_relative=True, file_size_bytes=copy.file_size_bytes)
         if (copy := by_file.get(file.file_id))

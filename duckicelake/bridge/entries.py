@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry
@@ -9,7 +10,7 @@ from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_json, to_json
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.changes import NewFile, Packed
 from duckicelake.lake.state import FileRow
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -18,6 +19,35 @@ _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_si
 _LISTS = ("split_offsets", "equality_ids")
 _UNKNOWN = PrimitiveType.parse("unknown")
 """The type of a partition whose source column no schema has any more: readers see null (table spec, "Partitioning")."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile(DataFile):
+    """A file of a client's manifest, of which there may be very many: `metrics` are what `metrics_json` makes of it."""
+
+    metrics: Packed = field(default_factory=lambda: Packed({}))
+
+
+def packed(entry: ManifestEntry) -> ManifestEntry:
+    """The entry with its file as an UploadedFile, without the values that are packed."""
+    file = entry.data_file
+    small = UploadedFile(
+        content=file.content,
+        file_path=file.file_path,
+        file_format=file.file_format,
+        partition=file.partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        first_row_id=file.first_row_id,
+        content_offset=file.content_offset,
+        metrics=Packed(metrics_json(file)),
+    )
+    return ManifestEntry(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, small)
+
+
+def metrics_of(file: DataFile) -> Mapping[str, Any]:
+    """The same as `metrics_json`, packed where the file is."""
+    return file.metrics if isinstance(file, UploadedFile) else metrics_json(file)
 
 
 def metrics_json(file: DataFile) -> dict[str, Any]:
@@ -42,14 +72,12 @@ def partition_json(file: DataFile, type_: StructType) -> list[Any]:
 
 def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
     """The DataFile of a row; `type_` is the partition type of its spec."""
-    metrics = row.metrics
+    metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
     return DataFile(
         content=FileContent(row.content),
         file_path=row.path,
         file_format=row.file_format,
-        partition=tuple(
-            _partition_value(field.type, value) for field, value in zip(type_.fields, row.partition, strict=True)
-        ),
+        partition=partition(row, type_),
         record_count=row.record_count,
         file_size_in_bytes=row.file_size_in_bytes,
         column_sizes=_unkeyed(metrics.get("column_sizes")),
@@ -67,6 +95,11 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
         content_offset=metrics.get("content_offset"),
         content_size_in_bytes=metrics.get("content_size_in_bytes"),
     )
+
+
+def partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...]:
+    """The partition values of a row."""
+    return tuple(_partition_value(field.type, value) for field, value in zip(type_.fields, row.partition, strict=True))
 
 
 def _partition_value(type_: IcebergType, value: Any) -> Any:

@@ -18,8 +18,9 @@ class LiveDeletes:
     """
 
     def __init__(self, live: LiveFiles) -> None:
-        self.deleted = dict(live.deleted)
+        self.deleted = {file_id: set(found) for file_id, found in live.deleted.items()}
         self._targets: dict[int, set[int]] = {}
+        self._idle: set[int] = set()
         self._by_data_file: defaultdict[int, set[int]] = defaultdict(set)
         for file_id, targets in _targets(live).items():
             self._add(file_id, targets)
@@ -27,8 +28,7 @@ class LiveDeletes:
     def idle_without(self, data_files: AbstractSet[int]) -> frozenset[int]:
         """The delete files that delete from no other data file than these."""
         reached = {file_id for each in data_files for file_id in self._by_data_file.get(each, ())}
-        idle = {file_id for file_id, targets in self._targets.items() if not targets}
-        return frozenset(idle | {file_id for file_id in reached if self._targets[file_id] <= data_files})
+        return frozenset(self._idle | {file_id for file_id in reached if self._targets[file_id] <= data_files})
 
     def leave(self, data_files: AbstractSet[int]) -> frozenset[int]:
         """Let go of data files that left main or get a vector of their own; the delete files that leave with them."""
@@ -38,17 +38,19 @@ class LiveDeletes:
                 self._targets[file_id].discard(each)
         for file_id in idle:
             del self._targets[file_id]
+        self._idle.clear()
         return idle
 
     def join(self, deletions: Iterable[NewDeletion]) -> None:
         """Take in what new delete files delete."""
         for row in deletions:
             self._add(row.delete_file_id, {row.data_file_id})
-            before = self.deleted.get(row.data_file_id, frozenset())
-            self.deleted[row.data_file_id] = before | positions.decode(row.positions)
+            self.deleted.setdefault(row.data_file_id, set()).update(positions.decode(row.positions))
 
     def _add(self, file_id: int, targets: Iterable[int]) -> None:
         self._targets.setdefault(file_id, set()).update(targets)
+        if not self._targets[file_id]:
+            self._idle.add(file_id)
         for each in targets:
             self._by_data_file[each].add(file_id)
 

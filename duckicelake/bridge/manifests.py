@@ -157,10 +157,10 @@ def _groups(manifests: Iterable[ListedManifest]) -> dict[tuple[int, int, int], l
 
 
 def _pack(manifests: ManifestList, owner: ListOwner, new_ids: Iterator[int]) -> ManifestList:
-    """Merge every full group that is loaded; manifests of this snapshot stay apart, as they show what it did."""
+    """Merge every full group of those loaded; manifests of this snapshot stay apart, as they show what it did."""
     own = {manifest.manifest_id for manifest in manifests.new}
-    for group in _groups(m for m in manifests.listed if m.manifest_id not in own).values():
-        if len(group) >= PACK and all(manifest.live is not None for manifest in group):
+    for group in _groups(m for m in manifests.listed if m.live is not None and m.manifest_id not in own).values():
+        if len(group) >= PACK:
             manifests = _merged(manifests, group, owner, next(new_ids))
     return manifests
 

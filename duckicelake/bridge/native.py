@@ -7,11 +7,14 @@ Snapshots whose files a later merge or flush has rewritten can't be told exactly
 the next step; and so do all but the last of a run that only inlined rows (design §6.17).
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
+from typing import NamedTuple
 
+from duckicelake.bridge.timeline import Timeline
 from duckicelake.lake.model import InlinedKey, LakeChange, LakeFile, TableDefinition
 from duckicelake.lake.state import LiveFiles, NativeWindow
 
@@ -60,118 +63,138 @@ def replay(
 def _own_steps(window: NativeWindow) -> list[LakeChange]:
     """The changes that become steps, each with the kinds of those that fold into it."""
     rewritten = max((c.snapshot_id for c in window.changes if c.kinds & REWRITES_HISTORY), default=window.after)
+    mixed = [file for file in window.data_files if file.partial_max is not None]
     steps: list[LakeChange] = []
     folded: frozenset[str] = frozenset()
     for index, change in enumerate(window.changes):
         kinds = folded | change.kinds
         later = window.changes[index + 1].kinds if index + 1 < len(window.changes) else None
         collapses = later is not None and change.kinds <= INLINED and later <= INLINED
-        if change.snapshot_id < rewritten or collapses or not _exact(window, change.snapshot_id):
+        at = change.snapshot_id
+        is_exact = all(file.exact(at) for file in mixed if file.visible(at))
+        if at < rewritten or collapses or not is_exact:
             folded = kinds
         else:
-            steps.append(LakeChange(change.snapshot_id, change.timestamp_ms, kinds))
+            steps.append(LakeChange(at, change.timestamp_ms, kinds))
             folded = frozenset()
     return steps
 
 
-def _exact(window: NativeWindow, snapshot_id: int) -> bool:
-    return all(file.exact(snapshot_id) for file in window.data_files if file.visible(snapshot_id))
-
-
 class _Tracker:
-    """The file set while the window is replayed."""
+    """The file set while the window is replayed; each step costs what it changes."""
 
     def __init__(
         self, window: NativeWindow, live: LiveFiles, deleted: DeletedPositions, new_ids: Iterator[int]
     ) -> None:
-        self._window = window
-        self._in_delete_files = deleted
         self._new_ids = new_ids
-        self._pending = sorted(window.definitions)
+        self._definitions = Timeline(window.definitions.items())
         self._data = {f.ducklake_id: f.file_id for f in live.files if f.ducklake_id is not None}
+        self._vanished = [data_file_id for data_file_id in self._data if data_file_id in window.vanished]
+        self._appearing = Timeline((file.begin_snapshot, file) for file in window.data_files)
+        self._ending = Timeline((f.end_snapshot, f.file_id) for f in window.data_files if f.end_snapshot is not None)
+        self._rows = _Rows(window, live)
         self._deleted = defaultdict(set, {file_id: set(done) for file_id, done in live.deleted.items()})
-        self._places = {
-            key: (file.file_id, position)
-            for file in live.virtual.values()
-            for position, key in enumerate(file.keys)
-            if position not in live.deleted.get(file.file_id, ())
-        }
+        self._deletes = Timeline((*_inlined_deletes(window), *_file_deletes(window, deleted)))
+        self._early: defaultdict[int, list[_Delete]] = defaultdict(list)
 
     def step(self, change: LakeChange) -> NativeStep:
         at = change.snapshot_id
-        definition = self._definition(at)
+        definitions = self._definitions.due(at)
         removed = self._drop_data(at)
         data_files = self._add_data(at)
-        emptied, positions = self._end_rows(at)
-        rows = self._add_rows(at)
-        for file_id, found in self._newly_deleted(at).items():
+        emptied, positions = self._rows.end(at)
+        for file_id, found in positions.items():
+            self._deleted[file_id] |= found
+        rows = self._rows.add(at, self._new_ids)
+        for file_id, found in self._newly_deleted(at, data_files).items():
             positions[file_id] |= found
         return NativeStep(
             change=change,
-            definition=definition,
+            definition=definitions[-1] if definitions else None,
             data_files=data_files,
             rows=rows,
             positions={file_id: frozenset(found) for file_id, found in positions.items()},
             removed=frozenset(removed | emptied),
         )
 
-    def _definition(self, at: int) -> TableDefinition | None:
-        due = [snapshot for snapshot in self._pending if snapshot <= at]
-        self._pending = self._pending[len(due) :]
-        return self._window.definitions[due[-1]] if due else None
-
     def _drop_data(self, at: int) -> set[int]:
-        ended = {file.file_id for file in self._window.data_files if not file.visible(at)}
-        gone = [key for key in self._data if key in ended or key in self._window.vanished]
-        return {self._data.pop(key) for key in gone}
+        gone, self._vanished = [*self._vanished, *self._ending.due(at)], []
+        return {self._data.pop(data_file_id) for data_file_id in gone if data_file_id in self._data}
 
     def _add_data(self, at: int) -> tuple[tuple[int, LakeFile], ...]:
-        new = [file for file in self._window.data_files if file.visible(at) and file.file_id not in self._data]
-        pairs = tuple((next(self._new_ids), file) for file in new)
+        new = [file for file in self._appearing.due(at) if file.visible(at) and file.file_id not in self._data]
+        pairs = tuple((next(self._new_ids), file) for file in sorted(new, key=lambda file: file.file_id))
         self._data.update((file.file_id, file_id) for file_id, file in pairs)
         return pairs
 
-    def _end_rows(self, at: int) -> tuple[set[int], defaultdict[int, set[int]]]:
-        """Virtual files with no row left, and positions of single rows that ended."""
-        visible = {row.key for row in self._window.rows if row.visible(at)}
-        ended: defaultdict[int, set[int]] = defaultdict(set)
-        for key in [key for key in self._places if key not in visible]:
-            file_id, position = self._places.pop(key)
-            ended[file_id].add(position)
-        still_used = {file_id for file_id, _ in self._places.values()}
-        emptied = {file_id for file_id in ended if file_id not in still_used}
-        for file_id in emptied:
-            del ended[file_id]
-        for file_id, found in ended.items():
-            self._deleted[file_id] |= found
-        return emptied, ended
-
-    def _add_rows(self, at: int) -> tuple[tuple[int, tuple[InlinedKey, ...]], ...]:
-        """One virtual file for each inlined table, as these have different columns."""
-        new = sorted(row.key for row in self._window.rows if row.visible(at) and row.key not in self._places)
-        by_table = groupby(new, key=lambda key: key.inlined_table)
-        files = tuple((next(self._new_ids), tuple(keys)) for _, keys in by_table)
-        for file_id, keys in files:
-            self._places.update((key, (file_id, position)) for position, key in enumerate(keys))
-        return files
-
-    def _newly_deleted(self, at: int) -> dict[int, set[int]]:
+    def _newly_deleted(self, at: int, added: Sequence[tuple[int, LakeFile]]) -> dict[int, set[int]]:
+        """Deletes may be older than what shows their data file first: a flush, or a step that others folded into."""
         found: defaultdict[int, set[int]] = defaultdict(set)
-        for data_file_id, position in (*self._inlined_deletes(at), *self._file_deletes(at)):
-            file_id = self._data.get(data_file_id)
-            if file_id is not None and position not in self._deleted[file_id]:
-                found[file_id].add(position)
-                self._deleted[file_id].add(position)
+        early = [delete for _, file in added for delete in self._early.pop(file.file_id, ())]
+        for delete in (*early, *self._deletes.due(at)):
+            file_id = self._data.get(delete.data_file_id)
+            if file_id is None:
+                self._early[delete.data_file_id].append(delete)
+            elif at < delete.until and delete.position not in self._deleted[file_id]:
+                found[file_id].add(delete.position)
+                self._deleted[file_id].add(delete.position)
         return found
 
-    def _inlined_deletes(self, at: int) -> Iterator[tuple[int, int]]:
-        for delete in self._window.deletes:
-            if delete.begin_snapshot <= at:
-                yield delete.data_file_id, delete.position
 
-    def _file_deletes(self, at: int) -> Iterator[tuple[int, int]]:
-        for file in self._window.delete_files:
-            if file.visible(at) and file.target_id is not None:
-                for position, deleted_at in self._in_delete_files[file.file_id].items():
-                    if deleted_at is None or deleted_at <= at:
-                        yield file.target_id, position
+class _Delete(NamedTuple):
+    """A position that is deleted; what says so ends with snapshot `until`, if it isn't noticed before."""
+
+    data_file_id: int
+    position: int
+    until: float = inf
+
+
+def _inlined_deletes(window: NativeWindow) -> Iterator[tuple[int, _Delete]]:
+    return ((each.begin_snapshot, _Delete(each.data_file_id, each.position)) for each in window.deletes)
+
+
+def _file_deletes(window: NativeWindow, deleted: DeletedPositions) -> Iterator[tuple[int, _Delete]]:
+    for file in window.delete_files:
+        if file.target_id is not None:
+            until = inf if file.end_snapshot is None else file.end_snapshot
+            for position, deleted_at in deleted[file.file_id].items():
+                yield max(file.begin_snapshot, deleted_at or 0), _Delete(file.target_id, position, until)
+
+
+class _Rows:
+    """The inlined rows while the window is replayed, and which virtual file serves them at which position."""
+
+    def __init__(self, window: NativeWindow, live: LiveFiles) -> None:
+        self._places = {
+            key: (file.file_id, position)
+            for file in live.virtual.values()
+            for position, key in enumerate(file.keys)
+            if position not in live.deleted.get(file.file_id, ())
+        }
+        self._left = Counter(file_id for file_id, _ in self._places.values())
+        known = {row.key for row in window.rows}
+        self._vanished = [key for key in self._places if key not in known]
+        self._appearing = Timeline((row.key.begin_snapshot, row) for row in window.rows)
+        self._ending = Timeline((row.end_snapshot, row.key) for row in window.rows if row.end_snapshot is not None)
+
+    def end(self, at: int) -> tuple[set[int], defaultdict[int, set[int]]]:
+        """Virtual files with no row left, and positions of single rows that ended."""
+        gone, self._vanished = [*self._vanished, *self._ending.due(at)], []
+        ended: defaultdict[int, set[int]] = defaultdict(set)
+        for file_id, position in (self._places.pop(key) for key in gone if key in self._places):
+            ended[file_id].add(position)
+            self._left[file_id] -= 1
+        emptied = {file_id for file_id in ended if not self._left[file_id]}
+        for file_id in emptied:
+            del ended[file_id]
+        return emptied, ended
+
+    def add(self, at: int, new_ids: Iterator[int]) -> tuple[tuple[int, tuple[InlinedKey, ...]], ...]:
+        """One virtual file for each inlined table, as these have different columns."""
+        appeared = (row.key for row in self._appearing.due(at) if row.visible(at))
+        by_table = groupby(sorted(key for key in appeared if key not in self._places), lambda key: key.inlined_table)
+        files = tuple((next(new_ids), tuple(keys)) for _, keys in by_table)
+        for file_id, keys in files:
+            self._places.update((key, (file_id, position)) for position, key in enumerate(keys))
+            self._left[file_id] = len(keys)
+        return files

@@ -20,12 +20,14 @@ class Numbering:
     sequence_number: int
 
 
-def numbering(metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"]) -> Numbering:
+def numbering(
+    metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"], taken: Container[int]
+) -> Numbering:
     """The numbers of a native snapshot: its id is DuckLake's, and so is its number in mode `ducklake` and in version 3.
 
-    Version 1 has no sequence numbers: they are 0.
+    Version 1 has no sequence numbers: they are 0. taken: the ids of all snapshots that the table has.
     """
-    snapshot_id = free_id(ducklake_id, metadata.snapshots_by_id)
+    snapshot_id = free_id(ducklake_id, taken)
     if metadata.format_version < SEQUENCE_NUMBER_VERSION:
         return Numbering(snapshot_id, 0)
     following = metadata.last_sequence_number + 1

@@ -6,7 +6,7 @@ from typing import Any
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.lake.changes import NewSnapshot, TableTarget
-from duckicelake.lake.state import SnapshotRow, TableState
+from duckicelake.lake.state import SnapshotRow, TableRow, TableState
 
 DUCKLAKE_ID = "ducklake.snapshot-id"
 """The summary key and table property that name the DuckLake snapshot; said by us, never taken from clients."""
@@ -27,9 +27,35 @@ _IN_ROWS = (
 )
 
 
-def project(state: TableState) -> TableMetadata:
-    """The table's metadata; every snapshot must have its manifest list written."""
+def project(state: TableState, before: tuple[TableState, TableMetadata] | None = None) -> TableMetadata:
+    """The table's metadata; every snapshot must have its manifest list written.
+
+    before: an older state with its metadata. What the rows of both states make, they share, and what is encoded of it.
+    """
     row = state.row
+    return _defined(row, before).replaced(
+        location=row.location,
+        last_sequence_number=row.last_sequence_number,
+        last_updated_ms=row.last_updated_ms,
+        next_row_id=row.next_row_id if row.format_version > 2 else None,
+        properties={**row.metadata["properties"], DUCKLAKE_ID: str(row.ducklake_id)},
+        current_snapshot_id=row.current_snapshot_id,
+        refs=_refs(row.metadata),
+        snapshots=_snapshots(state, before),
+        snapshot_log=_snapshot_log(state, before),
+        metadata_log=tuple(
+            MetadataLogEntry.trusted({"metadata_file": path, "timestamp_ms": time}) for path, time in state.metadata_log
+        ),
+    )
+
+
+def _defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
+    """Metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same."""
+    stored = {key: value for key, value in row.metadata.items() if key != "refs"}
+    if before is not None and before[0].row.format_version == row.format_version:
+        known = {key: value for key, value in before[0].row.metadata.items() if key != "refs"}
+        if known | {"properties": None} == stored | {"properties": None}:
+            return before[1]
     columns: dict[str, Any] = {
         "format-version": row.format_version,
         "table-uuid": row.table_uuid,
@@ -38,36 +64,41 @@ def project(state: TableState) -> TableMetadata:
         "last-updated-ms": row.last_updated_ms,
         "next-row-id": row.next_row_id if row.format_version > 2 else None,
     }
-    stored = {key: value for key, value in row.metadata.items() if key != "refs"}
-    metadata = parse_table_metadata({**stored, **columns})
-    return metadata.replaced(
-        properties={**metadata.properties, DUCKLAKE_ID: str(row.ducklake_id)},
-        current_snapshot_id=row.current_snapshot_id,
-        refs=_refs(row.metadata),
-        snapshots=tuple(map(snapshot_of, state.snapshots)),
-        snapshot_log=tuple(
-            SnapshotLogEntry.model_construct(snapshot_id=snapshot, timestamp_ms=time)
-            for snapshot, time in state.snapshot_log
-        ),
-        metadata_log=tuple(
-            MetadataLogEntry.model_construct(metadata_file=path, timestamp_ms=time) for path, time in state.metadata_log
-        ),
+    return parse_table_metadata({**stored, **columns})
+
+
+def _snapshots(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[Snapshot, ...]:
+    if before is None:
+        return tuple(map(snapshot_of, state.snapshots))
+    rows, made = before[0].snapshots, before[1].snapshots
+    known = {id(row): snapshot for row, snapshot in zip(rows, made, strict=True)}
+    return tuple(known.get(id(row)) or snapshot_of(row) for row in state.snapshots)
+
+
+def _snapshot_log(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[SnapshotLogEntry, ...]:
+    known = dict(zip(before[0].snapshot_log, before[1].snapshot_log, strict=True)) if before else {}
+    return tuple(
+        known.get(entry) or SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
+        for entry in state.snapshot_log
     )
 
 
 def snapshot_of(row: SnapshotRow) -> Snapshot:
     """The Iceberg snapshot of a row; rows are trusted."""
-    return Snapshot.model_construct(
-        snapshot_id=row.snapshot_id,
-        parent_snapshot_id=row.parent_snapshot_id,
-        sequence_number=row.sequence_number,
-        timestamp_ms=row.timestamp_ms,
-        manifest_list=row.manifest_list,
-        summary={**row.summary, DUCKLAKE_ID: str(row.ducklake_id)},
-        schema_id=row.schema_id,
-        first_row_id=row.first_row_id,
-        added_rows=row.added_rows,
-        key_id=row.key_id,
+    return Snapshot.trusted(
+        {
+            "snapshot_id": row.snapshot_id,
+            "parent_snapshot_id": row.parent_snapshot_id,
+            "sequence_number": row.sequence_number,
+            "timestamp_ms": row.timestamp_ms,
+            "manifest_list": row.manifest_list,
+            "manifests": None,
+            "summary": {**row.summary, DUCKLAKE_ID: str(row.ducklake_id)},
+            "schema_id": row.schema_id,
+            "first_row_id": row.first_row_id,
+            "added_rows": row.added_rows,
+            "key_id": row.key_id,
+        }
     )
 
 

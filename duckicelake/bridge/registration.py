@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
+from duckicelake.bridge.entries import metrics_of, partition_json, writable_partition_type
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestEntry, ManifestFile
@@ -109,7 +109,7 @@ class Registration:
             partition=partition,
             record_count=file.record_count,
             file_size_in_bytes=file.file_size_in_bytes,
-            metrics=metrics_json(file),
+            metrics=metrics_of(file),
             added_snapshot_id=entry.snapshot_id or line.added_snapshot_id,
             sequence_number=entry.sequence_number or 0,
             file_sequence_number=number,

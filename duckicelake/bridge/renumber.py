@@ -5,10 +5,11 @@ files say sequence numbers and row ids in columns that DuckLake writes too, the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from duckicelake.bridge.numbering import free_id
+from duckicelake.bridge.rebase import BuiltOn
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
@@ -44,7 +45,8 @@ class Renumbered:
     """A request in the catalog's numbers.
 
     By new snapshot id: what the client called it, where that differs, and the DuckLake snapshot it must become, where
-    its numbers say so. `row_shift` was added to the client's row ids.
+    its numbers say so; what an append that was put on top of others was written for. `row_shift` was added to the
+    client's row ids.
     """
 
     requirements: tuple[TableRequirement, ...] = ()
@@ -52,6 +54,7 @@ class Renumbered:
     proposed: Mapping[int, int] = field(default_factory=dict)
     expected: Mapping[int, int] = field(default_factory=dict)
     row_shift: int = 0
+    built_on: Mapping[int, BuiltOn] = field(default_factory=dict)
 
 
 def aliases_of(snapshots: Iterable[SnapshotRow]) -> dict[int, int]:
@@ -90,6 +93,16 @@ def renumber(
     )
 
 
+def with_built_on(renumbered: Renumbered, built_on: Mapping[int, BuiltOn]) -> Renumbered:
+    """The request with what its appends were written for, given by what the client called them."""
+    ids = {proposed: snapshot_id for snapshot_id, proposed in renumbered.proposed.items()}
+    known = {
+        ids.get(proposed, proposed): BuiltOn(ids.get(on.parent_id or 0, on.parent_id), on.row_shift)
+        for proposed, on in built_on.items()
+    }
+    return replace(renumbered, built_on=known)
+
+
 def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, aliases: Mapping[int, int]) -> None:
     has_order = base is not None and base.format_version >= SEQUENCE_NUMBER_VERSION
     for snapshot in added:
@@ -98,7 +111,8 @@ def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, alias
         number, last = snapshot.sequence_number, base.last_sequence_number if base else 0
         if has_order and snapshot.parent_snapshot_id is not None and number <= last:
             raise CommitFailed(
-                f"Cannot add snapshot with sequence number {number} older than last sequence number {last}"
+                f"Cannot add snapshot with sequence number {number} older than last sequence number {last}",
+                "old-sequence-number",
             )
 
 

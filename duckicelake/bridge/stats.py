@@ -5,7 +5,8 @@ strings and binaries may be truncated, and truncated is not exact.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 _AMBIGUOUS_TYPES = {"binary", "fixed"}
 """File statistics hold hex, inlined rows escaped text: `ab` may be either. DuckDB looks for escaped texts in both."""
 _FLOATS = {"float", "double"}
+_INTEGERS = {"int": "<i", "long": "<q"}
 _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 """Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
 
@@ -28,11 +30,11 @@ _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 class Metrics:
     """Iceberg's per-column metrics of one data file, keyed by field id; bounds in single-value binary."""
 
-    column_sizes: Mapping[int, int]
-    value_counts: Mapping[int, int]
-    null_value_counts: Mapping[int, int]
-    lower_bounds: Mapping[int, bytes]
-    upper_bounds: Mapping[int, bytes]
+    column_sizes: dict[int, int]
+    value_counts: dict[int, int]
+    null_value_counts: dict[int, int]
+    lower_bounds: dict[int, bytes]
+    upper_bounds: dict[int, bytes]
 
 
 def truncation(properties: Mapping[str, str]) -> int:
@@ -48,23 +50,34 @@ def file_stats(file: DataFile, leaves: Mapping[int, PrimitiveType]) -> tuple[Col
     return tuple(row for row in rows if row is not None)
 
 
-def metrics_of(stats: Iterable[ColumnStats], leaves: Mapping[int, PrimitiveType]) -> Metrics:
-    """Iceberg's metrics of a file whose statistics DuckDB wrote."""
-    ordered = _ordered(leaves)
-    known = [row for row in stats if row.column_id in ordered]
-    counted = [row for row in known if row.value_count is not None and row.null_count is not None]
-    return Metrics(
-        column_sizes={row.column_id: row.column_size_bytes for row in known if row.column_size_bytes},
-        value_counts={row.column_id: (row.value_count or 0) + (row.null_count or 0) for row in counted},
-        null_value_counts={row.column_id: row.null_count or 0 for row in counted},
-        lower_bounds=_bounds(((row.column_id, row.min_value) for row in known), leaves),
-        upper_bounds=_bounds(((row.column_id, row.max_value) for row in known), leaves),
-    )
+class LakeMetrics:
+    """Iceberg's metrics of files whose statistics DuckDB wrote, for a table with these leaf columns."""
+
+    def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
+        self._bounds = {column: _bound_of(type_) for column, type_ in _ordered(leaves).items()}
+
+    def of(self, stats: Iterable[ColumnStats]) -> Metrics:
+        """The metrics of one file."""
+        metrics = Metrics({}, {}, {}, {}, {})
+        for row in stats:
+            column = row.column_id
+            bound = self._bounds.get(column)
+            if bound is None:
+                continue
+            if row.column_size_bytes:
+                metrics.column_sizes[column] = row.column_size_bytes
+            if row.value_count is not None and row.null_count is not None:
+                metrics.value_counts[column] = row.value_count + row.null_count
+                metrics.null_value_counts[column] = row.null_count
+            for text, bounds in ((row.min_value, metrics.lower_bounds), (row.max_value, metrics.upper_bounds)):
+                if text is not None and (data := bound(text)) is not None:
+                    bounds[column] = data
+        return metrics
 
 
 def widen(
     existing: Mapping[int, ColumnStats] | None,
-    files: Sequence[tuple[ColumnStats, ...]],
+    files: Iterable[Iterable[ColumnStats]],
     leaves: Mapping[int, PrimitiveType],
     exact_below: int,
 ) -> dict[int, ColumnStats | None]:
@@ -72,12 +85,15 @@ def widen(
 
     `existing` is None for a table that never had rows; later a column without a row stays without one.
     """
-    by_file = [{row.column_id: row for row in rows} for rows in files]
     wanted = leaves if existing is None else [column for column in leaves if column in existing]
-    result: dict[int, ColumnStats | None] = {}
-    for column in wanted:
-        added = [rows.get(column) for rows in by_file]
-        result[column] = _widen_column(existing[column] if existing else None, added, leaves[column], exact_below)
+    result: dict[int, ColumnStats | None] = {column: existing[column] if existing else None for column in wanted}
+    known = set(wanted)
+    for rows in files:
+        by_column = {row.column_id: row for row in rows}
+        for column in tuple(known):
+            result[column] = _widened(result[column], by_column.get(column), leaves[column], exact_below)
+            if result[column] is None:
+                known.discard(column)
     return result
 
 
@@ -120,22 +136,30 @@ def _decoded(bounds: Mapping[int, bytes] | None, field_id: int, type_: Primitive
         return None
 
 
-def _bounds(texts: Iterable[tuple[int, str | None]], leaves: Mapping[int, PrimitiveType]) -> dict[int, bytes]:
-    values = ((column, from_text(leaves[column], text)) for column, text in texts if text is not None)
-    return {column: to_bytes(leaves[column], value) for column, value in values if value is not None}
+def _bound_of(type_: PrimitiveType) -> Callable[[str], bytes | None]:
+    """From a text in statistics to a stored bound; None where the text is no value of the type."""
+    pack = struct.Struct(_INTEGERS[type_.name]).pack if type_.name in _INTEGERS else None
+
+    def any_bound(text: str) -> bytes | None:
+        value = from_text(type_, text)
+        return None if value is None else to_bytes(type_, value)
+
+    def integer_bound(text: str) -> bytes | None:
+        """The same, for what tables have most of, in a third of the time."""
+        try:
+            return pack(int(text)) if pack else None
+        except (ValueError, struct.error):
+            return any_bound(text)
+
+    return integer_bound if pack else any_bound
 
 
-def _widen_column(
-    existing: ColumnStats | None, added: Sequence[ColumnStats | None], type_: PrimitiveType, exact_below: int
+def _widened(
+    before: ColumnStats | None, row: ColumnStats | None, type_: PrimitiveType, exact_below: int
 ) -> ColumnStats | None:
-    result = existing
-    for row in added:
-        if row is None or not _exact(row, type_, exact_below):
-            return None
-        result = _table_row(row) if result is None else _merge(result, row, type_)
-        if result is None:
-            return None
-    return result
+    if row is None or not _exact(row, type_, exact_below):
+        return None
+    return _table_row(row) if before is None else _merge(before, row, type_)
 
 
 def _exact(row: ColumnStats, type_: PrimitiveType, exact_below: int) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from duckicelake.bridge.entries import metrics_json, partition_json, writable_partition_type
+from duckicelake.bridge.entries import metrics_of, partition_json, writable_partition_type
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.manifest import (
     UNASSIGNED,
     DataFile,
@@ -102,7 +102,7 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int], row_shi
                 partition=_partition(file, types[spec_id]),
                 record_count=file.record_count,
                 file_size_in_bytes=file.file_size_in_bytes,
-                metrics=metrics_json(file),
+                metrics=metrics_of(file),
                 added_snapshot_id=snapshot.snapshot_id,
                 sequence_number=sequence,
                 file_sequence_number=snapshot.sequence_number,
@@ -110,6 +110,16 @@ def new_files(upload: Upload, target: TableMetadata, ids: Iterator[int], row_shi
             )
         )
     return tuple(rows)
+
+
+def check_rebased(upload: Upload) -> None:
+    """CommitFailed unless the upload only adds data files, as one must that is put on top of others."""
+    if upload.removed or any(file.content is not FileContent.DATA for file, _, _ in upload.added):
+        raise CommitFailed(
+            f"Requirement failed: branch main has changed, and snapshot {upload.snapshot.snapshot_id} "
+            "is no append: it does more than add data files",
+            "assert-ref-snapshot-id",
+        )
 
 
 class _RowIds:

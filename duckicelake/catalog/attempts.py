@@ -3,6 +3,7 @@
 Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.clock import on_our_clock
@@ -10,7 +11,9 @@ from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
-from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber
+from duckicelake.bridge.rebase import BuiltOn, check_rebase, rebase
+from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
+from duckicelake.bridge.retention import max_listed, within_limit
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
@@ -41,8 +44,9 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
     doesn't hold, InvalidRequest, Unsupported.
     """
-    upgrade = _upgrade(services, commit.request, cached) if cached else _Upgrade()
-    renumbered = _renumbered(services, commit.request, cached, next_id, upgrade)
+    request, built_on = _rebased(services, commit.request, cached)
+    upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
+    renumbered = with_built_on(_renumbered(services, request, cached, next_id, upgrade), built_on)
     base = cached.materialized.metadata if cached else None
     check(renumbered.requirements, base)
     now = services.clock()
@@ -53,12 +57,15 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     if target is base or _only_says_ours(base, target):
         return None
     check_hold(target.properties)
+    check_rebase(target.properties)
+    target = within_limit(target)
     table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
     check_statistics(services, table_id, base, target)
-    target, new = increments(services, cached.materialized.state, target, renumbered)
+    known = cached.materialized.known
+    target, new = increments(services, cached.materialized.state, target, renumbered, known=known)
     check_removals(services, cached.materialized, target, new)
-    return change_set(replace(_base(services, cached), row_ids=upgrade.given), target, new)
+    return change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
 
 def creation_of(
@@ -66,11 +73,27 @@ def creation_of(
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_hold(target.properties)
+    check_rebase(target.properties)
+    max_listed(target.properties)
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
     return change_set(Base(), target, new, creation)
+
+
+def _rebased(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None
+) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
+    """The request on top of what main has become, where the table wants that, and what its appends were written for."""
+    if cached is None:
+        return request, {}
+    aliases = aliases_of(cached.materialized.state.snapshots)
+    rebased = rebase(request, cached.materialized.metadata, aliases)
+    if rebased is None:
+        return request, {}
+    services.meter.retried("append_rebase")
+    return rebased.request, rebased.built_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +145,18 @@ def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
     )
 
 
-def _base(services: Services, cached: CachedTable) -> Base:
-    row, current = cached.materialized.row, cached.materialized.state.current()
-    manifest_ids = current.manifest_ids if current else ()
+def base_of(services: Services, cached: CachedTable) -> Base:
+    """DuckLake's side of the table, read unless known; it changes with `caught_up_to`, if not with the version."""
+    table = cached.materialized
+    lake, current = table.known.lake, table.state.current()
+    if lake is None or lake.caught_up_to != table.row.caught_up_to:
+        lake = table.known.lake = _read_base(services, cached)
+    listed = table.known.manifests_of(services.database, current.manifest_ids if current else ()).values()
+    return replace(lake, holds_files=any(m.content == 0 and m.live_files for m in listed))
+
+
+def _read_base(services: Services, cached: CachedTable) -> Base:
+    row = cached.materialized.row
     with naming_damage(services, row.table_id), services.database.reading() as cursor:
         definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
         return Base(
@@ -134,7 +166,6 @@ def _base(services: Services, cached: CachedTable) -> Base:
             metadata=cached.materialized.metadata,
             declared=definition.partition_keys if definition else (),
             narrow=narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
-            holds_files=any(m.content == 0 and m.live_files for m in reader.manifests(cursor, manifest_ids).values()),
             stats=native.table_stats(cursor, row.table_id),
             column_stats=native.table_column_stats(cursor, row.table_id),
         )

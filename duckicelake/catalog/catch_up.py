@@ -6,9 +6,10 @@ is made and no lock is held while computing. A table that no Iceberg client has 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from duckicelake.bridge.caught_up import (
+    Line,
     ServedFiles,
     caught_up,
     native_files,
@@ -26,10 +27,11 @@ from duckicelake.bridge.native import NativeStep, replay
 from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
 from duckicelake.bridge.project import project, target_of
 from duckicelake.bridge.realise import deleted_positions
+from duckicelake.bridge.retention import within_limit
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.listing import listed_manifests
-from duckicelake.catalog.readable import readable_copies
+from duckicelake.catalog.readable import ReadableCopies
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_rows
 from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
@@ -49,22 +51,29 @@ ADVANCE_AFTER = 100
 """Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
 
 
-def catch_up(services: Services, table_id: int) -> tuple[int, int]:
-    """Fold every native change into the table; (the DuckLake snapshot, the expiry epoch) that it is then up to.
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The DuckLake snapshot and the expiry epoch that a table is up to, and the change that this made, if any."""
 
-    Raises NoSuchTable if it has gone.
-    """
+    upto: int
+    epoch: int
+    change: ChangeSet | None = None
+
+
+def catch_up(services: Services, table_id: int) -> CaughtUp:
+    """Fold every native change into the table; NoSuchTable if it has gone."""
     while True:
         pending = _pending(services, table_id)
-        if pending.window is None:
-            return pending.upto, pending.epoch
-        change = _compute(services, pending, pending.window)
-        seen = tuple(file.file_id for file in pending.window.delete_files)
+        if pending.row is None:
+            return CaughtUp(pending.upto, pending.epoch)
+        missed = pending.missed
+        change = _compute(services, missed) if missed else None
+        seen = tuple(file.file_id for file in missed.window.delete_files) if missed else ()
         progress = Progress(pending.upto, pending.epoch, seen)
         try:
             with services.database.transaction() as cursor:
                 if change is None:
-                    writer.advance(cursor, table_id, pending.state.row.caught_up_to, progress)
+                    writer.advance(cursor, table_id, pending.row.caught_up_to, progress)
                 else:
                     writer.write_caught_up(cursor, change, progress)
         except StaleBase:
@@ -72,19 +81,27 @@ def catch_up(services: Services, table_id: int) -> tuple[int, int]:
         if change is not None and change.target.removed_snapshots:
             with suppress(Unavailable):  # best effort, as after a commit: the next release takes what this one leaves
                 release_files(services, table_id)
-        return pending.upto, pending.epoch
+        return CaughtUp(pending.upto, pending.epoch, change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """The table as it is known, what DuckDB did to it since, and the snapshots that leave its history."""
+
+    state: TableState
+    window: NativeWindow
+    live: LiveFiles
+    leaving: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What the table is now, and what DuckDB did since; `window` is None if nothing."""
+    """How far DuckLake is; `row` is the table's if something is to be written down, `missed` what if it is a change."""
 
     upto: int
     epoch: int
-    state: TableState
-    window: NativeWindow | None = None
-    leaving: frozenset[int] = frozenset()
-    live: LiveFiles = field(default_factory=lambda: LiveFiles((), {}, {}, {}))
+    row: TableRow | None = None
+    missed: _Missed | None = None
 
 
 def _pending(services: Services, table_id: int) -> _Pending:
@@ -95,17 +112,20 @@ def _pending(services: Services, table_id: int) -> _Pending:
             if row.caught_up_to > upto:
                 raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
             touching = native.changes(cursor, table_id, row.caught_up_to, upto)
+            if touching:
+                services.meter.caught_up(len(touching))
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTable(f"Table {table_id} does not exist any more")
             leaving = reader.overdue_snapshots(cursor, table_id)
             if row.epoch != epoch:
                 leaving |= reader.expired_snapshots(cursor, table_id)
-            if not (touching or leaving) and row.epoch == epoch and upto - row.caught_up_to < ADVANCE_AFTER:
-                return _Pending(upto, epoch, TableState(row, (), (), (), None))
+            if not (touching or leaving):
+                is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
+                return _Pending(upto, epoch, row if is_behind else None)
             state = reader.table_state(cursor, row)
             live = _live_files(cursor, state)
             window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
-            return _Pending(upto, epoch, state, window, leaving, live)
+            return _Pending(upto, epoch, row, _Missed(state, window, live, leaving))
     _adopt(services, table_id)
     return _pending(services, table_id)
 
@@ -144,16 +164,16 @@ def _adopt(services: Services, table_id: int) -> None:
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
-def _compute(services: Services, pending: _Pending, window: NativeWindow) -> ChangeSet | None:
+def _compute(services: Services, missed: _Missed) -> ChangeSet | None:
     """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
-    row, base = pending.state.row, project(pending.state)
+    row, base, window = missed.state.row, project(missed.state), missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
-    steps = replay(window, pending.live, deleted, file_ids(services))
-    metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(pending.live)
-    manifests, known = _referenced(services, pending.state, steps, deletes, metadata.format_version)
+    steps = replay(window, missed.live, deleted, file_ids(services))
+    metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)
+    manifests, known = _referenced(services, missed.state, steps, deletes, metadata.format_version)
     builder = _Builder(services, row, window, metadata, manifests, known, deletes)
     builder.add_all(steps)
-    target = without_snapshots(with_row_ids(builder.metadata, window.next_row_id), pending.leaving)
+    target = within_limit(without_snapshots(with_row_ids(builder.made(), window.next_row_id), missed.leaving))
     if not builder.steps and target is base:
         return None
     return caught_up(base, target, row.table_id, row.version, row.caught_up_to, builder.steps)
@@ -188,7 +208,8 @@ class _Builder:
         deletes: LiveDeletes,
     ) -> None:
         self.steps: list[LakeStep] = []
-        self.metadata = metadata
+        self._metadata = metadata
+        self._line = Line(metadata)
         self._services = services
         self._row = row
         self._window = window
@@ -197,27 +218,33 @@ class _Builder:
         self._deletes = deletes
         self._file_ids = file_ids(services)
         self._manifest_ids = manifest_ids(services)
+        self._copies = ReadableCopies(services, row.table_id)
+
+    def made(self) -> TableMetadata:
+        """The metadata after the steps."""
+        return self._line.listed(self._metadata)
 
     def add_all(self, steps: Sequence[NativeStep]) -> None:
         """Add the steps; those that change no file change the metadata only."""
         last = max((index for index, step in enumerate(steps) if step.changes_files), default=0)
         for index, step in enumerate(steps):
-            self.metadata = redefined(self.metadata, step)
+            self._metadata = redefined(self._metadata, step)
             if step.changes_files:
                 self._add_snapshot(step, is_last=index == last)
 
     def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
         services, window = self._services, self._window
-        numbers = numbering(self.metadata, step.change.snapshot_id, services.snapshot_ids)
-        copies = readable_copies(services, self._row.table_id, step, self.metadata, numbers)
-        metadata, data = native_files(step, window, self.metadata, numbers, copies)
+        numbers = numbering(self._metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
+        copies = self._copies.of(step, self._metadata, numbers)
+        metadata, data = native_files(step, window, self._metadata, numbers, copies)
         metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
         removed, deletes = self._delete(step, metadata, numbers)
         added = (*data, *rows.files, *deletes.files)
-        lake_step, self.metadata, self._manifests = native_step(
+        lake_step, self._metadata, self._manifests = native_step(
             step,
             metadata,
+            self._line,
             numbers,
             self._manifests,
             added=added,
@@ -226,7 +253,7 @@ class _Builder:
             next_row_id=window.next_row_id if is_last else next_row_id(added, window.next_row_id),
             manifest_ids=self._manifest_ids,
         )
-        held = hold(step, window, self._known, self.metadata.properties)
+        held = hold(step, window, self._known, self._metadata.properties)
         self.steps.append(replace(lake_step, hold=held))
 
     def _delete(

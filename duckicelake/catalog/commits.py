@@ -6,24 +6,25 @@ several tables is the same, all of it in one transaction.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
 from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.cache import CachedTable, Materialized
-from duckicelake.catalog.loading import current_table, refresh
+from duckicelake.catalog.groups import Commit, Settle
+from duckicelake.catalog.loading import current_table, follow, freshness, is_current, refresh
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.requirements import AssertCreate
-from duckicelake.lake import native, writer
+from duckicelake.lake import native
 from duckicelake.lake.audit import Touched
-from duckicelake.lake.changes import ChangeSet
+from duckicelake.lake.changes import ChangeSet, Written
+from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
-from duckicelake.lake.snapshots import queue, queue_alone, retrying
 
 ATTEMPTS = 50
 SHARED_ATTEMPTS = 3
@@ -39,75 +40,124 @@ class _Planned:
     change: ChangeSet | None
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One table's part of a commit: what was loaded, and what was written; None: nothing changed."""
+
+    cached: CachedTable | None
+    written: Written | None
+
+
 def commit(services: Services, commit: TableCommit) -> Materialized:
     """Commit to one table, or create it; the committed version, all files written.
 
     Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
     """
-    ((table_id, unchanged),) = commit_all(services, [commit])
-    return committed(services, table_id) if unchanged is None else unchanged
+    (outcome,) = commit_all(services, [commit])
+    return shown(services, outcome)
 
 
-def commit_all(services: Services, commits: Sequence[TableCommit]) -> list[tuple[int, Materialized | None]]:
-    """Commit to several tables in one transaction; (table id, the table itself if nothing changed) for each.
+def shown(services: Services, outcome: Outcome) -> Materialized:
+    """The committed version of one table, all files written."""
+    if outcome.written is None:
+        assert outcome.cached is not None
+        return outcome.cached.materialized
+    return committed(services, outcome.written, outcome.cached)
 
-    Raises as `commit` does; then nothing is written at all.
+
+def commit_all(services: Services, commits: Sequence[TableCommit], settle: Settle | None = None) -> list[Outcome]:
+    """Commit to several tables in one transaction; what became of each.
+
+    settle: the transaction's last step, where it isn't that the services' own request is done. Raises as `commit`
+    does; then nothing is written at all.
     """
     for attempt in range(ATTEMPTS):
         alone = attempt >= SHARED_ATTEMPTS
-        with _turn(services, alone=alone):
-            planned = _plan(services, commits)
+        with services.commits.alone(services.database) if alone else nullcontext():
+            try:
+                planned = _plan(services, commits)
+            except StaleBase:
+                services.meter.retried("stale_base")
+                continue
             changes = [(plan.table, plan.change) for plan in planned if plan.change is not None]
             if not changes:
                 table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
                 services.settle_unchanged([plan.table for plan in planned], table_ids_before)
             try:
-                table_ids = _write(services, changes, alone=alone)
+                written = _write(services, changes, settle, alone=alone)
             except StaleBase:
+                services.meter.retried("stale_base")
                 continue
         _release(services, [change for _, change in changes])
-        return [_outcome(plan, table_ids) for plan in planned]
+        return [Outcome(plan.cached, next(written) if plan.change is not None else None) for plan in planned]
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     raise Unavailable(f"Other writers changed {names} {ATTEMPTS} times in a row; try again")
 
 
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
     """Create a table with this metadata; AlreadyExists, NoSuchNamespace, InvalidRequest."""
-    change = creation_of(services, namespace, name, target)
-    return committed(services, next(_write(services, [(touched(namespace, name), change)])))
+    while True:
+        change = creation_of(services, namespace, name, target)
+        with suppress(StaleBase):  # somebody who creates the same is in the same transaction
+            return committed(services, next(_write(services, [(touched(namespace, name), change)])))
 
 
-def committed(services: Services, table_id: int) -> Materialized:
-    """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written."""
+def committed(services: Services, written: Written, cached: CachedTable | None = None) -> Materialized:
+    """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written.
+
+    Nothing is read that follows from what was written and the table that it was made of, if that is given.
+    """
     try:
-        return refresh(services, table_id).materialized
-    except CatalogError as error:
+        if cached is not None:
+            return follow(services, cached, written.change, written).materialized
+        return refresh(services, written.table_id).materialized
+    except Exception as error:
         raise CommitStateUnknown(f"The commit was written, but its metadata files were not yet: {error}") from error
 
 
-@contextmanager
-def _turn(services: Services, *, alone: bool) -> Iterator[None]:
-    """Compute and write while no other commit may be written, if asked to."""
-    if not alone:
-        yield
-        return
-    with services.commit_turn, services.database.transaction() as cursor:
-        queue_alone(cursor)
-        yield
-
-
 def _plan(services: Services, commits: Sequence[TableCommit]) -> list[_Planned]:
-    """Every table's change over its newest state; their DuckLake snapshots will follow each other."""
-    loaded = [_load(services, each) for each in commits]
-    with services.database.reading() as cursor:
-        newest = native.newest_snapshot(cursor)
-    next_id = max([newest, *(cached.checked_upto for cached in loaded if cached)]) + 1
+    """Every table's change over its newest state; their DuckLake snapshots will follow each other.
+
+    StaleBase if that failed and a table has changed meanwhile: rows of what it was may have gone.
+    """
+    with services.meter.phase("plan"):
+        loaded = [_load(services, each) for each in commits]
+        try:
+            return _changes(services, commits, loaded)
+        except (CommitFailed, StaleBase):
+            raise
+        except Exception as error:
+            if not _are_current(services, commits, loaded):
+                raise StaleBase("a table changed while the commit was computed") from error
+            raise
+
+
+def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
+    """Whether the tables are still as they were loaded."""
+    pairs = [(each, cached) for each, cached in zip(commits, loaded, strict=True) if cached is not None]
+    return all(is_current(cached, freshness(services, each.namespace, each.name, cached)) for each, cached in pairs)
+
+
+def _changes(
+    services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]
+) -> list[_Planned]:
+    next_id = max([_newest(services, loaded), *(cached.checked_upto for cached in loaded if cached)]) + 1
     planned: list[_Planned] = []
     for each, cached in zip(commits, loaded, strict=True):
         change = change_over(services, each, cached, next_id)
+        if change is not None and cached is not None:
+            change = replace(change, checked_upto=cached.checked_upto)
         next_id += len(change.steps) if change else 0
         planned.append(_Planned(touched(each.namespace, each.name, actions(each.request.updates)), cached, change))
     return planned
+
+
+def _newest(services: Services, loaded: Sequence[CachedTable | None]) -> int:
+    """The newest DuckLake snapshot, which is read where no table tells."""
+    if any(loaded):
+        return 0
+    with services.database.reading() as cursor:
+        return native.newest_snapshot(cursor)
 
 
 def _load(services: Services, commit: TableCommit) -> CachedTable | None:
@@ -120,35 +170,37 @@ def _load(services: Services, commit: TableCommit) -> CachedTable | None:
         raise
 
 
-def _write(services: Services, changes: Sequence[tuple[Touched, ChangeSet]], *, alone: bool = False) -> Iterator[int]:
-    """Write all changes in one transaction; their table ids."""
+def _write(
+    services: Services,
+    changes: Sequence[tuple[Touched, ChangeSet]],
+    settle: Settle | None = None,
+    *,
+    alone: bool = False,
+) -> Iterator[Written]:
+    """Write all changes in one transaction."""
+    commit = Commit([change for _, change in changes], settle or _settling(services, [table for table, _ in changes]))
+    if not changes:
+        return iter(())
+    write = services.commits.write_alone if alone else services.commits.write
+    return iter(write(services.database, services.meter, commit))
 
-    def attempt() -> list[int]:
-        with services.commit_turn, services.database.transaction() as cursor:
-            if not alone:
-                queue(cursor)
-            table_ids = [writer.write(cursor, change) for _, change in changes]
-            tables = [replace(table, table_id=id_) for (table, _), id_ in zip(changes, table_ids, strict=True)]
-            services.settle(cursor, tables, table_ids)
-            return table_ids
 
-    return iter(retrying(attempt) if changes else ())
+def _settling(services: Services, touched: Sequence[Touched]) -> Settle:
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+        table_ids = [each.table_id for each in written]
+        tables = [replace(table, table_id=id_) for table, id_ in zip(touched, table_ids, strict=True)]
+        services.settle(cursor, tables, table_ids)
+
+    return settle
 
 
 def _loaded(planned: Sequence[_Planned]) -> list[CachedTable]:
     return [plan.cached for plan in planned if plan.cached is not None]
 
 
-def _outcome(plan: _Planned, table_ids: Iterator[int]) -> tuple[int, Materialized | None]:
-    if plan.change is not None:
-        return next(table_ids), None
-    assert plan.cached is not None
-    return plan.cached.materialized.row.table_id, plan.cached.materialized
-
-
 def _release(services: Services, changes: Sequence[ChangeSet]) -> None:
     """Best effort: the commit is done, and the next release takes what this one leaves."""
-    with suppress(Unavailable):
+    with suppress(Exception):
         for change in changes:
             if change.table_id is not None and change.target.removed_snapshots:
                 release_files(services, change.table_id)

@@ -5,10 +5,11 @@ one, the `config`'s, which is that of the table's location.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Flag, auto
 from hashlib import sha256
+from math import inf
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.storage_access import Reach, TableFolders
-from duckicelake.catalog.table_folders import reach_of, staged_folders, table_folders
+from duckicelake.catalog.table_folders import may_use_everything, reach_of, staged_folders, table_folders
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.rest import RemoteSignRequest
@@ -59,11 +60,16 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """What a load's answer says besides the metadata. tag: changes whenever it does, and tells nothing of it."""
+    """What a load's answer says besides the metadata. tag: changes whenever it does, and tells nothing of it.
+
+    until_ms: when it must be made anew. may_change: whether it may before, when other tables do.
+    """
 
     config: dict[str, str] = field(default_factory=dict)
     members: dict[str, Any] = field(default_factory=dict, repr=False)
     tag: str = ""
+    until_ms: float = inf
+    may_change: bool = False
 
 
 NOTHING: Final = Delegated()
@@ -125,12 +131,13 @@ def _keys(services: Services, asking: Asking) -> Delegated:
     vending, uncovered = _vend(services, asking)
     credentials = list(_credentials(services, asking, vending))
     if not credentials:
-        return _answer(services, asking, {}, {}, uncovered)
+        return replace(_answer(services, asking, {}, {}, uncovered), until_ms=vending.renew_at_ms)
     location = asking.folders.own[0]
     config = dict(next((each for each in credentials if each["prefix"] == location), credentials[0])["config"])
     if len(vending.vended) > 1 and _REFRESH in config:
         config[_REFRESH] = f"{asking.path}/credentials"
-    return _answer(services, asking, config, {"storage-credentials": credentials}, uncovered)
+    answer = _answer(services, asking, config, {"storage-credentials": credentials}, uncovered)
+    return replace(answer, until_ms=vending.renew_at_ms)
 
 
 def _signatures(services: Services, asking: Asking) -> Delegated:
@@ -153,8 +160,9 @@ def _answer(
 ) -> Delegated:
     if uncovered:
         config = {**config, UNCOVERED: orjson.dumps(sorted(uncovered)).decode()}
-    facts = [services.caller.principal.name, asking.path, config, members]
-    return Delegated(config, members, sha256(orjson.dumps(facts)).hexdigest()[:16])
+    principal = services.caller.principal
+    tag = sha256(orjson.dumps([principal.name, asking.path, config, members])).hexdigest()[:16]
+    return Delegated(config, members, tag, may_change=not may_use_everything(principal))
 
 
 def _reach(services: Services, asking: Asking) -> Reach:

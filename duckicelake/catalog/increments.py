@@ -5,13 +5,14 @@ from dataclasses import replace
 from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.renumber import Renumbered
-from duckicelake.bridge.uploads import new_files
+from duckicelake.bridge.uploads import check_rebased, new_files
 from duckicelake.catalog.conversion import listed_files
 from duckicelake.catalog.deletes import Targets
 from duckicelake.catalog.ids import file_ids, manifest_ids
+from duckicelake.catalog.known import Known
 from duckicelake.catalog.moves import move_main
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.uploads import ParentList, parent_list, read_upload
+from duckicelake.catalog.uploads import ParentList, read_upload
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -27,11 +28,12 @@ def increments(
     target: TableMetadata,
     renumbered: Renumbered,
     creation: Creation | None = None,
+    known: Known | None = None,
 ) -> tuple[TableMetadata, list[Increment]]:
     """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded."""
     table = creation if state is None else state.row.table_id
     assert table is not None
-    builder = _Builder(services, table, state, target, renumbered)
+    builder = _Builder(services, Workspace(services, table, known), state, target, renumbered)
     for update in renumbered.updates:
         if isinstance(update, AddSnapshot):
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
@@ -45,7 +47,7 @@ class _Builder:
     def __init__(
         self,
         services: Services,
-        table: int | Creation,
+        space: Workspace,
         state: TableState | None,
         target: TableMetadata,
         renumbered: Renumbered,
@@ -53,8 +55,8 @@ class _Builder:
         self.increments: list[Increment] = []
         self.target = target
         self._services = services
-        self._table_id = table if isinstance(table, int) else None
-        self._space = Workspace(services, table)
+        self._table_id = state.row.table_id if state else None
+        self._space = space
         self._renumbered = renumbered
         self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
         self._lists: dict[int | None, Listed] = {None: ()}
@@ -91,9 +93,14 @@ class _Builder:
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
-        parents = self._parent_list(parent_id)
-        read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
-        uploaded = self._numbered(new_files(read.upload, target, self._file_ids, self._renumbered.row_shift))
+        built_on = self._renumbered.built_on.get(snapshot.snapshot_id)
+        parents = self._parent_list(built_on.parent_id if built_on else parent_id)
+        with services.meter.phase("upload_read"):
+            read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
+        if built_on is not None:
+            check_rebased(read.upload)
+        row_shift = self._renumbered.row_shift + (built_on.row_shift if built_on else 0)
+        uploaded = self._numbered(new_files(read.upload, target, self._file_ids, row_shift))
         self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
@@ -136,5 +143,5 @@ class _Builder:
     def _parent_list(self, snapshot_id: int | None) -> ParentList:
         if snapshot_id not in self._parents:
             row = self._rows.get(snapshot_id) if snapshot_id is not None else None
-            self._parents[snapshot_id] = parent_list(self._services, row.manifest_ids) if row else {}
+            self._parents[snapshot_id] = self._space.paths(row.manifest_ids) if row else {}
         return self._parents[snapshot_id]

@@ -1,38 +1,65 @@
 """Loads: is the cached table still the newest? Else catch up, materialize and keep it (design, "A load walks")."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
-from duckicelake.catalog.materialize import materialize
+from duckicelake.catalog.materialize import materialize, materialize_next
 from duckicelake.catalog.ownership import granted
 from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import native, ownership, reader
-from duckicelake.lake.state import Freshness
+from duckicelake.lake.changes import ChangeSet, Written
+from duckicelake.lake.freshness import freshness as lake_freshness
+from duckicelake.lake.state import Asked, Freshness, TableRow
 
 
 def current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
     """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
-    fresh = freshness(services, namespace, name)
-    cached = services.cache.get(fresh.table_id)
-    if cached is not None and _is_current(cached, fresh):
+    known = services.cache.find(schema_name(namespace), name)
+    fresh = freshness(services, namespace, name, known)
+    if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
-        return cached
+        return checked(services, known, fresh)
     services.cache.count(hit=False)
-    return refresh(services, fresh.table_id)
+    current = refresh(services, fresh.table_id)
+    services.cache.name(schema_name(namespace), name, fresh.table_id)
+    return replace(current, seen=fresh.seen)
 
 
-def freshness(services: Services, namespace: Namespace, name: str) -> Freshness:
-    """What tells whether the cached table is still the newest; NoSuchTable."""
-    with services.database.reading() as cursor:
-        fresh = reader.freshness(cursor, schema_name(namespace), name)
+def freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
+    """What tells whether what is known of the table is still so; NoSuchTable."""
+    asked = asked_of(schema_name(namespace), name, known)
+    with services.meter.phase("freshness"), services.database.reading() as cursor:
+        (fresh,) = lake_freshness(cursor, [asked])
     if fresh is None:
         raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
     return fresh
+
+
+def asked_of(schema: str, name: str, known: CachedTable | None) -> Asked:
+    """What to ask about a table of which this is known."""
+    return Asked(schema, name, None if known is None else known.checked_upto)
+
+
+def is_current(known: CachedTable, fresh: Freshness) -> bool:
+    """Whether what is known of a table is still so, by the answer to what was asked with it."""
+    row = known.materialized.row
+    same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
+    return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
+
+
+def checked(services: Services, known: CachedTable, fresh: Freshness) -> CachedTable:
+    """The current table as it was found right by this check, which the cache remembers."""
+    if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
+        return known
+    found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen)
+    services.cache.put(found)
+    return found
 
 
 def refresh(services: Services, table_id: int) -> CachedTable:
@@ -44,14 +71,33 @@ def refresh(services: Services, table_id: int) -> CachedTable:
 
 
 def _refresh(services: Services, table_id: int) -> CachedTable:
-    upto, epoch = catch_up(services, table_id)
+    with services.meter.phase("catch_up"):
+        caught_up = catch_up(services, table_id)
     cached = services.cache.get(table_id)
     with services.database.reading() as cursor:
         row = reader.table_row(cursor, table_id)
-    if cached is None or row is None or cached.materialized.row != row:
-        table = CachedTable(materialize(services, table_id), upto, epoch)
+    if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
+        with services.meter.phase("materialize"):
+            materialized = materialize(services, table_id, caught_up.change)
+        table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
     else:
-        table = CachedTable(cached.materialized, upto, epoch)
+        current = cached.materialized.with_row(row)
+        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch)
+    services.cache.put(table)
+    return table
+
+
+def follow(services: Services, before: CachedTable, change: ChangeSet, written: Written) -> CachedTable:
+    """The version that a commit made of the one before, or a newer one if others have changed the table since."""
+
+    def read() -> Materialized | None:
+        with services.meter.phase("materialize"):
+            return materialize_next(services, before.materialized, change, written)
+
+    made = undamaged(services, written.table_id, read)
+    if made is None:
+        return refresh(services, written.table_id)
+    table = CachedTable(made, written.caught_up_to, before.epoch)
     services.cache.put(table)
     return table
 
@@ -84,8 +130,5 @@ def _check_still_shown(services: Services, table_id: int) -> None:
         raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
 
 
-def _is_current(cached: CachedTable, fresh: Freshness) -> bool:
-    row = cached.materialized.row
-    same_row = (row.version, row.caught_up_to) == (fresh.version, fresh.caught_up_to)
-    same_lake = (cached.checked_upto, cached.epoch) == (fresh.newest_snapshot, fresh.epoch)
-    return same_row and same_lake and not fresh.has_overdue
+def _versions(row: TableRow) -> tuple[str, int]:
+    return row.table_uuid, row.version

@@ -12,14 +12,16 @@ def forget_lost(services: Services, state: TableState) -> bool:
     Looks at what a reader of main needs, and only if some of that is lost at all the rest.
     """
     table_id, current = state.row.table_id, state.current()
+    wanted = [state.metadata_location]
+    if current is not None:
+        with services.database.reading() as cursor:
+            manifests = reader.manifests(cursor, current.manifest_ids).values()
+        wanted += [current.manifest_list, *(manifest.path for manifest in manifests)]
+    if not _missing(services, [path for path in wanted if path is not None]):
+        return False
     with services.database.reading() as cursor:
         written = reader.artifacts(cursor, table_id)
-    wanted = {("metadata", state.row.version)}
-    if current is not None:
-        wanted |= {("manifest-list", current.snapshot_id)} | {("manifest", id_) for id_ in current.manifest_ids}
-    if not _missing(services, [path for kind, id_, path in written if (kind, id_) in wanted]):
-        return False
-    lost = _missing(services, [path for _, _, path in written])
+    lost = _missing(services, written)
     with services.database.transaction() as cursor:
         reader.forget_artifacts(cursor, table_id, lost)
     return True

@@ -15,7 +15,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewDeleteFile
 from duckicelake.lake.state import DeletionRow
 from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.parquet import write_position_deletes
+from duckicelake.storage.position_deletes import write_position_deletes
 
 
 def move_main(

@@ -58,6 +58,8 @@ class Principal:
         held = Capability(0)
         for grant in self.grants:
             if grant.covers(namespace):
+                if capability in grant.capability:
+                    return True
                 held |= grant.capability
         return capability in held
 

@@ -21,21 +21,24 @@ from duckicelake.storage.readable import copy_readable
 _MISREAD: Final = frozenset({"uint8", "uint16", "uint32", "uint64", "timestamp_ms"})
 
 
-def readable_copies(
-    services: Services, table_id: int, step: NativeStep, metadata: TableMetadata, numbers: Numbering
-) -> dict[int, ReadableCopy]:
-    """The copies of the step's data files that need one, written beside the table's metadata; by DuckLake's file id.
+class ReadableCopies:
+    """Writes the copies that a table's new data files need, beside its metadata.
 
     Of files that DuckDB only added (`add_data_files`) nobody knows the types but from the files; where the server may
-    not read them, clients get them as they are. Raises DamagedTable for a file that is missing or unreadable.
+    not read them, clients get them as they are.
     """
-    if not step.data_files:
-        return {}
-    with services.database.reading() as cursor:
-        is_odd = bool(native.column_types(cursor, table_id) & _MISREAD)
-        folder = native.path_prefix(cursor, table_id)
-    own = [file for _, file in step.data_files if is_odd or file.mapping_id is not None]
-    return dict(_copies(services, [f for f in own if _is_readable(services, f, folder, metadata)], metadata, numbers))
+
+    def __init__(self, services: Services, table_id: int) -> None:
+        self._services = services
+        with services.database.reading() as cursor:
+            self._has_odd_types = bool(native.column_types(cursor, table_id) & _MISREAD)
+            self._folder = native.path_prefix(cursor, table_id)
+
+    def of(self, step: NativeStep, metadata: TableMetadata, numbers: Numbering) -> dict[int, ReadableCopy]:
+        """The copies for a step, by DuckLake's file id; DamagedTable for a file that is missing or unreadable."""
+        own = [file for _, file in step.data_files if self._has_odd_types or file.mapping_id is not None]
+        readable = [file for file in own if _is_readable(self._services, file, self._folder, metadata)]
+        return dict(_copies(self._services, readable, metadata, numbers))
 
 
 def _is_readable(services: Services, file: LakeFile, folder: str, metadata: TableMetadata) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
+from duckicelake.bridge.rebase import check_rebase
+from duckicelake.bridge.retention import max_listed
 from duckicelake.catalog.attempts import TableCommit, change_over
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import Materialized
@@ -25,7 +27,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
 from duckicelake.lake import reader, side_tables, writer
 from duckicelake.lake import tables as lake_tables
-from duckicelake.lake.changes import ChangeSet, Creation
+from duckicelake.lake.changes import ChangeSet, Creation, Written
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.names import check_name_is_free
@@ -56,21 +58,23 @@ def register_table(
             check_name_is_free(cursor, schema_name(namespace), name)
     metadata = read_metadata(services, location)
     check_hold(metadata.properties)
+    max_listed(metadata.properties)
+    check_rebase(metadata.properties)
     check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)
 
-    def attempt(plan: _Plan) -> int:
+    def attempt(plan: _Plan) -> Written:
         with services.database.transaction() as cursor:
             lock(cursor)
             if _sharing(cursor, table, creation) != plan.sharing:
                 raise StaleBase(f"other tables share files with {location} now")
             if overwrite:
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
-            table_id = _write(cursor, plan, metadata, location)
+            written = _write(cursor, plan, metadata, location)
             detail = _detail(plan, location, overwrite=overwrite)
-            services.settle(cursor, [touched(namespace, name, detail)], [table_id])
-        return table_id
+            services.settle(cursor, [touched(namespace, name, detail)], [written.table_id])
+        return written
 
     while True:
         plan = _plan(services, table, creation)
@@ -78,14 +82,15 @@ def register_table(
             return committed(services, retrying(lambda plan=plan: attempt(plan)))  # type: ignore[misc]
 
 
-def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> int:
-    table_id = writer.write(cursor, plan.creation)
+def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> Written:
+    written = writer.write(cursor, plan.creation)
+    table_id = written.table_id
     for guard in plan.guards:
         writer.write(cursor, guard)
     side_tables.forget_dropped(cursor, metadata.table_uuid, table_id)
     log = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
     side_tables.record_registered(cursor, table_id, [*log, (location, metadata.last_updated_ms)])
-    return table_id
+    return written
 
 
 def _detail(plan: _Plan, location: str, *, overwrite: bool) -> dict[str, object]:

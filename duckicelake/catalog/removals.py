@@ -38,4 +38,4 @@ def _used_specs(
 
 def _check(what: str, used: Iterable[int | None]) -> None:
     for id_ in used:
-        raise CommitFailed(f"Cannot remove {what} {id_}: a snapshot of the table is read with it")
+        raise CommitFailed(f"Cannot remove {what} {id_}: a snapshot of the table is read with it", "still-used")

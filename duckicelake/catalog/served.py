@@ -14,12 +14,13 @@ from duckicelake.bridge.evolve import with_unpartitioned
 from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.parquet_types import duckdb_type, field_ids
-from duckicelake.bridge.stats import metrics_of
+from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.catalog.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import partition_type
 from duckicelake.lake import inlined, native
 from duckicelake.lake.changes import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
@@ -46,7 +47,7 @@ def serve_rows(
         path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
         data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
-        files.append(new_file(file_id, data_file, spec, metadata, numbers, None))
+        files.append(new_file(file_id, data_file, spec.spec_id, partition_type(spec, metadata.schema()), numbers, None))
         virtual.append(NewVirtualFile(file_id, keys))
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
@@ -96,7 +97,7 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
         ColumnStats(top[index].column_id, min_value=low, max_value=high, value_count=values, null_count=nulls)
         for index, (values, nulls, low, high) in rows.stats.items()
     ]
-    metrics = metrics_of(stats, metadata.schema().leaves())
+    metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
     return DataFile(
         content=FileContent.DATA,
         file_path=path,

@@ -19,7 +19,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.puffin import FILE_FORMAT, PuffinBlob, write_deletion_vectors
 from duckicelake.lake.changes import NewDeletion, NewFile
 from duckicelake.lake.state import FileRow
-from duckicelake.storage.parquet import write_position_deletes
+from duckicelake.storage.position_deletes import write_position_deletes
 
 Target = FileRow | NewFile
 _PATH: Final = "2147483546"

@@ -1,19 +1,22 @@
 """What every use case needs, made once by the entry point and passed down."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from threading import RLock
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from duckicelake.catalog.auditing import origin, unheard
 from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.groups import CommitQueue
+from duckicelake.catalog.id_pools import Ids
 from duckicelake.catalog.idempotency import Once, run_once
+from duckicelake.catalog.measuring import UNMEASURED, Meter
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
 from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.catalog.turns import Lanes
 from duckicelake.lake import audit
 from duckicelake.lake.audit import Entry, Touched
 from duckicelake.lake.database import Database, Transaction
+from duckicelake.storage.measured import MeasuredStore
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy
 
@@ -28,8 +31,12 @@ class Services:
     snapshot_ids: Literal["client", "ducklake"]
     clock: Callable[[], int]  # now, in milliseconds since the epoch
     cache: TableCache = field(default_factory=TableCache)
-    commit_turn: AbstractContextManager[object] = field(default_factory=RLock)
+    commits: CommitQueue = field(default_factory=CommitQueue)
     """Commits of one process wait here for Postgres, so that the waiting ones hold no connection that others need."""
+    ids: Ids = field(default_factory=Ids)
+    """Ids that this process has taken for rows to come."""
+    appends: Lanes = field(default_factory=Lanes)
+    """Appends to one table wait here for each other."""
     once: Once | None = None
     """The request that these services are for, if it must not run twice."""
     caller: Caller = NOBODY_IN_PARTICULAR
@@ -38,6 +45,12 @@ class Services:
     """What clients are given to get at the files of a lake on S3."""
     journal: Callable[[Sequence[Entry]], None] = unheard
     """Hears of entries of the audit trail that are there for good."""
+    meter: Meter = UNMEASURED
+    """Hears how long the phases of a use case took."""
+
+    def measured_by(self, meter: Meter) -> "Services":
+        """The same services, about whose work and object store the meter hears."""
+        return replace(self, meter=meter, store=MeasuredStore(self.store, meter.store_call))
 
     def run_once(self, act: Callable[[], T], again: Callable[[Any], T]) -> T:
         """Run `act`; or, if the request has come to its end before, answer by `again` from what it was settled with."""

@@ -87,6 +87,11 @@ def reach_of(
     return Reach(tuple(usable), tuple(uncovered))
 
 
+def may_use_everything(principal: Principal) -> bool:
+    """Whether it doesn't matter to the principal's reach whose folders there are besides the table's."""
+    return principal.may(Capability.READ | Capability.WRITE, ())
+
+
 def _folders_of(services: Services, table: Materialized) -> TableFolders:
     metadata = table.metadata
     new = new_table_folders(metadata)
@@ -161,7 +166,7 @@ def _owners(
     Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none.
     Who may do everything isn't asked.
     """
-    if principal.may(Capability.READ | Capability.WRITE, ()):
+    if may_use_everything(principal):
         return []
     place = canonical(location)
     above = at_and_above(place)

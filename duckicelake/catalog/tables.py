@@ -1,15 +1,16 @@
 """Tables of the REST catalog: list, create, load, commit, drop, rename."""
 
-from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
 import orjson
 
 from duckicelake.catalog import commits
+from duckicelake.catalog.answers import ALL, asking_of, etag, keep_told, loaded, metadata_of, named
+from duckicelake.catalog.appends import commit_or_append
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.cache import LoadedTable, Materialized
 from duckicelake.catalog.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
 from duckicelake.catalog.loading import committed_before, current_table, freshness
 from duckicelake.catalog.ownership import check_table_places
@@ -34,16 +35,6 @@ from duckicelake.lake import tables as lake_tables
 from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import retrying
 
-ALL, REFS = "all", "refs"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedTable:
-    """A JSON answer about a table, with its entity tag; None for one that nobody can load yet."""
-
-    body: bytes
-    etag: str | None
-
 
 def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> Page[str]:
     """The names of a namespace's tables, in code point order; NoSuchNamespace."""
@@ -65,20 +56,25 @@ def create_table(
         staged = _first_metadata(services, namespace, request)
         access = delegated(services, wish, Asking(namespace, request.name, new_table_folders(staged)))
         answer = {"metadata": staged.to_json(), "config": access.config, **access.members}
-        return LoadedTable(orjson.dumps(answer), None)
+        return LoadedTable((orjson.dumps(answer),), None)
     created = services.run_once(
         lambda: commits.create_from(services, namespace, request.name, _first_metadata(services, namespace, request)),
         partial(committed_before, services),
     )
-    return _loaded(created, ALL, _access_after(services, wish, namespace, request.name, created))
+    return _loaded(created, _access_after(services, wish, namespace, request.name, created))
 
 
 def load_table(
     services: Services, namespace: Namespace, name: str, snapshots: str = ALL, wish: Wish = NO_WISH
 ) -> LoadedTable:
     """The table with all its snapshots, or only those that refs name; NoSuchTable."""
-    table = current_table(services, namespace, name).materialized
-    return _loaded(table, snapshots, _access(services, wish, namespace, name, table))
+    table = current_table(services, namespace, name)
+    metadata = metadata_of(services, table, snapshots)
+    given = _access(services, wish, namespace, name, table.materialized)
+    answer = loaded(table.materialized, metadata, snapshots, given)
+    who, named_as = services.caller, (schema_name(namespace), name)
+    asking = asking_of(services, who.principal, who.address, wish, named_as, snapshots)
+    return keep_told(services, table, asking, answer, given)
 
 
 def commit_table(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> LoadedTable:
@@ -88,9 +84,9 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
     """
     _check_addressee(request, namespace, name)
     committed = services.run_once(
-        lambda: commits.commit(services, TableCommit(namespace, name, request)), partial(committed_before, services)
+        lambda: commit_or_append(services, TableCommit(namespace, name, request)), partial(committed_before, services)
     )
-    return LoadedTable(_named(committed), _etag(committed, ALL))
+    return LoadedTable(named(committed), etag(committed, ALL))
 
 
 def register_table(
@@ -105,13 +101,13 @@ def register_table(
         lambda: register(services, namespace, request.name, location, overwrite=request.overwrite),
         partial(committed_before, services),
     )
-    return _loaded(registered, ALL, _access_after(services, wish, namespace, request.name, registered))
+    return _loaded(registered, _access_after(services, wish, namespace, request.name, registered))
 
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
     """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTable."""
     given_up = services.run_once(lambda: unregister(services, namespace, name), partial(committed_before, services))
-    return _named(given_up)
+    return b"".join(named(given_up))
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
@@ -202,27 +198,8 @@ def _access_after(services: Services, wish: Wish, namespace: Namespace, name: st
         return NOTHING
 
 
-def _loaded(table: Materialized, snapshots: str, access: Delegated) -> LoadedTable:
-    body = table.body if snapshots == ALL else orjson.dumps(_only_refs(table.metadata).to_json())
-    location = orjson.dumps(table.location)
-    more = orjson.dumps({"config": access.config, **access.members})
-    loaded = b'{"metadata-location":' + location + b',"metadata":' + body + b"," + more[1:]
-    etag = _etag(table, snapshots)
-    return LoadedTable(loaded, f"{etag}-{access.tag}" if access.tag else etag)
-
-
-def _named(table: Materialized) -> bytes:
-    return b'{"metadata-location":' + orjson.dumps(table.location) + b',"metadata":' + table.body + b"}"
-
-
-def _only_refs(metadata: TableMetadata) -> TableMetadata:
-    named = {ref.snapshot_id for ref in metadata.refs.values()}
-    return metadata.replaced(snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id in named))
-
-
-def _etag(table: Materialized, snapshots: str) -> str:
-    """Unique for each representation and equal on all workers; a table that is registered again begins at version 0."""
-    return f"{table.row.table_uuid}-{table.row.table_id}-{table.row.version}-{snapshots}"
+def _loaded(table: Materialized, access: Delegated) -> LoadedTable:
+    return loaded(table, table.body, ALL, access)
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:

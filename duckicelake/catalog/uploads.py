@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from duckicelake.bridge.entries import packed
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
 from duckicelake.catalog.confinement import check_readable
@@ -65,13 +66,6 @@ class ReadUpload:
         return {**self.kept, **self.borrowed, **own}
 
 
-def parent_list(services: Services, manifest_ids: Sequence[int]) -> ParentList:
-    """The manifests of a snapshot as clients know them."""
-    with services.database.reading() as cursor:
-        rows = reader.manifests(cursor, manifest_ids)
-    return {row.path: row.manifest_id for row in rows.values() if row.path is not None}
-
-
 def read_upload(
     services: Services,
     table_id: int | None,
@@ -85,7 +79,8 @@ def read_upload(
     check_may_read(services, files_of_snapshot(snapshot), own, table_id)
     listed = read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
-    borrowed = _borrowed(services, table_id, paths - parent.keys())
+    foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}
+    borrowed = _borrowed(services, table_id, foreign - parent.keys())
     check_may_read(services, paths - parent.keys() - borrowed.keys(), own, table_id)
     check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
     new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
@@ -222,7 +217,7 @@ def read_manifest_at(services: Services, location: str, line: ManifestFile) -> M
             f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
         )
     try:
-        manifest = read_manifest(data)
+        manifest = read_manifest(data, packed)
         return replace(manifest, entries=tuple(inherit_all(manifest, line)))
     except InvalidRequest as error:
         raise InvalidRequest(f"{line.manifest_path}: {error}") from error

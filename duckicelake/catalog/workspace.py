@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from duckicelake.bridge.manifests import ListedManifest, must_load
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.known import Known
 from duckicelake.catalog.services import Services
 from duckicelake.lake import inlined, native, reader
 from duckicelake.lake.changes import Creation, NewDeletion, NewFile
@@ -17,10 +18,14 @@ Listed = Sequence[ListedManifest]
 
 
 class Workspace:
-    """Files and deletions by id; the table is either there or to be created."""
+    """Files and deletions by id; the table is either there or to be created.
 
-    def __init__(self, services: Services, table: int | Creation) -> None:
+    `known` is what was read of the table before, and learns what is read now.
+    """
+
+    def __init__(self, services: Services, table: int | Creation, known: Known | None = None) -> None:
         self._database = services.database
+        self._known = known or Known()
         self._creation = table if isinstance(table, Creation) else None
         self._table_id = table if isinstance(table, int) else None
         self._new: dict[int, NewFile] = {}
@@ -43,12 +48,15 @@ class Workspace:
 
     def listed(self, manifest_ids: Sequence[int]) -> Listed:
         """The manifests of a snapshot in the catalog, in list order, without their files."""
-        with self._database.reading() as cursor:
-            rows = reader.manifests(cursor, manifest_ids)
         return tuple(
             ListedManifest(row.manifest_id, row.content, row.spec_id, row.live_files, row.format_version)
-            for row in (rows[manifest_id] for manifest_id in manifest_ids)
+            for row in self._known.manifests_of(self._database, manifest_ids).values()
         )
+
+    def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
+        """The ids of a snapshot's manifests by the paths at which clients find them."""
+        rows = self._known.manifests_of(self._database, manifest_ids).values()
+        return {row.path: row.manifest_id for row in rows if row.path is not None}
 
     def loaded(self, listed: Listed, removed: Iterable[int], format_version: int) -> Listed:
         """The manifests, those with their live files that a next list without the removed files rewrites."""

@@ -3,14 +3,16 @@
 import asyncio
 from typing import Any
 
-import h11
 from uvicorn import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from duckicelake.cli.tls import context_of
 from duckicelake.server.app import Edge
 from duckicelake.settings import Settings
 
+_LONGEST_HEAD = 64 * 1024
+_CHUNK_FRAME = 16
+"""Bytes around each piece of a body that is sent in pieces, at most."""
 _SIGN_OF_LIFE_SECONDS = 15
 """A worker that gives none for so long is replaced: time to start on a busy machine. SIGTERM may wait as long, too."""
 
@@ -24,25 +26,45 @@ class EdgeConfig(Config):
     receive_seconds: float = 60.0
 
 
-class ImpatientProtocol(H11Protocol):
+class ImpatientProtocol(HttpToolsProtocol):
     """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end.
 
-    So it does with those on which nothing of an answer that waits is taken for the same time.
+    So it does with those on which nothing of an answer that waits is taken for the same time, and with those that send
+    endless headers or trailers: the parser itself keeps any number of them.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _unread = 0
+    """Bytes that belong to no body, since headers last came to their end."""
+    _is_in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
+        before = self.cycle
         super().data_received(data)
-        if not self._is_owed_more():
+        self._unread = 0 if self.cycle is not before else max(0, self._unread + len(data))
+        if self._unread > _LONGEST_HEAD:
+            self._refuse_headers()
+        elif not self._is_owed_more():
             self._stop_timer()
         elif self._timer is None:
             self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread -= len(body) + _CHUNK_FRAME
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -60,8 +82,17 @@ class ImpatientProtocol(H11Protocol):
 
     def _is_owed_more(self) -> bool:
         """Headers, or the rest of a body that nobody reads any more; bodies that are read have a limit of their own."""
-        is_answered = self.cycle is not None and self.cycle.response_complete
-        return self.conn.their_state is h11.IDLE or (is_answered and self.conn.their_state is h11.SEND_BODY)
+        return self._is_idle() and (self._is_in_body or self._unread > 0)
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _refuse_headers(self) -> None:
+        if self._is_idle() and not self._is_in_body and not self.transport.is_closing():
+            self.send_400_response(f"The headers are longer than {_LONGEST_HEAD} bytes.")
+        else:
+            self.transport.abort()
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(self._seconds(), self.transport.close)
@@ -114,7 +145,7 @@ def config_of(settings: Settings, app: object, *, factory: bool = False) -> Conf
         factory=factory,
         workers=settings.workers,
         http=ImpatientProtocol,
-        lifespan="off",
+        lifespan="on" if factory else "off",
         ws="none",
         log_config=None,
         access_log=False,

@@ -16,6 +16,7 @@ from rich.syntax import Syntax
 
 from duckicelake.cli import auditing, snippets
 from duckicelake.cli.authenticating import is_on
+from duckicelake.cli.collecting import collect
 from duckicelake.cli.examination import examine, reachable_postgres
 from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import open_services, policy_of, prepare_lake, running_postgres
@@ -138,6 +139,24 @@ def audit(
         wanted = Wanted(0, after, principal, resource, operation, result)
         with suppress(KeyboardInterrupt):
             auditing.show(settings, wanted, limit, as_json=as_json, follow=follow)
+
+
+@app.command(
+    epilog="Examples:\n\n`duckicelake gc`\n\n`duckicelake gc --older-than 14d --delete`\n\n"
+    "`duckicelake gc | awk '{print $3}'`"
+)
+def gc(
+    lake: LakeOption = None,
+    older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without it they are only listed.")] = False,
+) -> None:
+    """List files in the lake that nobody needs, left by commits that never came and by processes that were killed.
+
+    Each line has the time of the last write, the bytes and the file's location. What a client has uploaded and not yet
+    committed looks the same: give ages that are longer than any job runs.
+    """
+    with _one_line_errors():
+        collect(read_settings({"lake": lake}), auditing.moment(older_than), delete=delete)
 
 
 @app.command(

@@ -8,20 +8,21 @@ from pathlib import Path
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.turns import Lanes
 from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings
 from duckicelake.lake.address import check_url
-from duckicelake.lake.database import Database
+from duckicelake.lake.database import POOL_SIZE, Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
 from duckicelake.lake.ownership import record_zones
+from duckicelake.lake.traced import Around
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy, canonical, is_within
 from duckicelake.storage.s3 import S3Options
 from duckicelake.storage.stores import open_store
 
-_POOL_SIZE = 8
 _ALL_CONNECTIONS = 80
 """What the workers of one server share; Postgres takes 100 by default and DuckDB needs some."""
 
@@ -69,23 +70,28 @@ def running_postgres(settings: Settings) -> Iterator[Settings]:
 
 
 @contextmanager
-def open_services(settings: Settings) -> Iterator[Services]:
-    """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer."""
+def open_services(settings: Settings, traced: Around | None = None) -> Iterator[Services]:
+    """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
+
+    traced: gives a block for each statement of SQL.
+    """
     assert settings.database_url is not None
     store = store_of(settings)
     logging.getLogger("psycopg.pool").setLevel(
         logging.CRITICAL
     )  # what it would say, the error that we raise says better
-    connections = max(2, min(_POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
-    database = Database(settings.database_url, connections, settings.statement_seconds)
+    connections = settings.pool_size or max(2, min(POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
+    database = Database(settings.database_url, connections, settings.statement_seconds, settings.pool_seconds, traced)
     try:
         _check_warehouse(store, warehouse_of(settings))
         database.check()
-        cache = TableCache(settings.cache_max)
+        cache = TableCache(settings.cache_max, settings.cache_max_bytes)
         locations = (warehouse_of(settings), *settings.allowed_locations)
         access = access_of(settings, locations, s3_options(settings), now_ms)
         check_signing(access, s3_of(store, locations))
-        yield Services(database, store, policy_of(settings), settings.snapshot_ids, now_ms, cache, access=access)
+        appends = Lanes(keepers=connections // 4)
+        policy, ids = policy_of(settings), settings.snapshot_ids
+        yield Services(database, store, policy, ids, now_ms, cache, appends=appends, access=access)
     finally:
         database.close()
         store.close()

@@ -11,6 +11,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from duckicelake.catalog.services import Services
+from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.listening import listen, uri_of
@@ -23,7 +24,9 @@ from duckicelake.errors import StartupError
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
 from duckicelake.server.metrics import SHARED_FOLDER_VARIABLE
+from duckicelake.server.tracing import Tracer
 from duckicelake.settings import Settings
+from duckicelake.tracing.opening import tracing
 
 
 def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None:
@@ -50,10 +53,15 @@ def _warn(settings: Settings) -> None:
 
 
 def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
-    with open_services(settings) as services:
+    with (
+        tracing(settings.otlp_endpoint) as spans,
+        open_services(settings, spans.statement if spans else None) as services,
+    ):
         prepare_lake(services)
         announce()
-        Server(config_of(settings, _app(services, settings))).run([listener])
+        server = Server(config_of(settings, _app(services, settings, spans)))
+        memory.settle()
+        server.run([listener])
 
 
 def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -69,7 +77,7 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
             raise StartupError("a worker could not start; its message stands above")
 
 
-def _app(services: Services, settings: Settings) -> object:
+def _app(services: Services, settings: Settings, tracer: Tracer | None) -> object:
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     return create_app(
@@ -78,4 +86,5 @@ def _app(services: Services, settings: Settings) -> object:
         log=log,
         authentication=authentication_of(settings),
         metrics_public=settings.metrics_public,
+        tracer=tracer,
     )

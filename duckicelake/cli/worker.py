@@ -1,15 +1,17 @@
 """One of several worker processes. It gets its settings from the environment, like any server with a database."""
 
-import atexit
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 from uvicorn.config import STARTUP_FAILURE
 
+from duckicelake.cli import memory
 from duckicelake.cli.authenticating import authentication_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.opening import open_services
@@ -17,6 +19,7 @@ from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
 from duckicelake.settings import read_settings
+from duckicelake.tracing.opening import tracing
 
 FACTORY = "duckicelake.cli.worker:create"
 
@@ -41,15 +44,26 @@ def _create() -> object:
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     resources = ExitStack()
-    atexit.register(resources.close)
-    services = resources.enter_context(open_services(settings))
-    return create_app(
+    spans = resources.enter_context(tracing(settings.otlp_endpoint))
+    services = resources.enter_context(open_services(settings, spans.statement if spans else None))
+    app = create_app(
         services,
         edge=edge_of(settings),
         log=log,
         authentication=authentication_of(settings),
         metrics_public=settings.metrics_public,
+        tracer=spans,
     )
+    app.router.lifespan_context = partial(_closing, resources)
+    memory.settle()
+    return app
+
+
+@asynccontextmanager
+async def _closing(resources: ExitStack, _: object) -> AsyncIterator[None]:
+    """Close after the last answer: uvicorn then lets a worker die of the signal that ended it."""
+    yield
+    resources.close()
 
 
 def _end_with_parent() -> None:

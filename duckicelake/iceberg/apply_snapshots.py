@@ -60,7 +60,10 @@ def _take_sequence_number(draft: Draft, snapshot: Snapshot) -> None:
     number, last = snapshot.sequence_number, draft.last_sequence_number
     has_order = draft.format_version >= SEQUENCE_NUMBER_VERSION and snapshot.parent_snapshot_id is not None
     if has_order and number <= last:
-        raise CommitFailed(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
+        raise CommitFailed(
+            f"Cannot add snapshot with sequence number {number} older than last sequence number {last}",
+            "old-sequence-number",
+        )
     if number > last + _LARGEST_STEP:
         raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has sequence number {number}: expected {last + 1}")
     draft.last_sequence_number = max(last, number)
@@ -78,6 +81,7 @@ def _take_row_ids(draft: Draft, snapshot: Snapshot) -> None:
     if first < following:
         raise CommitFailed(
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first} < {following}",
+            "old-first-row-id",
         )
     draft.next_row_id = first + added  # where the client left a gap, ids inside it are never given out
 

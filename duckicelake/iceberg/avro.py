@@ -39,9 +39,17 @@ MAX_RATIO: Final = 40
 class Container:
     """A container file taken apart. blocks: how many records, and their bytes one after the other, unpacked."""
 
-    schema: Json
+    schema_text: bytes
     metadata: Mapping[str, str]
     blocks: tuple[tuple[int, bytes], ...]
+
+    @property
+    def schema(self) -> Json:
+        """The schema; InvalidRequest if its text isn't JSON."""
+        try:
+            return orjson.loads(self.schema_text)
+        except orjson.JSONDecodeError as error:
+            raise InvalidRequest("its header holds no readable avro.schema") from error
 
 
 def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable[bytes]) -> bytes:
@@ -68,11 +76,9 @@ def read_container(data: bytes) -> Container:
         header, at = _read_header(data)
         sync, at = take(data, at, _SYNC_BYTES)
         blocks = tuple(_read_blocks(data, at, sync, _text(header, "avro.codec") or "null"))
-        schema = orjson.loads(header.pop("avro.schema", b""))
     except IndexError as error:
         raise InvalidRequest("it ends before its last block does") from error
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest("its header holds no readable avro.schema") from error
+    schema = header.pop("avro.schema", b"")
     return Container(schema, {key: _text(header, key) for key in header}, blocks)
 
 

@@ -1,6 +1,7 @@
 """Manifests and manifest lists of any writer from bytes, resolved by field id as the spec asks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -34,15 +35,23 @@ _FILE_NEEDS: Final = {
 }
 _LINE_NEEDS: Final = {500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 503: "added_snapshot_id"}
 _SUMMARY_NEEDS: Final = {509: "contains_null"}
+_SHORT: Final = 16 << 10
 MAX_RECORDS: Final = 200_000
 MAX_ITEMS: Final = 8_000_000
 _PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
 
 
-def read_manifest(data: bytes) -> Manifest:
-    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit`. Raises InvalidRequest."""
+def _as_it_is(entry: ManifestEntry) -> ManifestEntry:
+    return entry
+
+
+def read_manifest(data: bytes, keep: Callable[[ManifestEntry], ManifestEntry] = _as_it_is) -> Manifest:
+    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit`. Raises InvalidRequest.
+
+    keep: what is kept of each entry, if that is less than all.
+    """
     try:
-        return _read_manifest(data)
+        return _read_manifest(data, keep)
     except InvalidRequest as error:
         raise InvalidRequest(f"the manifest can't be read: {error}") from error
 
@@ -55,9 +64,9 @@ def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
         raise InvalidRequest(f"the manifest list can't be read: {error}") from error
 
 
-def _read_manifest(data: bytes) -> Manifest:
+def _read_manifest(data: bytes, keep: Callable[[ManifestEntry], ManifestEntry]) -> Manifest:
     container = read_container(data)
-    rows = reader(container.schema)
+    rows = _reader_of(container)
     _check_fields(rows, _ENTRY, _ENTRY_NEEDS)
     _check_fields(rows.fields[2], _ENTRY.fields[2], _FILE_NEEDS)
     partition = _partition_fields(rows.fields[2].fields[102])
@@ -70,17 +79,28 @@ def _read_manifest(data: bytes) -> Manifest:
         schema_id=_schema_id(container),
         spec_id=_number(container, "partition-spec-id", 0),
         partition_fields=partition,
-        entries=tuple(_entry(row) for row in _bounded(_rows(container, rows))),
+        entries=tuple(keep(_entry(row)) for row in _bounded(_rows(container, rows))),
     )
 
 
 def _read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
     container = read_container(data)
-    rows = reader(container.schema)
+    rows = _reader_of(container)
     _check_fields(rows, _LINE, _LINE_NEEDS)
     if 507 in rows.fields:
         _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
     return tuple(_line(row) for row in _rows(container, rows))
+
+
+def _reader_of(container: Container) -> Reader:
+    """The compiled schema, kept if it is as short as most: a writer's files begin alike."""
+    text = container.schema_text
+    return _compiled(text) if len(text) <= _SHORT else reader(container.schema)
+
+
+@lru_cache(maxsize=256)
+def _compiled(schema_text: bytes) -> Reader:
+    return reader(Container(schema_text, {}, ()).schema)
 
 
 def _rows(container: Container, rows: Reader) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -19,8 +20,10 @@ from duckicelake.iceberg.manifest_entry import (
     ManifestFile,
 )
 from duckicelake.iceberg.manifest_schema import PARTITION_RECORD, manifest_list_schema, manifest_schema
+from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import StructType
 
 _MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error, InvalidRequest)
 
@@ -37,7 +40,7 @@ def write_manifest(
 
     Raises InvalidRequest for an entry that doesn't belong in such a manifest or doesn't fit its schema.
     """
-    avro = manifest_schema(format_version, partition_type(spec, schema))
+    avro, encode = _entry_encoder(format_version, partition_type(spec, schema))
     metadata = {
         "schema": orjson.dumps(schema.to_json()).decode(),
         "schema-id": str(schema.schema_id),
@@ -47,9 +50,15 @@ def write_manifest(
     }
     if format_version > 1:
         metadata["content"] = "data" if content is ManifestContent.DATA else "deletes"
-    encode = encoder(avro, {PARTITION_RECORD})
     records = (_encode_entry(encode, format_version, content, entry) for entry in entries)
     return write_container(avro, metadata, records)
+
+
+@lru_cache(maxsize=256)
+def _entry_encoder(format_version: int, partition: StructType) -> tuple[Json, Encode]:
+    """(the Avro schema of a manifest's entries, the same compiled)."""
+    avro = manifest_schema(format_version, partition)
+    return avro, encoder(avro, {PARTITION_RECORD})
 
 
 def write_manifest_list(
@@ -77,9 +86,14 @@ def write_manifest_list(
         metadata["first-row-id"] = "null" if first_row_id is None else str(first_row_id)
         lines = lines if first_row_id is None else list(assign_row_ids(lines, first_row_id)[0])
     metadata["format-version"] = str(format_version)
-    avro = manifest_list_schema(format_version)
-    encode = encoder(avro)
-    return write_container(avro, metadata, [_encode_line(encode, format_version, line) for line in lines])
+    encode = _list_encoder(format_version)
+    records = [_encode_line(encode, format_version, line) for line in lines]
+    return write_container(manifest_list_schema(format_version), metadata, records)
+
+
+@lru_cache(maxsize=3)
+def _list_encoder(format_version: int) -> Encode:
+    return encoder(manifest_list_schema(format_version))
 
 
 def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:

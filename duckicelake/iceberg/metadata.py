@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Literal, TypeVar
 
+import orjson
 from pydantic import AfterValidator, Field
 
 from duckicelake.errors import InvalidRequest
@@ -97,6 +98,20 @@ class TableMetadata(SpecModel):
         """Give the JSON of this format version; what may be absent and is None is left out."""
         return self._scalars() | self._versioned() | self._lists()
 
+    def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
+        """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
+        values = self.replaced(snapshots=(), snapshot_log=()).to_json()
+        listed = self.snapshots if snapshots is None else snapshots
+        numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
+        values["snapshots"] = _joined(s.encoded if numbered else orjson.dumps(s.to_json(1)) for s in listed)
+        values["snapshot-log"] = self.encoded_log
+        return orjson.dumps(values)
+
+    @cached_property
+    def encoded_log(self) -> orjson.Fragment:
+        """The snapshot log's JSON."""
+        return _joined(entry.encoded for entry in self.snapshot_log)
+
     def _scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
         return {
@@ -145,6 +160,10 @@ def _only(found: Iterable[Item], what: str) -> Item:
     for item in found:
         return item
     raise InvalidRequest(f"the table has no {what}")
+
+
+def _joined(encoded: Iterable[bytes]) -> orjson.Fragment:
+    return orjson.Fragment(b"[" + b",".join(encoded) + b"]")
 
 
 def _all_json(models: Iterable[SpecModel]) -> list[Json]:

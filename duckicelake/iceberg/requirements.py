@@ -106,7 +106,7 @@ def check(requirements: Sequence[TableRequirement], base: TableMetadata | None) 
     for requirement in requirements:
         problem = _problem(requirement, base)
         if problem is not None:
-            raise CommitFailed(f"Requirement failed: {problem}")
+            raise CommitFailed(f"Requirement failed: {problem}", requirement.type)
 
 
 def _problem(requirement: TableRequirement, base: TableMetadata | None) -> str | None:

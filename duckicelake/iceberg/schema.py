@@ -50,6 +50,10 @@ class Schema(SpecModel):
 
     def leaves(self) -> dict[int, PrimitiveType]:
         """Give the type of every primitive field at any depth, by field id."""
+        return dict(self._leaves)
+
+    @cached_property
+    def _leaves(self) -> dict[int, PrimitiveType]:
         return {field.id: field.type for field, _ in self._walked if isinstance(field.type, PrimitiveType)}
 
     def full_names(self) -> dict[int, str]:

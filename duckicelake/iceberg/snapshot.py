@@ -1,8 +1,10 @@
 """Snapshots, the references to them and the two logs (table spec, "Snapshots", "Table Metadata")."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Literal
 
+import orjson
 from pydantic import BeforeValidator, Field
 
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel
@@ -53,6 +55,11 @@ class Snapshot(SpecModel):
         }
         return {key: value for key, value in values.items() if value is not None}
 
+    @cached_property
+    def encoded(self) -> bytes:
+        """The JSON from version 2 on, encoded once: a snapshot stays the same while its table grows."""
+        return orjson.dumps(self.to_json())
+
 
 def ancestry(snapshots: Mapping[int, Snapshot], newest: int | None) -> Iterator[int]:
     """Give a snapshot's id and those of its ancestors, as far as they are known; parents in a circle end, too."""
@@ -76,6 +83,11 @@ class SnapshotRef(SpecModel):
 class SnapshotLogEntry(SpecModel):
     snapshot_id: Long
     timestamp_ms: Long
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The JSON, encoded once."""
+        return b'{"snapshot-id":%d,"timestamp-ms":%d}' % (self.snapshot_id, self.timestamp_ms)
 
 
 class MetadataLogEntry(SpecModel):

@@ -74,5 +74,6 @@ def check(requirements: Sequence[ViewRequirement], base: ViewMetadata) -> None:
     for requirement in requirements:
         if requirement.uuid.lower() != base.view_uuid.lower():
             raise CommitFailed(
-                f"Requirement failed: view UUID does not match: expected {base.view_uuid} != {requirement.uuid}"
+                f"Requirement failed: view UUID does not match: expected {base.view_uuid} != {requirement.uuid}",
+                requirement.type,
             )

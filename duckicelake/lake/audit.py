@@ -32,12 +32,14 @@ class Origin:
 class Touched:
     """A namespace, table or view that a request is about. table_id: whose own snapshot is meant, else the newest.
 
-    detail: JSON, what else is worth knowing; `to` is the new name of what was renamed.
+    snapshot_id: the very one, where the transaction makes several of that table. detail: JSON, what else is worth
+    knowing; `to` is the new name of what was renamed.
     """
 
     resource: str
     table_id: int | None = None
     detail: dict[str, Any] | None = None
+    snapshot_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def record(cursor: Transaction, origin: Origin, touched: Sequence[Touched], resu
         "result": result,
         "resources": [each.resource for each in touched],
         "table_ids": [each.table_id for each in touched],
+        "snapshot_ids": [each.snapshot_id for each in touched],
         "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
     }
     return [Entry(*row) for row in cursor.execute(_SQL.record, parameters).fetchall()]

@@ -4,11 +4,81 @@ Ids known before the lock (our file and manifest ids, Iceberg's snapshot ids and
 DuckLake's snapshot, file and catalog ids are allocated by the writer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, NameMap, PartitionKey, SortKey
+
+
+class Packed(Mapping[str, Any]):
+    """A JSON object as text, parsed whenever it is looked into: as values it takes ten times the memory."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.text = _text(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.unpacked()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.unpacked())
+
+    def __len__(self) -> int:
+        return len(self.unpacked())
+
+    def unpacked(self) -> dict[str, Any]:
+        """All of it, parsed once."""
+        values: dict[str, Any] = orjson.loads(self.text)
+        return values
+
+
+class PackedStats(Sequence[ColumnStats]):
+    """The statistics of one file's columns, packed likewise."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, rows: Sequence[ColumnStats]) -> None:
+        self.text = _text([_values(row) for row in rows])
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.unpacked()[index]
+
+    def __iter__(self) -> Iterator[ColumnStats]:
+        return iter(self.unpacked())
+
+    def __len__(self) -> int:
+        return len(self.unpacked())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedStats) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def unpacked(self) -> tuple[ColumnStats, ...]:
+        return tuple(ColumnStats(*row) for row in orjson.loads(self.text))
+
+
+def _text(value: object) -> bytes:
+    """JSON in as many bytes as it has: orjson gives several times as many away with it, which a copy doesn't have."""
+    return bytes(memoryview(orjson.dumps(value)))
+
+
+def _values(row: ColumnStats) -> tuple[object, ...]:
+    return (
+        row.column_id,
+        row.contains_null,
+        row.contains_nan,
+        row.min_value,
+        row.max_value,
+        row.column_size_bytes,
+        row.value_count,
+        row.null_count,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +93,7 @@ class NewFile:
     partition: list[Any]
     record_count: int
     file_size_in_bytes: int
-    metrics: dict[str, Any]
+    metrics: Mapping[str, Any]
     added_snapshot_id: int
     sequence_number: int
     file_sequence_number: int
@@ -45,7 +115,7 @@ class NewDataFile:
     record_count: int
     file_size_bytes: int
     row_id_start: int
-    stats: tuple[ColumnStats, ...]
+    stats: Sequence[ColumnStats]
     partition_values: tuple[str | None, ...] | None
     path_is_relative: bool = False
     name_map: NameMap | None = None
@@ -234,7 +304,8 @@ class ChangeSet:
     """One commit to one table, valid only against the base version and `caught_up_to` that it was computed from.
 
     `table_id` is None for a table that the first step creates; `main_step` is the step that realises main, None where
-    main stays. `row_ids` are (file id, first row id) of old files that had none.
+    main stays. `row_ids` are (file id, first row id) of old files that had none. Up to `checked_upto` it is known that
+    DuckDB didn't change the table.
     """
 
     table_id: int | None
@@ -244,6 +315,21 @@ class ChangeSet:
     target: TableTarget
     main_step: int | None = None
     row_ids: tuple[tuple[int, int], ...] = ()
+    checked_upto: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a ChangeSet got when it was written: the table's id, and the DuckLake snapshot of each step.
+
+    `caught_up_to` is the newest DuckLake snapshot that the table's row takes in. `change` has the numbers that it came
+    to have, where they are later than those it was computed for.
+    """
+
+    table_id: int
+    snapshots: tuple[int, ...]
+    caught_up_to: int
+    change: ChangeSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,29 @@ from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolTimeout
 
-from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.traced import Around, traced_by
 
 Row = tuple[Any, ...]
 Transaction = Cursor[Row]
 """What use cases pass down: a cursor inside one open transaction."""
 
+POOL_SIZE = 8
 POOL_TIMEOUT_SECONDS = 10.0
-_PATIENCE = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_RECONNECT_SECONDS = 4.0
+"""For so long a lost connection is tried anew, with pauses that double; then the next request tries at once."""
+_DEFAULTS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
+}
+_OUT_OF_RESOURCES = "53"
+"""The class of SQLSTATEs of a full disk, and of too many connections or too little memory."""
 _TOO_LARGE = "54"
 """The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
@@ -31,29 +44,46 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_STATES
 
 
+class _DictDumper(JsonDumper):
+    """JsonDumper itself takes the standard library's dumps, ten times slower, whatever is set for the connection."""
+
+    _dumps = orjson.dumps
+
+
 class Database:
-    """A pool of connections to one Postgres database.
+    """A pool of connections to one Postgres database; its URL may name several hosts, of which the primary counts.
 
     Rows are plain tuples; `json` columns arrive as Python values, and dicts may be passed for them.
     Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
     Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
     `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
+    `traced` gives a block for each statement.
     """
 
-    def __init__(self, url: str, pool_size: int = 8, statement_seconds: float = 0) -> None:
+    def __init__(
+        self,
+        url: str,
+        pool_size: int = POOL_SIZE,
+        statement_seconds: float = 0,
+        pool_seconds: float = POOL_TIMEOUT_SECONDS,
+        traced: Around | None = None,
+    ) -> None:
         self.url = url
         self._statement_seconds = statement_seconds
         self._pool = ConnectionPool[Connection[Row]](
             url,
-            kwargs=_patience(url),
+            connection_class=traced_by(traced) if traced else Connection,
+            kwargs=_defaults(url),
             min_size=1,
             max_size=pool_size,
-            timeout=POOL_TIMEOUT_SECONDS,
+            timeout=pool_seconds,
+            reconnect_timeout=_RECONNECT_SECONDS,
             open=True,
             configure=self._configure,
             check=_check_still_open,
             name="duckicelake",
         )
+        self._lines: list[FreshnessLine] = []
         self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
     @contextmanager
@@ -83,10 +113,22 @@ class Database:
         ):
             yield cursor
 
+    @contextmanager
+    def statement(self) -> Iterator[Cursor[Row]]:
+        """Each statement is a READ COMMITTED transaction of its own: one round trip where one statement is all."""
+        with self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection:
+            connection.autocommit = True
+            try:
+                with connection.cursor() as cursor:
+                    yield cursor
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False
+
     def check(self) -> None:
         """Connect, past the pool, so that Unavailable tells why Postgres refuses."""
         try:
-            with psycopg.connect(self.url, connect_timeout=5, autocommit=True) as connection:
+            with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
                 connection.execute("SELECT 1")
         except psycopg.OperationalError as error:
             raise Unavailable(f"Postgres does not answer: {error}") from error
@@ -95,8 +137,16 @@ class Database:
         """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
         return self._pool.get_stats()
 
+    def freshness_line(self) -> FreshnessLine:
+        """A line past the pool, which is closed with it."""
+        line = FreshnessLine(self.url, _defaults(self.url))
+        self._lines.append(line)
+        return line
+
     def close(self) -> None:
         self._pool.close()
+        for line in self._lines:
+            line.close()
 
     @contextmanager
     def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
@@ -104,20 +154,29 @@ class Database:
             with self._pool.connection() as connection:
                 connection.isolation_level = isolation
                 connection.read_only = read_only
-                yield connection
+                try:
+                    yield connection
+                except psycopg.Error as error:
+                    if read_only or connection.info.parameter_status("in_hot_standby") != "on":
+                        raise
+                    self._leave(connection)
+                    raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
         except (psycopg.errors.QueryCanceled, psycopg.errors.IdleInTransactionSessionTimeout) as error:
             raise Unavailable(f"This took too long; nothing was written, try again: {error}") from error
         except psycopg.OperationalError as error:
             if is_retryable(error):
                 raise
-            if (error.sqlstate or "").startswith(_TOO_LARGE):
-                raise InvalidRequest("Postgres can't hold so much in one piece; nothing was written") from error
-            raise Unavailable(f"Postgres does not answer; nothing was written: {error}") from error
+            raise _translated(error) from error
+
+    def _leave(self, connection: Connection[Row]) -> None:
+        """Connect anew, with all of the pool, to where the primary is by now."""
+        connection.close()
+        self._pool.drain()
 
     def _configure(self, connection: Connection[Row]) -> None:
         set_json_dumps(orjson.dumps, connection)
         set_json_loads(orjson.loads, connection)
-        connection.adapters.register_dumper(dict, JsonDumper)
+        connection.adapters.register_dumper(dict, _DictDumper)
         connection.execute("SET TimeZone TO 'UTC'")
         milliseconds = round(self._statement_seconds * 1000)
         connection.execute(f"SET statement_timeout TO {milliseconds}")
@@ -125,15 +184,28 @@ class Database:
         connection.commit()
 
 
+def _translated(error: psycopg.OperationalError) -> CatalogError:
+    """What it means before COMMIT was sent."""
+    if isinstance(error, PoolTimeout):
+        reason = "Postgres does not answer, or all connections to it are busy"
+    elif (error.sqlstate or "").startswith(_TOO_LARGE):
+        return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
+    elif (error.sqlstate or "").startswith(_OUT_OF_RESOURCES):
+        reason = "Postgres has run out of what it needs"
+    else:
+        reason = "Postgres does not answer"
+    return Unavailable(f"{reason}; nothing was written: {error}")
+
+
 def without_timeout(cursor: Cursor[Row]) -> None:
     """Let the statements of this transaction take what time they need: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
 
 
-def _patience(url: str) -> dict[str, Any]:
-    """How soon a Postgres that has vanished from the network is given up, where the URL doesn't say."""
+def _defaults(url: str) -> dict[str, Any]:
+    """Which Postgres is meant, and how soon one that has vanished is given up, as far as the URL doesn't say."""
     given = conninfo_to_dict(url)
-    return {name: value for name, value in _PATIENCE.items() if name not in given}
+    return {name: value for name, value in _DEFAULTS.items() if name not in given}
 
 
 def _commit(connection: Connection[Row]) -> None:

@@ -1,19 +1,24 @@
 """Writes of DuckLake's data: files that join or leave main, inlined rows that end, and their statistics."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
+from typing import TypeVar
 
 from psycopg import Cursor, sql
 
 from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, TableStats
 from duckicelake.lake.database import Row
-from duckicelake.lake.model import InlinedKey, NameMap
+from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import NewSnapshot
 
 _SQL = queries("write")
 _OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
+_BATCH = 10_000
+
+T = TypeVar("T")
 
 
 class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
@@ -28,7 +33,7 @@ def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> No
     """
     if step.ended_files:
         parameters = {"table_id": table_id, "at": at, "file_ids": list(step.ended_files)}
-        _expect(cursor.execute(_SQL.end_data_files, parameters).rowcount, len(step.ended_files))
+        _expect(len(cursor.execute(_SQL.end_data_files, parameters).fetchall()), len(step.ended_files))
     _end_rows(cursor, step.ended_rows, at)
 
 
@@ -42,10 +47,10 @@ def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
         query = sql.SQL(
             "UPDATE {} AS i SET end_snapshot = %(at)s "
             "FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
-            "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL"
+            "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL RETURNING i.row_id"
         ).format(sql.Identifier(name))
         parameters = {"at": at, "begins": [k.begin_snapshot for k in group], "rows": [k.row_id for k in group]}
-        _expect(cursor.execute(query, parameters).rowcount, len(group))
+        _expect(len(cursor.execute(query, parameters).fetchall()), len(group))
 
 
 def _expect(found: int, wanted: int) -> None:
@@ -61,23 +66,19 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         "next_row_id": stats.next_row_id,
         "file_size_bytes": stats.file_size_bytes,
     }
-    cursor.execute(_SQL.delete_table_stats, parameters)
-    cursor.execute(_SQL.insert_table_stats, parameters)
-    cursor.execute(_SQL.delete_column_stats, {"table_id": table_id, "column_ids": list(stats.columns)})
-    rows = [
-        {
-            "table_id": table_id,
-            "column_id": row.column_id,
-            "contains_null": row.contains_null,
-            "contains_nan": row.contains_nan,
-            "min_value": row.min_value,
-            "max_value": row.max_value,
-        }
-        for row in stats.columns.values()
-        if row is not None
-    ]
-    if rows:
-        cursor.executemany(_SQL.insert_column_stats, rows)
+    cursor.execute(_SQL.replace_table_stats, parameters)
+    rows = [row for row in stats.columns.values() if row is not None]
+    columns = {
+        "table_id": table_id,
+        "replaced": list(stats.columns),
+        "column_ids": [row.column_id for row in rows],
+        "contains_null": [row.contains_null for row in rows],
+        "contains_nan": [row.contains_nan for row in rows],
+        "min_values": [row.min_value for row in rows],
+        "max_values": [row.max_value for row in rows],
+    }
+    if stats.columns:
+        cursor.execute(_SQL.replace_column_stats, columns)
 
 
 def write_name_maps(cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int) -> dict[NameMap, int]:
@@ -103,17 +104,16 @@ def write_data_files(
     if not files:
         return
     ids = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(files)}
-    rows = [
+    rows = (
         {
             **_data_file(table_id, file, ids[file.file_id], snapshot.id),
             "mapping_id": None if file.name_map is None else name_maps[file.name_map],
         }
         for file in files
-    ]
+    )
     cursor.executemany(_SQL.insert_data_file, rows)
-    stats = [_stats(table_id, ids[file.file_id], file) for file in files]
-    if any(stats):
-        cursor.executemany(_SQL.insert_file_stats, [row for rows_ in stats for row in rows_])
+    for batch in _batches((ids[file.file_id], row) for file in files for row in file.stats):
+        cursor.execute(_SQL.insert_file_stats, _stats(table_id, batch))
     values = [row for file in files for row in _partition_values(table_id, ids[file.file_id], file)]
     if values:
         cursor.executemany(_SQL.insert_partition_value, values)
@@ -143,21 +143,25 @@ def _data_file(table_id: int, file: NewDataFile, data_file_id: int, at: int) -> 
     }
 
 
-def _stats(table_id: int, data_file_id: int, file: NewDataFile) -> list[dict[str, object]]:
-    return [
-        {
-            "data_file_id": data_file_id,
-            "table_id": table_id,
-            "column_id": row.column_id,
-            "column_size_bytes": row.column_size_bytes,
-            "value_count": row.value_count,
-            "null_count": row.null_count,
-            "min_value": row.min_value,
-            "max_value": row.max_value,
-            "contains_nan": row.contains_nan,
-        }
-        for row in file.stats
-    ]
+def _stats(table_id: int, rows: Sequence[tuple[int, ColumnStats]]) -> dict[str, object]:
+    return {
+        "table_id": table_id,
+        "data_file_ids": [data_file_id for data_file_id, _ in rows],
+        "column_ids": [row.column_id for _, row in rows],
+        "sizes": [row.column_size_bytes for _, row in rows],
+        "value_counts": [row.value_count for _, row in rows],
+        "null_counts": [row.null_count for _, row in rows],
+        "min_values": [row.min_value for _, row in rows],
+        "max_values": [row.max_value for _, row in rows],
+        "contains_nan": [row.contains_nan for _, row in rows],
+    }
+
+
+def _batches(rows: Iterable[T]) -> Iterator[Sequence[T]]:
+    """The rows in parts that a statement takes without much memory."""
+    following = iter(rows)
+    while batch := list(islice(following, _BATCH)):
+        yield batch
 
 
 def _partition_values(table_id: int, data_file_id: int, file: NewDataFile) -> list[dict[str, object]]:

@@ -1,5 +1,6 @@
 """Names in a schema: tables and views share them, and DuckDB ignores their case (design §6.8)."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from psycopg import Cursor
@@ -32,6 +33,15 @@ def check_name_is_free(cursor: Cursor[Row], schema_name: str, name: str, kind: K
     return schema_id
 
 
+def check_name_is_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> None:
+    """Raises as `check_name_is_free` if one of these tables of the same commit has the (schema name, name)."""
+    for other in others:
+        if other == name:
+            raise AlreadyExists(f"Table already exists: {'.'.join(name)}")
+        if _folded(other) == _folded(name):
+            raise _differs_only_by_case(name, other[1])
+
+
 def check_target_is_free(cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int) -> int:
     """The id of the schema to which table or view `own_id` may be renamed; both names are (schema name, name).
 
@@ -58,8 +68,16 @@ def _taken(cursor: Cursor[Row], schema_id: int, schema_name: str, name: str, own
         if other == name:
             return str(kind)
     for _, other in found:
-        raise InvalidRequest(
-            f"{schema_name}.{name} differs only by case from {schema_name}.{other}, which DuckDB would take for the "
-            "same table: choose another name"
-        )
+        raise _differs_only_by_case((schema_name, name), other)
     return None
+
+
+def _folded(name: tuple[str, str]) -> tuple[str, str]:
+    return name[0], name[1].lower()
+
+
+def _differs_only_by_case(name: tuple[str, str], other: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{'.'.join(name)} differs only by case from {name[0]}.{other}, which DuckDB would take for the "
+        "same table: choose another name"
+    )

@@ -56,23 +56,26 @@ def newest_snapshot(cursor: Cursor[Row]) -> int:
 
 
 def changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
-    """The DuckLake snapshots in (after, upto] that touch the table, oldest first.
+    """The DuckLake snapshots in (after, upto] that touch the table, oldest first; `upto` is one that there is.
 
     Where some were expired or aren't recorded their changes are not known: the last one then counts as a rewrite of
     history.
     """
-    rows = cursor.execute(_SQL.changes, {"after": after, "upto": upto}).fetchall()
-    begins = {row[0] for row in cursor.execute(_SQL.table_begins, {"table_id": table_id}).fetchall()}
-    found = [LakeChange(at, time, _kinds(text, table_id, at in begins)) for at, time, text, _ in rows]
+    begins = [row[0] for row in cursor.execute(_SQL.table_begins, {"table_id": table_id}).fetchall()]
+    parameters = {"after": after, "upto": upto, "begins": begins, "mark": f":{table_id}"}
+    rows = cursor.execute(_SQL.changes, parameters).fetchall()
+    found = (LakeChange(at, time, kinds_of(text, table_id, begins=at in begins)) for at, time, text in rows)
     touching = [change for change in found if change.kinds]
-    if sum(recorded for *_, recorded in rows) < upto - after:
-        at, time, *_ = rows[-1]
+    recorded = cursor.execute(_SQL.count_changes, parameters).fetchone()
+    if recorded != (upto - after,):
         kinds = frozenset({"compacted_table", "altered_table"})
-        touching = [change for change in touching if change.snapshot_id < at] + [LakeChange(at, time, kinds)]
+        touching = [change for change in touching if change.snapshot_id < upto]
+        touching.append(LakeChange(upto, time_of(cursor, upto), kinds))
     return tuple(touching)
 
 
-def _kinds(changes_made: str | None, table_id: int, begins: bool) -> frozenset[str]:
+def kinds_of(changes_made: str | None, table_id: int, *, begins: bool) -> frozenset[str]:
+    """The words of `changes_made` that are about the table, which gets a name at that snapshot if it `begins`."""
     tokens = parse_changes(changes_made)
     named = {kind for kind, value in tokens if kind in _BY_TABLE_ID and value == str(table_id)}
     return frozenset(named | ({"created_table"} if begins else set()))

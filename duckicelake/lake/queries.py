@@ -4,6 +4,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
+_NAMES: dict[str, str] = {}
 _HEAD = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
 
 
@@ -26,7 +27,15 @@ class Queries:
 def queries(topic: str) -> Queries:
     """Load `sql/<topic>.sql` once; FileNotFoundError if there is none."""
     text = files("duckicelake.lake").joinpath("sql", f"{topic}.sql").read_text(encoding="utf-8")
+    _NAMES.update({sql: f"{topic}.{name}" for name, sql in _split(text).items()})
     return Queries(topic, text)
+
+
+def name_of(statement: object) -> str:
+    """What a statement is called, `snapshots.lock`; its first word if it is in no file."""
+    if not isinstance(statement, str):
+        return "SQL"
+    return _NAMES.get(statement) or statement.split(maxsplit=1)[0]
 
 
 def _split(text: str) -> dict[str, str]:

@@ -1,11 +1,10 @@
 """Reads of our side tables, as values of `state`; each function is one query inside the caller's transaction."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from psycopg import Cursor
-from psycopg.types.json import Json
 
 from duckicelake.lake.database import Row
 from duckicelake.lake.model import InlinedKey
@@ -13,7 +12,6 @@ from duckicelake.lake.queries import queries
 from duckicelake.lake.state import (
     DeletionRow,
     FileRow,
-    Freshness,
     LiveFile,
     ManifestRow,
     SnapshotRow,
@@ -39,13 +37,39 @@ def table_row(cursor: Cursor[Row], table_id: int) -> TableRow | None:
     return TableRow(*row) if row else None
 
 
-def table_state(cursor: Cursor[Row], row: TableRow) -> TableState:
-    """Everything that the table's metadata.json is made of."""
-    parameters = {"table_id": row.table_id}
-    snapshots = tuple(SnapshotRow(*columns) for columns in cursor.execute(_SQL.snapshots, parameters).fetchall())
-    log = tuple((snapshot, time) for snapshot, time in cursor.execute(_SQL.snapshot_log, parameters).fetchall())
+def table_state(cursor: Cursor[Row], row: TableRow, before: TableState | None = None) -> TableState:
+    """Everything that the table's metadata.json is made of.
+
+    before: an older state of the table, every manifest list of it written. The new one shares its rows, which never
+    change, so that of a long history only the end is read.
+    """
+    snapshots = _snapshots(cursor, row.table_id, before.snapshots if before else ())
+    log = _snapshot_log(cursor, row.table_id, before.snapshot_log if before else ())
     location, metadata_log = _metadata_log(cursor, row)
     return TableState(row, snapshots, log, metadata_log, location)
+
+
+def _snapshots(cursor: Cursor[Row], table_id: int, known: tuple[SnapshotRow, ...]) -> tuple[SnapshotRow, ...]:
+    """All listed snapshots; if none of those known has left, only newer ones are read: these come later in DuckLake."""
+    parameters = {"table_id": table_id, "after": known[-1].ducklake_id if known else -1}
+    newer = tuple(SnapshotRow(*columns) for columns in cursor.execute(_SQL.snapshots, parameters).fetchall())
+    if known and cursor.execute(_SQL.snapshot_count, parameters).fetchone() != (len(known) + len(newer),):
+        return _snapshots(cursor, table_id, ())
+    return (*known, *newer)
+
+
+def _snapshot_log(
+    cursor: Cursor[Row], table_id: int, known: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, int], ...]:
+    """The log, which loses entries at its beginning and gets some at its end; of one that was rewritten all is read."""
+    parameters: dict[str, object] = {"table_id": table_id, "most": None}
+    extent = cursor.execute(_SQL.log_extent, parameters).fetchone() if known else None
+    if extent is None or extent[:2] not in known:
+        return tuple(reversed(cursor.execute(_SQL.snapshot_log, parameters).fetchall()))
+    kept = known[known.index(extent[:2]) :]
+    parameters["most"] = max(0, extent[2] - len(kept)) + 1
+    end = tuple(reversed(cursor.execute(_SQL.snapshot_log, parameters).fetchall()))
+    return (*kept, *end[1:]) if end[0] == kept[-1] else _snapshot_log(cursor, table_id, ())
 
 
 def _metadata_log(cursor: Cursor[Row], row: TableRow) -> tuple[str | None, tuple[tuple[str, int], ...]]:
@@ -170,20 +194,9 @@ def deletions_of(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int
     return tuple(DeletionRow(*row) for row in rows)
 
 
-def record_artifact(cursor: Cursor[Row], parameters: Mapping[str, object]) -> None:
-    """Note that a manifest or manifest list was written."""
-    cursor.execute(_SQL.insert_artifact, {**parameters, "facts": Json(parameters["facts"])})
-
-
-def record_metadata(cursor: Cursor[Row], parameters: Mapping[str, object]) -> None:
-    """Note that a metadata.json was written; ignored if the table has moved on to another version."""
-    cursor.execute(_SQL.insert_metadata_artifact, parameters)
-
-
-def artifacts(cursor: Cursor[Row], table_id: int) -> list[tuple[str, int, str]]:
-    """(kind, object id, path) of every file that is recorded as written, the metadata of older versions aside."""
-    rows = cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall()
-    return [(kind, object_id, path) for kind, object_id, path in rows]
+def artifacts(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """The paths of all files that are recorded as written, the metadata of older versions aside."""
+    return [path for (path,) in cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall()]
 
 
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
@@ -194,12 +207,6 @@ def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -
 def forget_metadata(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
     """Forget old metadata files, which are deleted."""
     cursor.execute(_SQL.forget_metadata, {"table_id": table_id, "paths": list(paths)})
-
-
-def freshness(cursor: Cursor[Row], schema_name: str, table_name: str) -> Freshness | None:
-    """What tells whether a cached table is still the newest; None if there is no such table."""
-    row = cursor.execute(_SQL.freshness, {"schema_name": schema_name, "table_name": table_name}).fetchone()
-    return Freshness(*row) if row else None
 
 
 def epoch(cursor: Cursor[Row]) -> int:

@@ -1,13 +1,24 @@
 """Writes of our side tables; rows are immutable except in `duckicelake_table`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from typing import Any
 
+import orjson
 from psycopg import Cursor
 from psycopg.types.json import Json
 
-from duckicelake.lake.changes import Hold, NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles, TableTarget
+from duckicelake.lake.changes import (
+    Hold,
+    NewFile,
+    NewManifest,
+    NewSnapshot,
+    NewVirtualFile,
+    Packed,
+    SideFiles,
+    TableTarget,
+)
 from duckicelake.lake.database import Row
 from duckicelake.lake.queries import queries
 
@@ -17,7 +28,7 @@ _SQL = queries("write")
 def write_side_files(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
     """Insert the files, deletions and manifests that a new snapshot brings."""
     if side.files:
-        cursor.executemany(_SQL.insert_file, [_file(table_id, file) for file in side.files])
+        cursor.executemany(_SQL.insert_file, (_file(table_id, file) for file in side.files))
     if side.deletions:
         cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
     if side.virtual_files:
@@ -46,9 +57,13 @@ def _file(table_id: int, file: NewFile) -> dict[str, object]:
         "sequence_number": file.sequence_number,
         "file_sequence_number": file.file_sequence_number,
         "first_row_id": file.first_row_id,
-        "metrics": file.metrics,
+        "metrics": Json(file.metrics, dumps=_metrics_text),
         "ducklake_id": file.ducklake_id,
     }
+
+
+def _metrics_text(metrics: Mapping[str, Any]) -> bytes:
+    return metrics.text if isinstance(metrics, Packed) else orjson.dumps(metrics)
 
 
 def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
@@ -130,12 +145,14 @@ def insert_table(
     cursor.execute(_SQL.insert_table, parameters)
 
 
-def update_table(cursor: Cursor[Row], table_id: int, target: TableTarget, ducklake_id: int, caught_up_to: int) -> None:
-    """Move the table to its next version."""
+def update_table(
+    cursor: Cursor[Row], table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int
+) -> None:
+    """Move the table to its next version; `ducklake_id` is None where main stays."""
     cursor.execute(_SQL.update_table, _target(table_id, target, ducklake_id, caught_up_to))
 
 
-def _target(table_id: int, target: TableTarget, ducklake_id: int, caught_up_to: int) -> dict[str, object]:
+def _target(table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int) -> dict[str, object]:
     return {
         "table_id": table_id,
         "location": target.location,

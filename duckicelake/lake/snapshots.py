@@ -6,7 +6,8 @@ so that only DuckDB clients compete for the next id.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -20,20 +21,31 @@ from duckicelake.lake.queries import queries
 
 LOCK_KEY = 0x6475636B6963656C  # "duckicel"
 QUEUE_KEY = LOCK_KEY + 1
+LANE_KEY = 0x6475636B  # "duck"; a key of two parts, the other is the table
 ATTEMPTS = 20
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """A `ducklake_snapshot` row: the snapshot, and what the next one goes on from."""
+
+    snapshot_id: int
+    time: datetime
+    schema_version: int
+    next_catalog_id: int
+    next_file_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """A DuckLake snapshot that the running transaction owns; ids from `first_*` on are its to hand out."""
+    """A DuckLake snapshot that the running transaction makes; ids from `first_*` on are its to hand out."""
 
     id: int
     schema_version: int
     first_catalog_id: int
     first_file_id: int
-    time: datetime
 
 
 def lock(cursor: Cursor[Row]) -> None:
@@ -46,9 +58,58 @@ def queue(cursor: Cursor[Row]) -> None:
     cursor.execute(queries("snapshots").queue, {"key": QUEUE_KEY})
 
 
-def queue_alone(cursor: Cursor[Row]) -> None:
-    """Keep all other commits in the queue until this transaction ends; the commit itself goes through another one."""
-    cursor.execute(queries("snapshots").queue_alone, {"key": QUEUE_KEY})
+@contextmanager
+def queue_alone(cursor: Cursor[Row]) -> Iterator[None]:
+    """Keep all other commits in the queue, without a transaction: the session holds the place."""
+    with _held(cursor, queries("snapshots").queue_alone, queries("snapshots").leave_queue, {"key": QUEUE_KEY}):
+        yield
+
+
+@contextmanager
+def lane(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
+    """Keep other sessions out that want the same of the table, without a transaction."""
+    parameters = {"key": LANE_KEY, "table_id": table_id % 2**31}
+    with _held(cursor, queries("snapshots").keep_lane, queries("snapshots").leave_lane, parameters):
+        yield
+
+
+@contextmanager
+def _held(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[None]:
+    """A lock of the session. If it can't be let go of, the session ends: what was done meanwhile stays done."""
+    try:
+        cursor.execute(take, parameters)
+        yield
+    finally:
+        try:
+            cursor.execute(leave, parameters)
+        except psycopg.Error:
+            cursor.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a snapshot takes from the counters."""
+
+    schema_change: bool
+    catalog_ids: int = 0
+    file_ids: int = 0
+
+    def after(self, last: Counters) -> tuple[NewSnapshot, Counters]:
+        """The snapshot after the last one, and its row."""
+        version = last.schema_version + self.schema_change
+        made = NewSnapshot(last.snapshot_id + 1, version, last.next_catalog_id, last.next_file_id)
+        catalog_id, file_id = last.next_catalog_id + self.catalog_ids, last.next_file_id + self.file_ids
+        return made, Counters(made.id, last.time, version, catalog_id, file_id)
+
+    def before(self, claimed: Counters) -> Counters:
+        """What `after` gives the claimed row for; its time isn't known."""
+        return Counters(
+            claimed.snapshot_id - 1,
+            claimed.time,
+            claimed.schema_version - self.schema_change,
+            claimed.next_catalog_id - self.catalog_ids,
+            claimed.next_file_id - self.file_ids,
+        )
 
 
 def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0) -> NewSnapshot:
@@ -57,14 +118,62 @@ def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int
     What was read earlier in the transaction may be stale by now; what is read later is not. Several in one transaction
     get contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
     """
+    wanted = Wanted(schema_change, catalog_ids, file_ids)
+    return wanted.after(wanted.before(claim(cursor, wanted)))[0]
+
+
+def claim(cursor: Cursor[Row], wanted: Wanted) -> Counters:
+    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says."""
     lock(cursor)
-    parameters = {"schema_changes": int(schema_change), "catalog_ids": catalog_ids, "file_ids": file_ids}
+    parameters = {
+        "schema_changes": int(wanted.schema_change),
+        "catalog_ids": wanted.catalog_ids,
+        "file_ids": wanted.file_ids,
+    }
     for _ in range(ATTEMPTS):
         # A DuckDB client holding this id makes the insert wait; if that client commits, nothing is inserted.
-        row = cursor.execute(queries("snapshots").insert_snapshot, parameters).fetchone()
+        row = cursor.execute(queries("snapshots").claim_snapshot, parameters).fetchone()
         if row is not None:
-            return NewSnapshot(*row)
+            return Counters(*row)
     raise Unavailable(f"DuckDB clients took the next {ATTEMPTS} snapshot ids; nothing was written, try again")
+
+
+def insert_snapshots(cursor: Cursor[Row], claimed: Counters, rows: Sequence[Counters]) -> None:
+    """Have these be the rows from the claimed one on."""
+    if rows[0] != claimed:
+        own = rows[0]
+        parameters: dict[str, object] = {
+            "id": own.snapshot_id,
+            "schema_version": own.schema_version,
+            "catalog_id": own.next_catalog_id,
+            "file_id": own.next_file_id,
+        }
+        cursor.execute(queries("snapshots").correct_snapshot, parameters)
+    if rows[1:]:
+        parameters = {
+            "time": claimed.time,
+            "ids": [row.snapshot_id for row in rows[1:]],
+            "schema_versions": [row.schema_version for row in rows[1:]],
+            "catalog_ids": [row.next_catalog_id for row in rows[1:]],
+            "file_ids": [row.next_file_id for row in rows[1:]],
+        }
+        cursor.execute(queries("snapshots").insert_snapshots, parameters)
+
+
+def duckdb_waits(cursor: Cursor[Row]) -> bool:
+    """Whether a DuckDB client waits for the snapshot id that this transaction has taken; it will lose, and try again.
+
+    Our own writers wait for `lock`, never for an id.
+    """
+    row = cursor.execute(queries("snapshots").duckdb_waits).fetchone()
+    return row == (True,)
+
+
+def last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
+    """The newest snapshot's id, and how many seconds ago it was taken."""
+    row = cursor.execute(queries("snapshots").last_snapshot).fetchone()
+    assert row is not None
+    return int(row[0]), float(row[1])
 
 
 def record_changes(
@@ -96,13 +205,16 @@ def quoted(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def retrying(function: Callable[[], T]) -> T:
-    """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable."""
+def retrying(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
+    """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable.
+
+    again: for which errors of Postgres.
+    """
     for attempt in range(ATTEMPTS):
         try:
             return function()
         except psycopg.Error as error:
-            if not is_retryable(error):
+            if not again(error):
                 raise
             last = error
         pause = min(0.25, 0.005 * 2**attempt)

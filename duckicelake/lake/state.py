@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from duckicelake.lake.model import (
     ColumnStats,
@@ -48,11 +48,21 @@ class ViewRow:
     definition: ViewDefinition
 
 
+class Asked(NamedTuple):
+    """A table by its name. checked_upto: the DuckLake snapshot up to which what is known of it was found right."""
+
+    schema_name: str
+    table_name: str
+    checked_upto: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """What tells whether a table is still as it was read; `version` is None before any Iceberg client saw it.
 
-    `has_overdue`: snapshots were held long enough and leave its history.
+    `has_overdue`: snapshots were held long enough and leave its history. `is_untouched`: no DuckLake snapshot since
+    `checked_upto` is about it; never so where that wasn't told. `seen`: as long as it stays the same, nothing at all
+    was written to Postgres.
     """
 
     table_id: int
@@ -61,6 +71,8 @@ class Freshness:
     newest_snapshot: int
     epoch: int
     has_overdue: bool
+    is_untouched: bool
+    seen: str
 
 
 @dataclass(frozen=True, slots=True)

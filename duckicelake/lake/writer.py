@@ -1,63 +1,210 @@
-"""Writes one ChangeSet into the catalog, by DuckLake's commit protocol (`ducklake-facts.md` §0, design §6.13).
+"""Writes ChangeSets into the catalog, by DuckLake's commit protocol (`ducklake-facts.md` §0, design §6.13).
 
-The order of locks is fixed: our advisory lock, the snapshot row, the table's side row, then DuckLake's tables. Whatever
-the change was computed from is checked after the snapshot row is ours, when nobody else can commit any more.
+The order of locks is fixed: our advisory lock, a snapshot row, the tables' side rows by id, then DuckLake's tables.
+Whatever a change was computed from is checked after a snapshot row is ours, when nobody else can commit any more.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import orjson
+import psycopg
 from psycopg import Cursor
 
-from duckicelake.lake import definition, files, native, reader, side_tables
-from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress
-from duckicelake.lake.database import Row
+from duckicelake.errors import CatalogError
+from duckicelake.lake import copying, definition, files, native, reader, side_tables
+from duckicelake.lake.bases import lock_bases
+from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Written
+from duckicelake.lake.database import Row, is_retryable
 from duckicelake.lake.files import StaleBase
-from duckicelake.lake.names import check_name_is_free
+from duckicelake.lake.late_numbers import at_later
+from duckicelake.lake.names import check_name_is_free, check_name_is_new
 from duckicelake.lake.queries import queries
-from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, lock, quoted, record_changes
+from duckicelake.lake.snapshots import (
+    Counters,
+    NewSnapshot,
+    Wanted,
+    begin_snapshot,
+    claim,
+    insert_snapshots,
+    lock,
+    quoted,
+    record_changes,
+)
 
 _SQL = queries("write")
 
 
-def write(cursor: Cursor[Row], change: ChangeSet) -> int:
-    """Write a client's commit and return the table id; StaleBase if the table changed since it was computed."""
-    lock(cursor)
-    snapshots = [_begin(cursor, step) for step in change.steps]
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A change with the snapshots of its steps, and where there are none the newest one; `schema_id` of a creation."""
+
+    change: ChangeSet
+    snapshots: tuple[NewSnapshot, ...]
+    newest: int
+    schema_id: int | None
+
+
+def write(cursor: Cursor[Row], change: ChangeSet) -> Written:
+    """Write one client's commit to one table; StaleBase if the table changed since it was computed."""
+    (written,) = Group(cursor, [[change]]).write()
+    if isinstance(written, Exception):
+        raise written
+    return written[0]
+
+
+class Group:
+    """Commits, each to one or several tables, that share a transaction, with snapshots of their own in this order.
+
+    To make one takes the lock and a snapshot id, and checks all of them; one that doesn't hold any more gets no
+    snapshot.
+    """
+
+    def __init__(self, cursor: Cursor[Row], commits: Sequence[Sequence[ChangeSet]]) -> None:
+        self._cursor = cursor
+        changes = [change for commit in commits for change in commit]
+        steps = [step for change in changes for step in change.steps]
+        with cursor.connection.pipeline():
+            lock(cursor)
+            self._claimed = claim(cursor, _wanted(steps[0])) if steps else None
+            before = None if self._claimed is None else _wanted(steps[0]).before(self._claimed)
+            self._last = before
+            self._bases = lock_bases(cursor, changes, before.snapshot_id if before else None)
+            self._rows: list[Counters] = []
+            self._taken: set[int | str] = set()
+            self._admitted = [self._admit(commit) for commit in commits]
+
+    def write(self) -> list[list[Written] | StaleBase | CatalogError]:
+        """Write them; in the place of one that can't be written is why. What is raised is of all of them.
+
+        The first reason is raised if the snapshot id is of no use to those that hold: it must not stay.
+        """
+        if self._claimed is not None and not self._rows:
+            raise next(each for each in self._admitted if isinstance(each, Exception))
+        with self._cursor.connection.pipeline():
+            if self._claimed is not None:
+                insert_snapshots(self._cursor, self._claimed, self._rows)
+            return [
+                each if isinstance(each, Exception) else [_write(self._cursor, begun) for begun in each]
+                for each in self._admitted
+            ]
+
+    def _admit(self, commit: Sequence[ChangeSet]) -> list[_Begun] | StaleBase | CatalogError:
+        rows, last = len(self._rows), self._last
+        try:
+            begun = [self._begin(change, commit[:index]) for index, change in enumerate(commit)]
+        except (StaleBase, CatalogError) as error:
+            del self._rows[rows:]
+            self._last = last
+            return error
+        self._taken.update(map(_identity, commit))
+        return begun
+
+    def _begin(self, change: ChangeSet, before: Sequence[ChangeSet]) -> _Begun:
+        """`before` are those of the same commit that come before."""
+        if _identity(change) in self._taken:
+            raise StaleBase(f"table {_identity(change)} is another commit's in the same transaction")
+        schema_id = None
+        if change.table_id is None:
+            creation = _creation_of(change)
+            schema_id = check_name_is_free(self._cursor, creation.schema_name, creation.table_name)
+            check_name_is_new(_name_of(change), [_name_of(each) for each in before if each.table_id is None])
+        elif (problem := self._bases.problem(change)) is not None:
+            raise StaleBase(problem)
+        change = self._numbered(change)
+        return _Begun(change, tuple(map(self._snapshot, change.steps)), self._bases.newest, schema_id)
+
+    def _numbered(self, change: ChangeSet) -> ChangeSet:
+        """The change for the snapshot ids that it gets; StaleBase if it has to be computed again for them."""
+        expected = change.steps[0].ducklake_id if change.steps else None
+        if expected is None or self._last is None or expected == self._last.snapshot_id + 1:
+            return change
+        numbered = at_later(change, self._last.snapshot_id + 1 - expected)
+        if numbered is None:
+            raise StaleBase(f"computed for DuckLake snapshot {expected}, but {self._last.snapshot_id + 1} was assigned")
+        return numbered
+
+    def _snapshot(self, step: LakeStep) -> NewSnapshot:
+        assert self._last is not None
+        made, self._last = _wanted(step).after(self._last)
+        if step.ducklake_id not in (None, made.id):
+            raise StaleBase(f"computed for DuckLake snapshot {step.ducklake_id}, but {made.id} was assigned")
+        self._rows.append(self._last)
+        return made
+
+
+def _wanted(step: LakeStep) -> Wanted:
+    return Wanted(
+        schema_change=bool(step.definition) or step.creation is not None or step.divides_files,
+        catalog_ids=definition.catalog_ids(step.definition) + (step.creation is not None),
+        file_ids=step.file_ids,
+    )
+
+
+def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
+    change, snapshots = begun.change, begun.snapshots
+    ids = tuple(snapshot.id for snapshot in snapshots)
     table_id = change.table_id
-    upto = snapshots[0].id - 1 if snapshots else native.newest_snapshot(cursor)
     if table_id is None:
-        table_id = _create(cursor, change.steps[0], snapshots[0])
-    else:
-        check_base(cursor, table_id, (change.base_version, change.caught_up_to), upto)
+        assert begun.schema_id is not None
+        table_id, at = snapshots[0].first_catalog_id, snapshots[0].id
+        definition.create_table(cursor, _creation_of(change), table_id, begun.schema_id, at)
     side_tables.give_row_ids(cursor, change.row_ids)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, step, table_id, snapshot)
-    _finish(cursor, change, table_id, [snapshot.id for snapshot in snapshots] or [upto])
+    _finish(cursor, change, table_id, ids or (begun.newest,))
     side_tables.unschedule(cursor, [file.path for step in change.steps for file in step.side.files])
-    return table_id
+    return Written(table_id, ids, ids[-1] if ids else begun.newest, change)
+
+
+def _creation_of(change: ChangeSet) -> Creation:
+    creation = change.steps[0].creation
+    assert creation is not None
+    return creation
+
+
+def _name_of(change: ChangeSet) -> tuple[str, str]:
+    creation = _creation_of(change)
+    return creation.schema_name, creation.table_name
+
+
+def _identity(change: ChangeSet) -> int | str:
+    """The table's id, or what must be unique of one that is created."""
+    if change.table_id is not None:
+        return change.table_id
+    creation = _creation_of(change)
+    return f"{creation.schema_name}.{creation.table_name}".lower()
 
 
 def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) -> None:
-    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first."""
+    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first.
+
+    The rows that may be many come first: who has locked a table's row makes commits to it wait, and so all others.
+    """
     assert change.table_id is not None
+    _copy_steps(cursor, change)
     row = cursor.execute(_SQL.lock_table, {"table_id": change.table_id}).fetchone()
     if row != (change.base_version, change.caught_up_to):
         raise StaleBase(f"table {change.table_id} was caught up by another worker")
-    ducklake_id = _realised(cursor, change.table_id)
     side_tables.hold_longer(cursor, change.table_id)
-    for step in change.steps:
-        side_tables.write_side_files(cursor, change.table_id, step.side)
-        for snapshot in step.snapshots:
-            assert step.ducklake_id is not None
-            ducklake_id = step.ducklake_id
-            side_tables.write_snapshot(cursor, change.table_id, snapshot, ducklake_id)
-        if step.hold is not None:
-            side_tables.hold(cursor, change.table_id, step.hold)
-    side_tables.update_table(cursor, change.table_id, change.target, ducklake_id, progress.upto)
-    side_tables.write_history(cursor, change.table_id, change.target)
+    for held in (step.hold for step in change.steps if step.hold is not None):
+        side_tables.hold(cursor, change.table_id, held)
+    realised = change.steps[-1].ducklake_id if change.steps else None
+    side_tables.update_table(cursor, change.table_id, change.target, realised, progress.upto)
+    copying.copy_log(cursor, change.table_id, change.target.log_added)
+    side_tables.write_history(cursor, change.table_id, replace(change.target, log_added=()))
     side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)
     cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": progress.epoch})
+
+
+def _copy_steps(cursor: Cursor[Row], change: ChangeSet) -> None:
+    assert change.table_id is not None
+    try:
+        copying.copy_steps(cursor, change.table_id, change.steps)
+    except psycopg.Error as error:
+        if not is_retryable(error):
+            raise
+        raise StaleBase(f"table {change.table_id} was caught up by another worker") from error
 
 
 def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) -> None:
@@ -83,15 +230,6 @@ def release(cursor: Cursor[Row], table_id: int) -> int:
     return len(paths)
 
 
-def _begin(cursor: Cursor[Row], step: LakeStep) -> NewSnapshot:
-    changes_schema = bool(step.definition) or step.creation is not None or step.divides_files
-    catalog_ids = definition.catalog_ids(step.definition) + (step.creation is not None)
-    snapshot = begin_snapshot(cursor, schema_change=changes_schema, catalog_ids=catalog_ids, file_ids=step.file_ids)
-    if step.ducklake_id is not None and step.ducklake_id != snapshot.id:
-        raise StaleBase(f"computed for DuckLake snapshot {step.ducklake_id}, but {snapshot.id} was assigned")
-    return snapshot
-
-
 def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], upto: int) -> None:
     """StaleBase unless the table has this (version, progress) and no DuckDB client changed it up to a snapshot."""
     row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
@@ -99,13 +237,6 @@ def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], up
         raise StaleBase(f"table {table_id} is at version and progress {row}")
     if native.changes(cursor, table_id, expected[1], upto):
         raise StaleBase(f"DuckDB changed table {table_id}")
-
-
-def _create(cursor: Cursor[Row], step: LakeStep, snapshot: NewSnapshot) -> int:
-    assert step.creation is not None
-    schema_id = check_name_is_free(cursor, step.creation.schema_name, step.creation.table_name)
-    definition.create_table(cursor, step.creation, snapshot.first_catalog_id, schema_id, snapshot.id)
-    return snapshot.first_catalog_id
 
 
 def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
@@ -147,18 +278,10 @@ def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Se
     """`snapshots` are those of the steps, or the newest one where there are no steps."""
     newest, main_step = snapshots[-1], change.main_step
     if change.table_id is None:
-        creation = change.steps[0].creation
-        assert creation is not None
-        epoch = reader.epoch(cursor)
+        uuid, epoch = _creation_of(change).table_uuid, reader.epoch(cursor)
         realised = snapshots[0] if main_step is None else snapshots[main_step]
-        side_tables.insert_table(cursor, table_id, creation.table_uuid, change.target, realised, newest, epoch)
+        side_tables.insert_table(cursor, table_id, uuid, change.target, realised, newest, epoch)
     else:
-        realised = _realised(cursor, table_id) if main_step is None else snapshots[main_step]
-        side_tables.update_table(cursor, table_id, change.target, realised, newest)
+        moved_at = None if main_step is None else snapshots[main_step]
+        side_tables.update_table(cursor, table_id, change.target, moved_at, newest)
     side_tables.write_history(cursor, table_id, change.target)
-
-
-def _realised(cursor: Cursor[Row], table_id: int) -> int:
-    row = cursor.execute(_SQL.table_ducklake_id, {"table_id": table_id}).fetchone()
-    assert row is not None
-    return int(row[0])

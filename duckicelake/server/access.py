@@ -1,8 +1,8 @@
 """The outermost layer: every request gets an id, one log line, its metrics, and an answer whatever happens inside."""
 
+import random
 import re
 import time
-import uuid
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from duckicelake.server.context import PRINCIPAL_KEY, REQUEST_ID_KEY
-from duckicelake.server.errors import ERROR_KEY, internal_error
+from duckicelake.server.errors import CONFLICT_KEY, ERROR_KEY, internal_error
 from duckicelake.server.headers import with_safety
 from duckicelake.server.metrics import Metrics
 
@@ -18,6 +18,7 @@ UNMATCHED = "unmatched"
 CLIENT_CLOSED_REQUEST = 499
 """What the log and the metrics show, as nginx does, when the client left before the answer."""
 
+_ids = random.Random()  # noqa: S311 - ids tell requests apart, they needn't be hard to guess
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -27,8 +28,7 @@ class _Exchange:
     """One request on its way: passes messages on to the server and remembers the status."""
 
     send: Send
-    head: bool
-    is_https: bool
+    scope: Scope
     request_id: str
     status: int = 0
     started: float = field(default_factory=time.perf_counter)
@@ -36,11 +36,11 @@ class _Exchange:
     async def forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = with_safety(message.get("headers", ()), is_https=self.is_https)
+            headers = with_safety(message.get("headers", ()), is_https=self.scope["scheme"] == "https")
             headers.append((b"x-request-id", self.request_id.encode()))
-            message = {**message, "headers": headers}
-        elif self.head:
-            message = {**message, "body": b""}
+            message["headers"] = headers
+        elif self.scope["method"] == "HEAD":
+            message["body"] = b""
         await self.send(message)
 
 
@@ -56,7 +56,7 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(send, scope["method"] == "HEAD", scope["scheme"] == "https", _request_id(scope))
+        exchange = _Exchange(send, scope, _request_id(scope))
         scope[REQUEST_ID_KEY] = exchange.request_id
         self._metrics.request_started()
         try:
@@ -77,25 +77,31 @@ class Access:
         seconds = time.perf_counter() - exchange.started
         route = getattr(scope.get("route"), "path", UNMATCHED)
         self._metrics.request_ended(scope["method"], route, exchange.status, seconds)
+        if CONFLICT_KEY in scope:
+            self._metrics.conflict(scope[CONFLICT_KEY])
         error = scope.get(ERROR_KEY)
-        if error is None and route in _QUIET:
-            return
-        write = self._log.info if error is None else self._log.error
-        write(
-            "request",
-            request_id=exchange.request_id,
-            method=scope["method"],
-            route=route,
-            path=scope["path"],
-            **({"principal": scope[PRINCIPAL_KEY]} if PRINCIPAL_KEY in scope else {}),
-            status=exchange.status,
-            ms=round(seconds * 1000, 2),
-            **({} if error is None else {"exc_info": error}),
-        )
+        if error is not None:
+            self._log.error("request", **_line(scope, exchange, route, seconds), exc_info=error)
+        elif route not in _QUIET:
+            self._log.info("request", **_line(scope, exchange, route, seconds))
+
+
+def _line(scope: Scope, exchange: _Exchange, route: str, seconds: float) -> dict[str, object]:
+    line = {
+        "request_id": exchange.request_id,
+        "method": scope["method"],
+        "route": route,
+        "path": scope["path"],
+        "status": exchange.status,
+        "ms": round(seconds * 1000, 2),
+    }
+    if PRINCIPAL_KEY in scope:
+        line["principal"] = scope[PRINCIPAL_KEY]
+    return line
 
 
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return str(value, "ascii")
-    return uuid.uuid4().hex
+    return f"{_ids.getrandbits(128):032x}"

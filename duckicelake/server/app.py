@@ -7,9 +7,13 @@ from functools import cache, partial
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from duckicelake.catalog.quick_loads import QuickLoads
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.shared_checks import SharedChecks
 from duckicelake.server import errors
 from duckicelake.server.access import Access
 from duckicelake.server.auditing import Audit, journal_of
@@ -19,11 +23,13 @@ from duckicelake.server.context import Context
 from duckicelake.server.guard import guarded
 from duckicelake.server.https import RequireHttps
 from duckicelake.server.load import LoadLimit
+from duckicelake.server.loads import Loads
 from duckicelake.server.logging import make_logger
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.openapi import describe
 from duckicelake.server.raw_paths import RawPaths
 from duckicelake.server.routes import config, health, namespaces, oauth, storage, tables, transactions, views
+from duckicelake.server.tracing import TracedMeter, Tracer, TraceRequests
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_LIMIT = 64 * 1024 * 1024
@@ -43,6 +49,18 @@ class Edge:
     require_https: bool = False
 
 
+class App(FastAPI):
+    """FastAPI behind layers of ours: those that let a request through, or answer it, need none of what it does."""
+
+    layers: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.layers or self.behind_layers)(scope, receive, send)
+
+    async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
+
+
 def create_app(
     services: Services,
     *,
@@ -51,46 +69,65 @@ def create_app(
     log: FilteringBoundLogger | None = None,
     authentication: Authentication | None = None,
     metrics_public: bool = False,
-) -> FastAPI:
+    tracer: Tracer | None = None,
+) -> App:
     """The catalog as an ASGI app that uses the services but does not close them.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
     authentication: how callers prove who they are; None: nobody is asked. metrics_public: whoever may read /metrics.
+    tracer: makes spans of requests and of what they do.
     """
     app = routes_only()
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
     services = replace(services, journal=journal_of(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     metrics = Metrics(services.database.statistics, services.cache.statistics)
+    services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     app.state.context = Context(services, metrics, known, authentication, metrics_public=metrics_public)
     errors.install(app)
-    _add_layers(app, edge, services, metrics, log)
+    _add_layers(app, edge, services, metrics, log, authentication, tracer)
     return app
 
 
-def _add_layers(app: FastAPI, edge: Edge, services: Services, metrics: Metrics, log: FilteringBoundLogger) -> None:
-    """From the innermost to the outermost."""
-    app.add_middleware(Audit, services=services)
-    app.add_middleware(BodyLimit, limit=edge.max_body_bytes, seconds=edge.body_seconds)
-    app.add_middleware(LoadLimit, most=edge.max_requests, metrics=metrics)
+def _add_layers(
+    app: App,
+    edge: Edge,
+    services: Services,
+    metrics: Metrics,
+    log: FilteringBoundLogger,
+    authentication: Authentication | None,
+    tracer: Tracer | None,
+) -> None:
+    """What a request passes before it comes to the app: given from the innermost to the outermost."""
+    loads = QuickLoads(services, SharedChecks(services.database.freshness_line(), services.meter))
+    layer: ASGIApp = Audit(app.behind_layers, services=services)
+    layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds)
+    layer = Loads(layer, route=_route(app, "load_table"), loads=loads, authentication=authentication)
+    layer = LoadLimit(layer, most=edge.max_requests, metrics=metrics)
     if edge.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
+        layer = CORSMiddleware(
+            layer,
             allow_origins=edge.cors_origins,
             allow_methods=_METHODS,
             allow_headers=["*"],
             expose_headers=["ETag", "X-Request-Id"],
         )
     if edge.require_https:
-        app.add_middleware(RequireHttps)
-    app.add_middleware(Access, metrics=metrics, log=log)
-    app.add_middleware(RawPaths)
+        layer = RequireHttps(layer)
+    if tracer is not None:
+        layer = TraceRequests(layer, tracer=tracer)
+    layer = Access(layer, metrics=metrics, log=log)
+    app.layers = RawPaths(layer)
 
 
-def routes_only() -> FastAPI:
+def _route(app: App, name: str) -> Route:
+    return next(route for route in app.router.routes if isinstance(route, Route) and route.name == name)
+
+
+def routes_only() -> App:
     """The routes with nothing behind them: enough to describe what is served."""
-    app = FastAPI(
+    app = App(
         title="duckicelake",
         version=API_VERSION,
         description="An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.",

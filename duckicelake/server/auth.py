@@ -67,6 +67,11 @@ class Authentication:
         self._seen.remember(digest, principal, min(token.expires, now + _REMEMBERED_SECONDS))
         return principal
 
+    def known(self, authorization: str | None) -> Principal | None:
+        """Who asks, if their token was read lately: what `principal` would answer without reading it again."""
+        text = bearer(authorization)
+        return None if text is None else self._seen.find(sha256(text.encode()).digest(), self.clock())
+
     def limiter_for(self, *texts: str) -> CapacityLimiter | None:
         """The few threads that may read these tokens, if another issuer's keys may have to be fetched for one.
 

@@ -1,10 +1,16 @@
 """Validators and conditional requests, RFC 9110 §8.8.3 and §13.1.2."""
 
 import re
+from typing import Final
 
 from fastapi import Response
 
+from duckicelake.catalog.cache import LoadedTable
+from duckicelake.server.headers import Header
+
 VARY = "Authorization, X-Iceberg-Access-Delegation"
+_CACHE_HEADERS: Final[tuple[Header, ...]] = ((b"vary", VARY.encode()), (b"cache-control", b"private"))
+_JSON: Final[Header] = (b"content-type", b"application/json")
 _ENTITY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
@@ -16,7 +22,7 @@ def cache_headers(etag: str | None) -> dict[str, str]:
 
 def as_entity_tag(etag: str) -> str:
     """The tag in quotes, if it isn't already."""
-    return etag if _ENTITY_TAG.fullmatch(etag) else f'"{etag}"'
+    return etag if etag.endswith('"') and _ENTITY_TAG.fullmatch(etag) else f'"{etag}"'
 
 
 def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
@@ -27,6 +33,17 @@ def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
         return True
     ours = _opaque(as_entity_tag(etag))
     return any(_opaque(tag) == ours for tag in _ENTITY_TAG.findall(if_none_match))
+
+
+def outcome(loaded: LoadedTable, if_none_match: str | None) -> tuple[int, list[Header], bytes]:
+    """The same as status, headers and body, for those who send them themselves."""
+    assert loaded.etag is not None
+    tag = as_entity_tag(loaded.etag)
+    headers = [*_CACHE_HEADERS, (b"etag", tag.encode("latin-1"))]
+    if if_none_match is not None and (if_none_match == tag or is_unchanged(if_none_match, tag)):
+        return 304, headers, b""
+    body = loaded.body
+    return 200, [(b"content-length", b"%d" % len(body)), _JSON, *headers], body
 
 
 def conditional(body: bytes, etag: str | None, if_none_match: str | None = None) -> Response:

@@ -21,6 +21,9 @@ from duckicelake.server.validation import explain
 ERROR_KEY = "duckicelake.error"
 """Where in the ASGI scope the request log finds what its operator has to know of: errors behind 5xx, and damage."""
 
+CONFLICT_KEY = "duckicelake.conflict"
+"""Where in it the metrics find what didn't hold of a request that is answered with 409."""
+
 
 class ErrorModel(BaseModel):
     """What went wrong: for people (`message`), for client libraries (`type`) and as the HTTP status (`code`)."""
@@ -115,6 +118,8 @@ async def _catalog_error(request: Request, error: Exception) -> Response:
     answer = ANSWERS[type(error)]
     if answer.hidden:
         raise error
+    if isinstance(error, errors.Conflict):
+        request.scope[CONFLICT_KEY] = error.kind
     if answer.status >= 500 or isinstance(error, errors.DamagedTable):
         request.scope[ERROR_KEY] = error
     return error_response(answer.status, answer.type, str(error), answer.headers)

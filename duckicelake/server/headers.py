@@ -18,7 +18,10 @@ _OVER_TLS: Final[Header] = (b"strict-transport-security", b"max-age=31536000")
 def with_safety(headers: Iterable[Header], *, is_https: bool) -> list[Header]:
     """The headers and those of every answer; what the answer itself says about caching counts."""
     made = [*headers, *_ALWAYS]
-    if not any(name == _UNLESS_SAID[0] for name, _ in made):
+    for name, _ in made:
+        if name == _UNLESS_SAID[0]:
+            break
+    else:
         made.append(_UNLESS_SAID)
     if is_https:
         made.append(_OVER_TLS)

@@ -1,11 +1,12 @@
 """Structured logs: one JSON object, or one coloured line on a terminal, per event."""
 
 import logging
-from typing import Any, Literal, TextIO
+from datetime import UTC, datetime
+from typing import Literal, TextIO
 
 import orjson
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 LogFormat = Literal["auto", "json", "console"]
 
@@ -13,14 +14,12 @@ LogFormat = Literal["auto", "json", "console"]
 def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoundLogger:
     """A logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
     console = stream.isatty() if log_format == "auto" else log_format == "console"
-    renderers = [_console(colors=stream.isatty())] if console else _JSON
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
-        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper("iso", utc=True), *renderers],
+        processors=_console(colors=stream.isatty()) if console else [_as_json],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         context_class=dict,
-        cache_logger_on_first_use=True,
-    )
+    ).bind()  # else every line would look the logger up
     return logger
 
 
@@ -40,13 +39,18 @@ class _Forward(logging.Handler):
         self._logger.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info or None)
 
 
-def _console(*, colors: bool) -> Processor:
+def _console(*, colors: bool) -> list[Processor]:
     """Tracebacks without local variables, which may hold what nobody may read."""
-    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper("iso", utc=True),
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+    ]
 
 
-def _dump(event: Any, **_: Any) -> str:
-    return orjson.dumps(event, default=repr).decode()
-
-
-_JSON: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_dump)]
+def _as_json(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    """All in one step: every request pays for it."""
+    event["level"], event["timestamp"] = method, datetime.now(UTC)
+    if "exc_info" in event:
+        event = structlog.processors.format_exc_info(logger, method, event)
+    return orjson.dumps(event, default=repr, option=orjson.OPT_UTC_Z).decode()

@@ -1,8 +1,15 @@
-"""Prometheus metrics of one app. Labels are few and bounded: route templates, known methods, status classes."""
+"""Prometheus metrics of one app. Labels are few and bounded: route templates, known methods, status classes, phases.
+
+`scripts/grafana/dashboard.json` shows these metrics, all of them and no others.
+"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, Self
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -13,10 +20,10 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector
+
+from duckicelake.catalog.measuring import Phase, Retry
+from duckicelake.errors import Unavailable
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SHARED_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -24,7 +31,10 @@ SHARED_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})
 _REPORTS = frozenset({"scan-report", "commit-report"})
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_STATM: Final = Path("/proc/self/statm")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -32,52 +42,40 @@ Statistics = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
-    """Counts what the app does; `pool` and `cache` tell the state of the connection pool and the table cache."""
+    """Counts what the app does; the `Meter` of its use cases.
+
+    `pool` and `cache` tell the state of the connection pool and the table cache: they are asked when metrics are read
+    and, where workers answer for each other, once a second. So is the operating system.
+    """
 
     def __init__(self, pool: Statistics, cache: Statistics = dict) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Cache(cache))
-        self._registry.register(_Pool(pool))
-        ProcessCollector(registry=self._registry)
-        self._requests = Counter(
-            "duckicelake_requests", "Requests answered", ("method", "route", "status"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "duckicelake_request_seconds",
-            "Time to answer",
-            ("method", "route"),
-            registry=self._registry,
-            buckets=_BUCKETS,
-        )
-        self._running = Gauge(
-            "duckicelake_requests_running",
-            "Requests being answered now",
-            registry=self._registry,
-            multiprocess_mode="livesum",
-        )
-        self._logins = Counter(
-            "duckicelake_logins", "Requests for tokens, by what became of them", ("outcome",), registry=self._registry
-        )
-        self._shed = Counter(
-            "duckicelake_requests_shed",
-            "Requests refused because too many were under way",
-            registry=self._registry,
-        )
-        self._reports = Counter(
-            "duckicelake_metrics_reports",
-            "Metrics reports received from engines",
-            ("report",),
-            registry=self._registry,
-        )
+        self._looks = threading.Lock()
+        self._looked_at = (_Pool(pool, self._registry), _Cache(cache, self._registry), _Process(self._registry))
+        self._requests = self._counter("requests", "Requests answered", "method", "route", "status")
+        self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
+        self._running = self._gauge("requests_running", "Requests being answered now")
+        self._logins = self._counter("logins", "Requests for tokens, by what became of them", "outcome")
+        self._shed = self._counter("requests_shed", "Requests refused because too many were under way")
+        self._reports = self._counter("metrics_reports", "Metrics reports received from engines", "report")
+        self._conflicts = self._counter("conflicts", "Requests answered with 409, by what didn't hold", "kind")
+        self._retries = self._counter("retries", "Work done again within a request, by why", "reason")
+        self._phases = self._histogram("phase_seconds", "Time that the phases of loads and commits took", "phase")
+        self._behind = self._histogram("catch_up_snapshots", "DuckDB's commits that a load found", buckets=_COUNTS)
+        self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_COUNTS)
+        self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
+        self._of_request = lru_cache(maxsize=4096)(self._find_of_request)
+        if SHARED_FOLDER_VARIABLE in os.environ:
+            threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
 
     def request_started(self) -> None:
         self._running.inc()
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
-        known = method if method in _METHODS else "other"
         self._running.dec()
-        self._requests.labels(known, route, f"{status // 100}xx").inc()
-        self._seconds.labels(known, route).observe(seconds)
+        requests, times = self._of_request(method if method in _METHODS else "other", route, status // 100)
+        requests.inc()
+        times.observe(seconds)
 
     def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
         self._logins.labels(outcome).inc()
@@ -88,40 +86,168 @@ class Metrics:
     def report_received(self, report_type: str) -> None:
         self._reports.labels(report_type if report_type in _REPORTS else "other").inc()
 
+    def conflict(self, kind: str) -> None:
+        """A request was answered with 409; `kind` is the error's."""
+        self._conflicts.labels(kind).inc()
+
+    def phase(self, phase: Phase) -> "_Timed":
+        return _Timed(self._phases.labels(phase).observe)
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        self._phases.labels(phase).observe(seconds)
+
+    def retried(self, reason: Retry) -> None:
+        self._retries.labels(reason).inc()
+
+    def caught_up(self, snapshots: int) -> None:
+        self._behind.observe(snapshots)
+
+    def written_together(self, commits: int) -> None:
+        self._together.observe(commits)
+
+    def store_call(self, call: str) -> "_StoreCall":
+        return _StoreCall(self._store_calls, call)
+
     def render(self) -> bytes:
-        """The text format: of this process, or of all workers that share a folder (then without pool and process)."""
+        """The text format: of this process, or of all workers that share a folder."""
+        self._look()
         if SHARED_FOLDER_VARIABLE not in os.environ:
             return generate_latest(self._registry)
+        _forget_the_dead(Path(os.environ[SHARED_FOLDER_VARIABLE]))
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         return generate_latest(shared)
 
+    def _find_of_request(self, method: str, route: str, hundreds: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(method, route, f"{hundreds}xx"), self._seconds.labels(method, route)
 
-class _Pool(Collector):
-    def __init__(self, statistics: Statistics) -> None:
+    def _look_on(self) -> None:
+        """Others answer for this process, so what they know of it must not be old."""
+        while True:
+            self._look()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _look(self) -> None:
+        with self._looks:
+            for each in self._looked_at:
+                each.look()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return _counter(self._registry, name, text, *labels)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return _gauge(self._registry, name, text, *labels)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
+        return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
+
+
+def _forget_the_dead(folder: Path) -> None:
+    """What a worker that was killed had open counts no more."""
+    for gauges in folder.glob("gauge_live*.db"):
+        try:
+            os.kill(int(gauges.stem.rpartition("_")[2]), 0)
+        except ProcessLookupError:
+            gauges.unlink(missing_ok=True)
+
+
+def _counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"duckicelake_{name}", text, labels, registry=registry)
+
+
+def _gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
+    """Of all workers, what those that live have together."""
+    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
+
+
+class _Rising:
+    """A counter of what somebody else counts."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._seen = 0.0
+
+    def look(self, now: float) -> None:
+        self._counter.inc(max(0.0, now - self._seen))
+        self._seen = now
+
+
+class _Pool:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
         self._statistics = statistics
+        self._connections = _gauge(registry, "pool_connections", "Postgres connections", "state")
+        self._waiting = _gauge(registry, "pool_waiting", "Requests waiting for a connection")
+        self._most = _gauge(registry, "pool_max", "Most connections")
+        self._waits = _Rising(_counter(registry, "pool_waits", "Times that somebody waited for a connection"))
+        self._waited = _Rising(_counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def look(self) -> None:
         statistics = self._statistics()
         size, idle = statistics.get("pool_size", 0), statistics.get("pool_available", 0)
-        family = GaugeMetricFamily("duckicelake_pool_connections", "Postgres connections", labels=("state",))
-        family.add_metric(("used",), size - idle)
-        family.add_metric(("idle",), idle)
-        yield family
-        yield GaugeMetricFamily(
-            "duckicelake_pool_waiting", "Requests waiting for a connection", statistics.get("requests_waiting", 0)
-        )
-        yield GaugeMetricFamily("duckicelake_pool_max", "Most connections", statistics.get("pool_max", 0))
+        self._connections.labels("used").set(size - idle)
+        self._connections.labels("idle").set(idle)
+        self._waiting.set(statistics.get("requests_waiting", 0))
+        self._most.set(statistics.get("pool_max", 0))
+        self._waits.look(statistics.get("requests_queued", 0))
+        self._waited.look(statistics.get("requests_wait_ms", 0) / 1000)
 
 
-class _Cache(Collector):
-    def __init__(self, statistics: Statistics) -> None:
+class _Cache:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
         self._statistics = statistics
+        self._tables = _gauge(registry, "cached_tables", "Tables in memory")
+        self._bytes = _gauge(registry, "cached_bytes", "What the tables in memory take, about")
+        loads = _counter(registry, "table_loads", "Tables served, by cache outcome", "cache")
+        self._hits, self._misses = _Rising(loads.labels("hit")), _Rising(loads.labels("miss"))
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def look(self) -> None:
         statistics = self._statistics()
-        loads = CounterMetricFamily("duckicelake_table_loads", "Tables served, by cache outcome", labels=("cache",))
-        loads.add_metric(("hit",), statistics.get("hits", 0))
-        loads.add_metric(("miss",), statistics.get("misses", 0))
-        yield loads
-        yield GaugeMetricFamily("duckicelake_cached_tables", "Tables in memory", statistics.get("tables", 0))
+        self._tables.set(statistics.get("tables", 0))
+        self._bytes.set(statistics.get("bytes", 0))
+        self._hits.look(statistics.get("hits", 0))
+        self._misses.look(statistics.get("misses", 0))
+
+
+class _Process:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._resident = _gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")
+        self._seconds = _Rising(_counter(registry, "cpu_seconds", "Time of processors that they took"))
+
+    def look(self) -> None:
+        self._seconds.look(time.process_time())
+        if _STATM.exists():  # on Linux
+            self._resident.set(int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+class _Timed:
+    """Tells how long its block took."""
+
+    __slots__ = ("_observe", "_started")
+
+    def __init__(self, observe: Callable[[float], Any]) -> None:
+        self._observe = observe
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._observe(time.perf_counter() - self._started)
+
+
+class _StoreCall:
+    """Tells how long a call took, and whether the store answered; that a file isn't there is an answer."""
+
+    __slots__ = ("_call", "_histogram", "_started")
+
+    def __init__(self, histogram: Histogram, call: str) -> None:
+        self._histogram = histogram
+        self._call = call
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        outcome = "failed" if isinstance(error, Unavailable) else "answered"
+        self._histogram.labels(self._call, outcome).observe(time.perf_counter() - self._started)

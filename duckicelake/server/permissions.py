@@ -132,12 +132,16 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
 
 def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None:
     """Forbidden unless the principal may."""
-    if need.any_of:
-        granted = any(principal.may(capability, namespace) for capability in need.any_of)
-    else:
-        granted = principal.sees(namespace)
-    if not granted:
+    if not grants_path(need, principal, namespace):
         raise refusal(namespace)
+
+
+def grants_path(need: InPath, principal: Principal, namespace: Namespace) -> bool:
+    """Whether the principal may."""
+    for capability in need.any_of:
+        if principal.may(capability, namespace):
+            return True
+    return not need.any_of and principal.sees(namespace)
 
 
 def check_query(principal: Principal, parent: Namespace | None) -> None:

@@ -15,5 +15,5 @@ class RawPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path")
         if raw is not None:
-            scope = {**scope, "path": raw.decode("latin-1")}
+            scope["path"] = raw.decode("latin-1")
         await self._app(scope, receive, send)

@@ -5,11 +5,13 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
+from uuid import uuid4
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.policy import canonical
@@ -17,6 +19,15 @@ from duckicelake.storage.policy import canonical
 _LOCAL: Final = "file://"
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
 _BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as its store lists it: the canonical location, bytes, and when it was written by the store's clock."""
+
+    location: str
+    size: int
+    modified_ms: int
 
 
 class ObjectStore(Protocol):
@@ -43,6 +54,9 @@ class ObjectStore(Protocol):
     def delete(self, location: str) -> None:
         """Make the file not exist; fine if it already doesn't."""
 
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        """All files below a folder, in no order; none if it isn't there. Symbolic links aren't followed."""
+
     def local_path(self, location: str) -> Path | None:
         """The file's path on this machine, or None if the store isn't a file system."""
 
@@ -58,6 +72,7 @@ class MemoryStore:
     """A store that lives as long as the process and takes any scheme."""
 
     _files: dict[str, bytes] = field(default_factory=dict)
+    _written: dict[str, int] = field(default_factory=dict)
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         try:
@@ -72,6 +87,7 @@ class MemoryStore:
 
     def write(self, location: str, data: bytes) -> None:
         present = self._files.setdefault(canonical(location), bytes(data))
+        self._written.setdefault(canonical(location), time.time_ns() // 1_000_000)
         check_same_length(location, len(present), len(data))
 
     def exists(self, location: str) -> bool:
@@ -82,6 +98,13 @@ class MemoryStore:
 
     def delete(self, location: str) -> None:
         self._files.pop(canonical(location), None)
+        self._written.pop(canonical(location), None)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        prefix = canonical(folder) + "/"
+        for location, data in list(self._files.items()):
+            if location.startswith(prefix):
+                yield StoredFile(location, len(data), self._written[location])
 
     def local_path(self, location: str) -> Path | None:  # noqa: ARG002
         return None
@@ -112,7 +135,6 @@ class LocalStore:
         path = self.local_path(location)
         with _translated(location):
             if not path.exists():
-                _make_folder(path.parent)
                 _create(path, data)
             present = path.stat().st_size
         check_same_length(location, present, len(data))
@@ -135,6 +157,18 @@ class LocalStore:
         with _translated(location), contextlib.suppress(FileNotFoundError):
             self.local_path(location).unlink()
 
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        folders = [self.local_path(folder)]
+        while folders:
+            with _translated(str(folders[-1])):
+                entries = _entries(folders.pop())
+            folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # a temporary file, or somebody deletes
+                    if entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        yield StoredFile(f"{_LOCAL}{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000)
+
     def local_path(self, location: str) -> Path:
         """The file's path on this machine; InvalidRequest for a location of another scheme."""
         uri = canonical(location)
@@ -150,6 +184,14 @@ class LocalStore:
 
     def close(self) -> None:
         return None
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except FileNotFoundError:
+        return []
 
 
 def check_length(location: str, length: int, at_most: int | None) -> None:
@@ -192,17 +234,28 @@ def _translated(location: str) -> Iterator[None]:
 
 def _create(path: Path, data: bytes) -> None:
     """Put a complete, synced file under a name that has none; a racing writer's file stays."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    temporary = f"{path.parent}/.tmp-{uuid4().hex}"
+    descriptor = _new_file(temporary, path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+            os.fchmod(descriptor, 0o644)
+            os.fsync(descriptor)
         _link(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def _new_file(path: str, folder: Path) -> int:
+    """Open a file that isn't there, its folder made if it has to be."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        _make_folder(folder)
+        return os.open(path, flags, 0o600)
 
 
 def _link(temporary: str, path: Path) -> None:

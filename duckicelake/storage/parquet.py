@@ -1,4 +1,4 @@
-"""Parquet through DuckDB, as bytes: position deletes, and rows that come as DuckDB's own texts."""
+"""Parquet through DuckDB: position deletes to read, and rows that come as DuckDB's own texts to write."""
 
 import re
 import tempfile
@@ -16,7 +16,6 @@ from duckicelake.storage.parquet_copy import quoted
 from duckicelake.storage.parquet_footer import check_footer, in_time
 
 _MEMORY = "2GB"
-FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
 _INLINED_CAST = re.compile(r"CAST\('([^']*)' AS VARCHAR\)")
 _ROWS = """
@@ -25,7 +24,6 @@ FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows FROM parquet_meta
 """
 MAX_POSITIONS = 1 << 24
 """Positions of one delete file that are taken from clients."""
-_DELETES = f"{{file_path: {FILE_PATH_ID}, pos: {POSITION_ID}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,6 @@ class ParquetRows:
     data: bytes
     record_count: int
     stats: Mapping[int, tuple[int, int, str | None, str | None]]
-
-
-def write_position_deletes(positions: Sequence[tuple[str, int]]) -> bytes:
-    """A position delete file of (data file path, position), sorted as the specification demands."""
-    ordered = sorted(positions)
-    with _connect() as connection:
-        query = "SELECT unnest($paths::VARCHAR[]) AS file_path, unnest($positions::BIGINT[]) AS pos"
-        parameters = {"paths": [path for path, _ in ordered], "positions": [position for _, position in ordered]}
-        return _copy(connection, connection.sql(query, params=parameters), _DELETES)
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:

@@ -1,6 +1,6 @@
 """Files in buckets of S3, or of any store that speaks its protocol; one endpoint has all buckets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutErr
 from botocore.response import StreamingBody
 
 from duckicelake.errors import FileMissing, InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.storage.objects import check_length, check_same_length
+from duckicelake.storage.objects import StoredFile, check_length, check_same_length
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
 
@@ -144,6 +144,14 @@ class S3Store:
         bucket, key = s3_address(location)
         with translated(location, self.options.endpoint):
             self.client.delete_object(Bucket=bucket, Key=key)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        bucket, prefix = s3_address(folder.rstrip("/"))
+        with translated(folder, self.options.endpoint):
+            for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
+                for each in page.get("Contents", ()):
+                    modified_ms = round(each["LastModified"].timestamp() * 1000)
+                    yield StoredFile(f"{_S3}{bucket}/{each['Key']}", each["Size"], modified_ms)
 
     def local_path(self, location: str) -> Path | None:
         s3_address(location)

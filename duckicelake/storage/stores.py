@@ -1,11 +1,11 @@
 """Which store has a location: by its scheme, and only if the warehouse or an allowed location is of that scheme."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from duckicelake.errors import InvalidRequest, InvalidSettings
-from duckicelake.storage.objects import LocalStore, ObjectStore
+from duckicelake.storage.objects import LocalStore, ObjectStore, StoredFile
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3 import S3Options, S3Store
 
@@ -44,6 +44,9 @@ class SchemeStore:
 
     def delete(self, location: str) -> None:
         self.of(location).delete(location)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        return self.of(folder).files_below(folder)
 
     def local_path(self, location: str) -> Path | None:
         return self.of(location).local_path(location)

@@ -54,10 +54,14 @@ class Vended:
 
 @dataclass(frozen=True, slots=True)
 class Vending:
-    """What was handed out; `uncovered` are folders that no keys could be made for."""
+    """What was handed out; `uncovered` are folders that no keys could be made for.
+
+    renew_at_ms: when to ask for keys again, well before the end of these.
+    """
 
     vended: tuple[Vended, ...]
     uncovered: tuple[Folder, ...] = ()
+    renew_at_ms: float = inf
 
     @property
     def expires_at_ms(self) -> int | None:
@@ -116,7 +120,7 @@ class StsVendor:
         key = (holder, tuple(folders))
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None and (not kept.done() or self._left(kept.result()) > self._enough()):
+            if kept is not None and (not kept.done() or kept.result().renew_at_ms > self._clock()):
                 self._kept.move_to_end(key)
                 future, is_ours = kept, False
             else:
@@ -165,7 +169,8 @@ class StsVendor:
             made, refused = self._narrowed(holder, scope)
             vended += made
             uncovered += refused
-        return Vending(tuple(vended), uncovered)
+        ends = Vending(tuple(vended)).expires_at_ms
+        return Vending(tuple(vended), uncovered, inf if ends is None else ends - self._enough())
 
     def _narrowed(self, holder: str, scope: Scope) -> tuple[list[Vended], tuple[Folder, ...]]:
         """Keys for the scope; in halves where AWS packs its policy into more than it takes, which only it can tell."""

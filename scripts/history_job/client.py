@@ -128,6 +128,23 @@ class Client:
         self.session.unread += 1
         raise NoAnswer(table)
 
+    def glance(self, table: str) -> None:
+        """Load the table with no other snapshots than refs name, and note what that shows; one try."""
+        invoked, key = now(), f"{table}?snapshots=refs"
+        known = self.remembered.get(key) if self.random.random() < 0.5 else None
+        try:
+            answer = self.http.get(f"{TABLES}/{key}", headers={"If-None-Match": known[0]} if known else {})
+            body = known[1] if known and answer.status_code == 304 else answer.json()
+        except (httpx.TransportError, json.JSONDecodeError):
+            return
+        if answer.status_code not in (200, 304):
+            self._suspect("load", table, answer)
+            return
+        self.remembered[key] = (answer.headers["ETag"], body)
+        domains = frozenset((kind, table) for kind in ("column", "tag", "table"))
+        tokens = tuple(token for token in tokens_of(table, body["metadata"]) if token[:2] in domains)
+        self._observe(table, invoked, domains, tokens, version_of(body["metadata-location"]))
+
     def perform(self, change: Change, *, attempts: int = ATTEMPTS, gives_up: float = GIVES_UP) -> Operation:
         """Send the request, again and again if it has a key and no answer comes; the operation is recorded."""
         began, answers, is_open = now(), [], change.key is not None

@@ -29,7 +29,7 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
 from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.parquet import write_position_deletes
+from duckicelake.storage.position_deletes import write_position_deletes
 
 Json = dict[str, Any]
 SCHEMA: Final[Json] = {

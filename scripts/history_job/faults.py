@@ -3,8 +3,8 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from time import sleep
@@ -89,6 +89,8 @@ class Faults:
             "all workers killed": self._kill_all_workers,
             "backend terminated": self._terminate_backend,
             "backend killed": self._kill_backend,
+            "worker frozen": self._freeze_worker,
+            "Postgres frozen": self._freeze_postgres,
             "server killed": self._kill_server,
             "server and Postgres killed": self._kill_everything,
         }
@@ -128,6 +130,17 @@ class Faults:
             if victim is not None:
                 os.kill(victim[0], signal.SIGKILL)
 
+    def _freeze_worker(self) -> None:
+        worker = self.random.choice(self.served.workers())
+        with frozen([worker]):
+            sleep(1.5 * self.random.random())
+
+    def _freeze_postgres(self) -> None:
+        """Longer, at times, than the server waits for an answer on its line for loads."""
+        postmaster = self.served.postmaster()
+        with frozen([postmaster, *postmaster.children()]):
+            sleep(3 * self.random.random())
+
     def _kill_server(self) -> None:
         self.served.kill(with_postgres=False)
         sleep(0.3 * self.random.random())
@@ -140,6 +153,20 @@ class Faults:
 
     def _fill_disk(self) -> None:
         self.served.fill_disk(0.1 + 0.4 * self.random.random())
+
+
+@contextmanager
+def frozen(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """The processes stand still while the block runs."""
+    try:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        yield
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 def api_plan(seed: int, share: float, is_over: threading.Event) -> Plan:

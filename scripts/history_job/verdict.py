@@ -4,9 +4,11 @@ An acknowledged operation is there from its answer on, a refused one never, an u
 once and as a whole. A read that began after an answer shows what was answered.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from scripts.history_job.history import Anomaly, Domain, History, Observation, Operation, Outcome, Token
 
@@ -130,9 +132,11 @@ def _evidence_against(
 
 
 def _judge_versions(history: History) -> Iterator[Anomaly]:
-    """A table's versions follow each other in time: no answer is older than one that was given before it was asked for.
+    """A table is linearizable: its versions are one line of states, on which all who look only ever move on.
 
-    Between what was answered before an acknowledged change of DuckDB's and what is asked for after it, one has passed.
+    A version says the same to everybody. No answer is older than one that was given before it was asked for, and that
+    of a commit is newer. Between what was answered before an acknowledged change of DuckDB's and what is asked for
+    after it, one has passed.
     """
     by_table: dict[str, list[Observation]] = defaultdict(list)
     for observation in history.observations:
@@ -143,8 +147,11 @@ def _judge_versions(history: History) -> Iterator[Anomaly]:
         if operation.client == "duckdb" and operation.outcome is Outcome.ACKNOWLEDGED:
             for table in operation.tables:
                 native[table].append(operation)
+    operations = {operation.number: operation for operation in history.operations}
     for table, observations in by_table.items():
         yield from _judge_order(observations)
+        yield from _judge_contents(observations)
+        yield from _judge_progress(operations, observations)
         for operation in native[table]:
             yield from _judge_change(operation, observations)
 
@@ -158,6 +165,32 @@ def _judge_order(observations: Sequence[Observation]) -> Iterator[Anomaly]:
             following = next(answered, None)
         if newest is not None and observation.version < newest.version:
             text = f"version {observation.version}, after version {newest.version} was shown to {newest.reader}"
+            yield _wrong("stale", observation, text)
+
+
+def _judge_contents(observations: Sequence[Observation]) -> Iterator[Anomaly]:
+    """One content for each version, as far as it was looked at."""
+    first: dict[tuple[int, Domain], tuple[str, frozenset[Token]]] = {}
+    for observation in observations:
+        for domain in observation.domains:
+            tokens = frozenset(token for token in observation.tokens if token[:2] == domain)
+            reader, before = first.setdefault((observation.version, domain), (observation.reader, tokens))
+            if tokens != before:
+                differing = f"{reader} saw another of {sorted(tokens ^ before)[:5]}"
+                yield _wrong("forked", observation, f"version {observation.version}, of which {differing}")
+
+
+def _judge_progress(operations: Mapping[int, Operation], observations: Sequence[Observation]) -> Iterator[Anomaly]:
+    """The answer of a commit is newer than whatever was answered before it was first sent."""
+    by_time = sorted(observations, key=lambda each: each.answered)
+    newest = list(accumulate((each.version for each in by_time), max))
+    for observation in observations:
+        operation = operations.get(observation.answer_to)
+        if operation is None:
+            continue
+        count = bisect_left(by_time, operation.invoked, key=lambda each: each.answered)
+        if count and observation.version <= newest[count - 1]:
+            text = f"version {observation.version} in the answer of {_name(operation)}, sent after {newest[count - 1]}"
             yield _wrong("stale", observation, text)
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
+from duckicelake.bridge.rebase import APPEND_REBASE
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from scripts.history_job.client import NAMESPACE, TABLES, Change, Client, NoAnswer, new_key, now
@@ -20,6 +21,8 @@ KEYED: Final = 0.8
 TRIES: Final = 4
 """How often a client that lost a race loads and tries again, as engines do."""
 MOST_ROWS: Final = 100
+GLANCES: Final = 0.3
+"""How often a client loads a table with no other snapshots than refs name, before it loads all of it."""
 
 
 class NothingToDo(Exception):  # noqa: N818 - says what happened
@@ -231,6 +234,8 @@ class Worker:
 
     def _load(self, table: str | None = None) -> tuple[str, Json]:
         table = table or self.client.random.choice(self.client.session.active_tables())
+        if self.client.random.random() < GLANCES:
+            self.client.glance(table)
         metadata = self.client.load(table)
         if metadata is None:
             raise NothingToDo
@@ -329,11 +334,18 @@ def _schema(metadata: Json) -> Json:
 
 
 def create_tables(client: Client, names: list[str]) -> None:
-    """The namespace and the tables that everybody works on; every third has format version 3."""
+    """The namespace and the tables that everybody works on.
+
+    Every third has format version 3, and every other one rebases appends.
+    """
     client.http.post("/v1/namespaces", json={"namespace": [NAMESPACE]}).raise_for_status()
     for place, name in enumerate(names):
         number = client.next_number()
-        properties = {MARK: str(number), "format-version": "3" if place % 3 == 2 else "2"}
+        properties = {
+            MARK: str(number),
+            "format-version": "3" if place % 3 == 2 else "2",
+            APPEND_REBASE: "true" if place % 2 else "false",
+        }
         body = {"name": name, "schema": SCHEMA, "properties": properties}
         adds: frozenset[Token] = frozenset({("table", name, number)})
         operation = client.perform(Change("create table", number, "POST", TABLES, body, adds))

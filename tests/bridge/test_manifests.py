@@ -58,6 +58,18 @@ def test_thousand_appends_keep_the_list_logarithmic_and_the_work_near_linear():
     assert table.written <= 1000 * 5
 
 
+def test_manifest_that_is_not_loaded_keeps_none_of_the_others_from_being_packed():
+    listed, ids = Table().commit([new_file(0, 0)]).listed, itertools.count(1)
+    listed = tuple(replace(manifest, live=None) for manifest in listed)
+    lengths = []
+    for number in range(1, 300):
+        listed = next_list(listed, [new_file(number, number)], frozenset(), ListOwner(number, number, 0, 2), ids).listed
+        lengths.append(len(listed))
+
+    assert max(lengths) <= 3 * (PACK + 1) + 1
+    assert sorted(file for m in listed if m.live for file in m.live) == list(range(1, 300))
+
+
 def test_removed_files_leave_a_deleted_entry_in_a_manifest_of_the_snapshot_that_removed_them():
     table = Table()
     table.commit([new_file(1, 1), new_file(2, 1)])

@@ -48,7 +48,7 @@ def metadata(format_version: int, last_sequence_number: int = 0) -> TableMetadat
 def test_snapshot_has_ducklakes_id_and_a_growing_number(
     format_version: int, mode: Mode, last: int, expected: int
 ) -> None:
-    assert numbering(metadata(format_version, last), 17, mode) == Numbering(17, expected)
+    assert numbering(metadata(format_version, last), 17, mode, ()) == Numbering(17, expected)
 
 
 @pytest.mark.parametrize(

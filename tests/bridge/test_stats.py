@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.bridge.stats import file_stats, metrics_of, widen
+from duckicelake.bridge.stats import LakeMetrics, file_stats, widen
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
@@ -50,7 +50,7 @@ def test_bounds_of_days_are_those_of_the_timestamps_that_they_became():
 @pytest.mark.parametrize("kind", ["variant", "geometry", "geometry(EPSG:3857)", "geography", "unknown"])
 def test_types_without_order_have_no_statistics_on_either_side(kind):
     assert file_stats(file(b"\0" * 16, b"\1" * 16), leaves(kind)) == ()
-    metrics = metrics_of([ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)], leaves(kind))
+    metrics = LakeMetrics(leaves(kind)).of([ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)])
     assert (metrics.value_counts, metrics.null_value_counts, metrics.lower_bounds) == ({}, {}, {})
     assert widen({7: ColumnStats(7, contains_null=False)}, [()], leaves(kind), 16) == {7: None}
 
@@ -60,7 +60,7 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
         7, min_value="1600-01-01 00:00:00+00", max_value="2024-03-05 07:08:09+00", value_count=2, null_count=0
     )
 
-    metrics = metrics_of([row], leaves("timestamptz_ns"))
+    metrics = LakeMetrics(leaves("timestamptz_ns")).of([row])
 
     assert metrics.lower_bounds == {}
     assert metrics.upper_bounds == {7: to_bytes(PrimitiveType.parse("timestamptz_ns"), 1709622489 * 10**9)}

@@ -35,7 +35,7 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.schema import Schema
-from duckicelake.storage.parquet import write_position_deletes
+from duckicelake.storage.position_deletes import write_position_deletes
 
 Json = dict[str, Any]
 Row = tuple[int, str | None]

@@ -11,7 +11,7 @@ from typing import Any
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.lake.database import Database, Transaction
-from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.objects import ObjectStore, StoredFile
 
 
 class Killed(BaseException):
@@ -74,6 +74,9 @@ class FusedStore:
         self.fuse.burn("delete")
         self.store.delete(location)
 
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        return self.store.files_below(folder)
+
     def local_path(self, location: str) -> Path | None:
         return self.store.local_path(location)
 
@@ -103,6 +106,13 @@ class FusedDatabase:
     def reading(self) -> AbstractContextManager[Transaction]:
         self.fuse.burn("read transaction")
         return self.database.reading()
+
+    @contextmanager
+    def statement(self) -> Iterator[Transaction]:
+        self.fuse.burn("before a statement")
+        with self.database.statement() as cursor:
+            yield cursor
+        self.fuse.burn("after a statement")
 
     def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
         self.database.after_commit(cursor, act)

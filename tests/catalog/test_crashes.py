@@ -1,8 +1,9 @@
-"""The server dies at each of its I/Os in turn: acknowledged commits stay, others are all there or not at all."""
+"""The server is killed after each thing that it writes: acknowledged commits stay, others are all there or not at all.
 
-import subprocess
-import sys
-from collections.abc import Callable
+What it leaves behind is orphans and nothing else: `gc` takes them, and all that is needed stays.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
+from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.lake.doctor import diagnose
 from tests.catalog.client import (
     NS,
     Client,
@@ -25,10 +29,13 @@ from tests.catalog.client import (
     pyiceberg_rows,
     remove,
 )
-from tests.catalog.seams import Fuse, FusedStore, Killed, fresh, fused
+from tests.catalog.dying import CREATING, Ending, Mortal, Work, mortal
+from tests.catalog.seams import Fuse, FusedStore, fresh
 
 MOST_STEPS = 100
 FIRST: tuple[Row, ...] = tuple((number, "first") for number in range(1000, 1100))
+COMMITTING = {"before COMMIT", "after COMMIT", CREATING, "os.link", "os.remove"}
+NOW = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,33 @@ class Attempt:
 
     body: Json
     rows: list[Row]
+
+
+@pytest.fixture
+def server(services: Services, client: Client) -> Iterator[Mortal]:
+    with mortal(services) as opened:
+        yield opened
+
+
+def deaths(server: Mortal, work: Callable[[int], Work]) -> Iterator[tuple[int, Ending]]:
+    """Serve a work that dies at its first step, then one at its second and so on, until one comes to its answer."""
+    for step in range(MOST_STEPS):
+        ending = server.serve(replace(work(step), steps=step))
+        yield step, ending
+        if ending.answered:
+            return
+    raise AssertionError(f"a work takes more than {MOST_STEPS} steps: {ending.log}")
+
+
+def assert_whole_catalog(services: Services) -> None:
+    """Nothing is damaged, every file that is needed is there; and the same once orphans are collected, all of them."""
+    for _ in range(2):
+        damage, needed = examine_tables(services.database)
+        findings = [*diagnose(services.database), *damage, *examine_files(services.store, needed)]
+        assert [finding for finding in findings if finding is not None and not finding.ok] == []
+        delete_orphans(services, find_orphans(fresh(services), NOW))
+        assert find_orphans(fresh(services), NOW) == []
+    assert list(Path(services.policy.warehouse).rglob(".tmp-*")) == []
 
 
 def appended(metadata: Json, rows: list[Row], number: int) -> Attempt:
@@ -65,90 +99,116 @@ def rewritten(metadata: Json, rows: list[Row], number: int) -> Attempt:
     return Attempt(body, sorted([*(row for row in rows if row[1] != "new"), (number, "new")]))
 
 
-@pytest.mark.parametrize("work", [appended, deleted, rewritten])
+@pytest.mark.parametrize("wanted", [appended, deleted, rewritten])
 def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
     services: Services,
     client: Client,
     ducklake: duckdb.DuckDBPyConnection,
-    work: Callable[[Json, list[Row], int], Attempt],
+    server: Mortal,
+    wanted: Callable[[Json, list[Row], int], Attempt],
 ) -> None:
     client.create()
     client.append(*FIRST)
     client.append((0, "new"))
-    rows = sorted([*FIRST, (0, "new")])
-    for step in range(MOST_STEPS):
-        attempt = work(Client(fresh(services)).metadata(), rows, step)
-        fuse = Fuse(step)
-        acknowledged = survives(Client(fused(services, fuse)).commit, attempt.body)
+    rows, attempts = sorted([*FIRST, (0, "new")]), []
+
+    def work(step: int) -> Work:
+        attempts.append(wanted(Client(fresh(services)).metadata(), rows, step))
+        return Work("commit", body=attempts[-1].body)
+
+    for _, ending in deaths(server, work):
         answer = Client(fresh(services)).load()
         found = pyiceberg_rows(answer)
-        assert found in ((attempt.rows,) if acknowledged else (rows, attempt.rows)), fuse.log
-        assert duckdb_rows(ducklake) == found, fuse.log
+        assert found in ((attempts[-1].rows,) if ending.answered else (rows, attempts[-1].rows)), ending.log
+        assert duckdb_rows(ducklake) == found, ending.log
         assert_whole(answer)
         rows = found
-        if not fuse.burnt:
-            assert {"before COMMIT", "after COMMIT", "after writing .json"} <= set(fuse.log)
-            return
-    raise AssertionError(f"a commit takes more than {MOST_STEPS} steps: {fuse.log}")
+    assert set(ending.log) >= COMMITTING
+    assert_whole_catalog(services)
+    assert pyiceberg_rows(Client(fresh(services)).load()) == duckdb_rows(ducklake) == rows
 
 
-def survives(act: Callable[..., object], *arguments: object) -> bool:
-    """Whether the act came to its end, so that its client has an answer."""
-    try:
-        act(*arguments)
-    except Killed:
-        return False
-    return True
+def test_transaction_killed_at_any_step_is_all_there_or_not_at_all(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, server: Mortal
+) -> None:
+    names = ("t", "u")
+    rows: list[Row] = []
+    for name in names:
+        client.create(name)
+
+    def work(step: int) -> Work:
+        loaded = {name: Client(fresh(services)).metadata(name) for name in names}
+        changes = [
+            {"identifier": {"namespace": NS, "name": name}, **append(metadata, (step, name))}
+            for name, metadata in loaded.items()
+        ]
+        return Work("commit to two", body={"table-changes": changes})
+
+    for step, ending in deaths(server, work):
+        answers = {name: Client(fresh(services)).load(name) for name in names}
+        found = {name: pyiceberg_rows(answer) for name, answer in answers.items()}
+        wanted = [*rows, (step, "")]
+        assert [id_ for id_, _ in found["t"]] == [id_ for id_, _ in found["u"]], ending.log
+        assert [id_ for id_, _ in found["t"]] in ([id_ for id_, _ in each] for each in (rows, wanted)), ending.log
+        assert len(found["t"]) == len(wanted) or not ending.answered
+        for name, answer in answers.items():
+            assert duckdb_rows(ducklake, name) == found[name]
+            assert_whole(answer)
+        rows = found["t"]
+    assert {"before COMMIT", "after COMMIT"} <= set(ending.log)
+    assert_whole_catalog(services)
 
 
 def test_creation_killed_at_any_step_is_there_or_not(
-    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, server: Mortal
 ) -> None:
-    for step in range(MOST_STEPS):
-        fuse, name = Fuse(step), f"t{step}"
-        acknowledged = survives(Client(fused(services, fuse)).create, name)
+    for step, ending in deaths(server, lambda step: Work("create", name=f"t{step}")):
+        name = f"t{step}"
         known = {
             row[0] for row in ducklake.sql("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'ns'").fetchall()
         }
-        assert name in known or not acknowledged
+        assert name in known or not ending.answered
         if name not in known:
             Client(fresh(services)).create(name)
         answer = Client(fresh(services)).append((1, "one"), name=name)
         assert pyiceberg_rows(answer) == duckdb_rows(ducklake, name) == [(1, "one")]
-        if not fuse.burnt:
-            return
-    raise AssertionError(f"a creation takes more than {MOST_STEPS} steps")
+    assert set(ending.log) >= COMMITTING
+    assert_whole_catalog(services)
 
 
 def test_load_killed_at_any_step_is_done_by_the_next_one(
-    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, server: Mortal
 ) -> None:
-    client.create()
-    client.append(*FIRST[:10])
-    for step in range(MOST_STEPS):
-        ducklake.execute(f"INSERT INTO lake.ns.t VALUES ({step}, 'inlined'), ({step}, 'gone')")
-        ducklake.execute(f"DELETE FROM lake.ns.t WHERE name = 'gone' OR id = {1000 + step}")
-        ducklake.execute(f"INSERT INTO lake.ns.t SELECT {step}, 'file' FROM range(12)")
-        fuse = Fuse(step)
-        survives(Client(fused(services, fuse)).load)
-        answer = Client(fresh(services)).load()
-        assert pyiceberg_rows(answer) == duckdb_rows(ducklake), fuse.log
+    def work(step: int) -> Work:
+        name = f"t{step}"
+        client.create(name)
+        client.append(*FIRST[:10], name=name)
+        ducklake.execute(f"INSERT INTO lake.ns.{name} VALUES (1, 'inlined'), (2, 'gone')")
+        ducklake.execute(f"DELETE FROM lake.ns.{name} WHERE name = 'gone' OR id = 1003")
+        ducklake.execute(f"INSERT INTO lake.ns.{name} SELECT 3, 'file' FROM range(12)")
+        return Work("load", name=name)
+
+    for step, ending in deaths(server, work):
+        answer = Client(fresh(services)).load(f"t{step}")
+        assert pyiceberg_rows(answer) == duckdb_rows(ducklake, f"t{step}"), ending.log
         assert_whole(answer)
-        if not fuse.burnt:
-            return
-    raise AssertionError(f"a load takes more than {MOST_STEPS} steps")
+    assert set(ending.log) >= COMMITTING
+    assert_whole_catalog(services)
+    assert_whole(Client(fresh(services)).load(f"t{step}"))
 
 
-def test_drop_killed_at_any_step_happens_or_not(services: Services, client: Client) -> None:
-    for step in range(MOST_STEPS):
-        client.create("gone")
-        fuse = Fuse(step)
-        survives(tables.drop_table, fused(services, fuse), NS, "gone", True)
+def test_purge_killed_at_any_step_happens_or_not(services: Services, client: Client, server: Mortal) -> None:
+    def work(step: int) -> Work:
+        if not client_has(services, "gone"):
+            client.create("gone")
+        return Work("purge", name="gone")
+
+    for _, ending in deaths(server, work):
         if client_has(services, "gone"):
             assert_whole(Client(fresh(services)).load("gone"))
-            tables.drop_table(services, NS, "gone", purge=True)
-        if not fuse.burnt:
-            return
+            assert not ending.answered
+    assert "after COMMIT" in ending.log
+    assert_whole_catalog(services)
 
 
 def client_has(services: Services, name: str) -> bool:
@@ -157,31 +217,6 @@ def client_has(services: Services, name: str) -> bool:
     except NoSuchTable:
         return False
     return True
-
-
-@pytest.mark.parametrize("steps", [5, 12, 15])
-def test_process_that_exits_hard_loses_nothing(
-    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, steps: int
-) -> None:
-    client.create()
-    client.append((1, "one"))
-    root = Path(__file__).parents[2]
-    command = [
-        sys.executable,
-        "-m",
-        "tests.catalog.dying",
-        services.database.url,
-        services.policy.warehouse,
-        str(steps),
-    ]
-    died = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True, timeout=60)
-    assert died.returncode in (0, 9), died.stderr
-    answer = client.load()
-    found = pyiceberg_rows(answer)
-    assert found in ([(1, "one"), (2, "two")], [(1, "one")] if died.returncode else [(1, "one"), (2, "two")])
-    assert duckdb_rows(ducklake) == found
-    assert_whole(answer)
-    assert (3, "three") in pyiceberg_rows(client.append((3, "three")))
 
 
 def silent() -> None:

@@ -2,14 +2,11 @@
 
 import inspect
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Barrier, Event, RLock
+from threading import Barrier, Event
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +15,7 @@ import pytest
 
 from duckicelake import errors
 from duckicelake.catalog import namespaces, tables
+from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.principal import Caller, Principal, grants_of
@@ -36,7 +34,7 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
 from tests.catalog.client import NS, Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
-from tests.catalog.dying import FINGERPRINT
+from tests.catalog.dying import FINGERPRINT, Work, mortal
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh, fused
 
 MOST_STEPS = 100
@@ -367,7 +365,7 @@ def test_same_commit_by_many_workers_at_once_is_made_once(client: Client, duckla
     once, start = keyed(client.services), Barrier(6)
 
     def work() -> Json:
-        worker = Client(replace(fresh(once), commit_turn=RLock()))
+        worker = Client(replace(fresh(once), commits=CommitQueue()))
         start.wait()
         return worker.commit(body)
 
@@ -389,7 +387,7 @@ def test_change_that_is_under_way_elsewhere_is_waited_for(client: Client, change
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(change.act, replace(once, database=database))
         assert reached.wait(20)
-        second = pool.submit(change.act, replace(fresh(once), commit_turn=RLock()))
+        second = pool.submit(change.act, replace(fresh(once), commits=CommitQueue()))
         with pytest.raises(TimeoutError):
             second.result(0.3)
         go.set()
@@ -438,27 +436,20 @@ def test_commit_killed_at_any_step_and_repeated_is_made_once(
 
 
 def test_process_killed_around_its_commits_and_repeated_makes_one_change(
-    client: Client, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path
+    client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     client.create()
     client.append((1, "one"))
-    fuse = Fuse(MOST_STEPS)
-    Client(fused(keyed(client.services), fuse)).commit(append(client.metadata(), (2, "two")))
-    rows: Rows = [(1, "one"), (2, "two")]
-    for step in [step for step, what in enumerate(fuse.log) if what == "after COMMIT"]:
-        body, key = append(client.metadata(), (3 + step, "new")), uuid4()
-        file = tmp_path / f"{step}.json"
-        file.write_text(json.dumps(body))
-        assert die(client.services, step, key, file) == 9
-        answer = Client(keyed(fresh(client.services), key)).commit(body)
-        rows.append((3 + step, "new"))
-        assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == rows
-
-
-def die(services: Services, step: int, key: UUID, body: Path) -> int:
-    arguments = [services.database.url, services.policy.warehouse, str(step), str(key), str(body)]
-    command = [sys.executable, "-m", "tests.catalog.dying", *arguments]
-    return subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=60).returncode
+    rows: Rows = [(1, "one")]
+    with mortal(client.services) as server:
+        steps = server.serve(Work("commit", body=append(client.metadata(), (2, "two")), key=str(uuid4()))).log
+        rows.append((2, "two"))
+        for step in [step for step, what in enumerate(steps) if what == "after COMMIT"]:
+            body, key = append(client.metadata(), (3 + step, "new")), uuid4()
+            assert not server.serve(Work("commit", step, body=body, key=str(key))).answered
+            answer = Client(keyed(fresh(client.services), key)).commit(body)
+            rows.append((3 + step, "new"))
+            assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == rows
 
 
 # --- Keys grow old

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from uuid import uuid4
 
 import duckdb
 import pytest
@@ -281,3 +282,16 @@ def test_transactions_over_the_same_tables_in_different_order_do_not_wait_for_ea
             done.result(timeout=120)
     expected = sorted((10 * number + turn, None) for number in range(3) for turn in range(4))
     assert contents(client, ducklake, names) == dict.fromkeys(names, expected)
+
+
+@pytest.mark.parametrize(
+    ("second", "error"), [("T", InvalidRequest), ("t", CatalogError)], ids=["another case", "the same"]
+)
+def test_two_creations_of_one_name_in_a_transaction_are_refused(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, second: str, error: type[CatalogError]
+) -> None:
+    changes = [creation(client.services, "t", (1, "one")), creation(client.services, second, (2, "two"))]
+    changes[1]["updates"][0]["uuid"] = str(uuid4())
+    with pytest.raises(error):
+        commit(client.services, *changes)
+    assert ducklake.sql("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake'").fetchall() == []

@@ -23,6 +23,7 @@ import pytest
 from duckicelake.lake.address import embedded_url
 from scripts.backends_job.stack import Backends
 from tests.backends import Bucket
+from tests.collector import Collector
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
@@ -229,14 +230,29 @@ def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Pa
     wait_until_ended([postgres])
 
 
-def test_any_worker_tells_the_metrics_of_all(lake: Path) -> None:
+def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
+    def wait_for(line: str) -> None:
+        deadline = time.monotonic() + 20
+        while line not in httpx.get(f"{served.uri}/metrics", timeout=30).text:
+            assert time.monotonic() < deadline, line
+            time.sleep(0.05)
+
     with serving(lake, "--workers", "2") as served:
         for _ in range(20):
             httpx.get(f"{served.uri}/v1/config", timeout=30)
-        deadline = time.monotonic() + 5
-        while 'route="/v1/config",status="2xx"} 20.0' not in httpx.get(f"{served.uri}/metrics").text:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for('route="/v1/config",status="2xx"} 20.0')
+        wait_for("duckicelake_pool_max 16.0")
+        os.kill(worker_pids(served.process.pid)[0], signal.SIGKILL)
+        wait_for("duckicelake_pool_max 8.0")
+        wait_for("duckicelake_pool_max 16.0")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collector: Collector) -> None:
+    with serving(lake, "--workers", workers, DUCKICELAKE_OTLP_ENDPOINT=collector.uri) as served:
+        httpx.get(f"{served.uri}/v1/namespaces", timeout=30).raise_for_status()
+        assert served.end(signal.SIGTERM) == 0
+    assert collector.below(collector.named("GET /v1/namespaces"))
 
 
 def test_info_beside_a_running_server_tells_its_uri(lake: Path) -> None:

@@ -1,6 +1,7 @@
 """The server as operators run it: TLS, an orderly end under load, the audit trail and the roles."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -170,3 +171,36 @@ def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
     )
     assert applied.stdout == "lake_server serves the lake; ducklake owns DuckLake's tables\n"
     assert "ok    roles: DuckLake's tables are ducklake's, all of them" in doctor.stdout
+
+
+# --- gc
+
+
+def test_gc_lists_orphans_and_deletes_them_only_if_told_to(lake: Path) -> None:
+    run("init", "--lake", str(lake))
+    orphan, young = (lake / "warehouse" / "data" / "ns" / f"{name}.parquet" for name in ("orphan", "young"))
+    for path in (orphan, young):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 1234)
+    os.utime(orphan, (1_600_000_000, 1_600_000_000))
+    with serving(lake):
+        listed = run("gc", "--lake", str(lake))
+    assert listed.stdout == f"2020-09-13T12:26:40Z         1234 file://{orphan}\n"
+    assert listed.stderr == "1 file, 1.2 kB, can go; this was a dry run: --delete deletes them\n"
+    assert orphan.exists()
+    deleted = run("gc", "--lake", str(lake), "--delete")
+    assert (deleted.returncode, deleted.stderr) == (0, "1 file, 1.2 kB, deleted\n")
+    assert not orphan.exists()
+    assert young.exists()
+
+
+def test_gc_refuses_ages_at_which_commits_may_be_under_way(lake: Path) -> None:
+    refused = run("gc", "--lake", str(lake), "--older-than", "5m", "--delete")
+    assert refused.returncode == 2
+    assert "--older-than must be an hour at least" in refused.stderr
+
+
+def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:
+    refused = run("gc", "--lake", str(lake))
+    assert refused.returncode == 2
+    assert f"duckicelake init --lake {lake}" in refused.stderr

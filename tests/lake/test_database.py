@@ -9,6 +9,7 @@ import pytest
 
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
 from duckicelake.lake.database import Database, is_retryable, without_timeout
+from tests.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
@@ -229,3 +230,34 @@ def test_what_postgres_can_not_hold_is_the_requests_fault(database):
 
     with pytest.raises(InvalidRequest, match="Postgres can't hold so much in one piece"):
         insert()
+
+
+def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_url):
+    with closing(Database(database_url, 2, pool_seconds=0.2)) as small:
+        with (
+            small.reading(),
+            small.transaction(),
+            pytest.raises(Unavailable, match="busy; nothing was written"),
+            small.transaction(),
+        ):
+            pass
+        with small.reading() as cursor:
+            assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
+    with running_cluster() as primary, following(primary) as standby:
+        url = url_of([standby, primary])
+        with closing(Database(f"{url}?target_session_attrs=any", 2)) as careless, closing(Database(url, 2)) as careful:
+            for begin in (careless.transaction, careless.statement):
+                with pytest.raises(Unavailable, match="standby; nothing was written"), begin() as cursor:
+                    cursor.execute("CREATE TABLE t (n integer)")
+            with careful.transaction() as cursor:
+                cursor.execute("CREATE TABLE t (n integer)")
+            primary.stop()
+            with pytest.raises(Unavailable), careful.transaction() as cursor:
+                cursor.execute("INSERT INTO t VALUES (1)")
+            standby.promote()
+            for database in (careless, careful):
+                with database.transaction() as cursor:
+                    cursor.execute("INSERT INTO t VALUES (2)")

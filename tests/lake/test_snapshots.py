@@ -35,9 +35,9 @@ def test_time_never_goes_back_even_if_the_clock_of_another_writer_was_ahead(data
         cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = now() + interval '1 hour'")
 
     with database.transaction() as cursor:
-        begun = begin_snapshot(cursor, schema_change=False)
+        begin_snapshot(cursor, schema_change=False)
 
-    assert rows(database, "SELECT DISTINCT snapshot_time FROM ducklake_snapshot") == [(begun.time,)]
+    assert rows(database, "SELECT count(*), count(DISTINCT snapshot_time) FROM ducklake_snapshot") == [(2, 1)]
 
 
 def test_a_snapshot_id_lost_to_a_duckdb_client_gives_the_next_one(database, database_url):

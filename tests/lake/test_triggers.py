@@ -155,7 +155,7 @@ def test_expiry_by_duckdb_raises_the_epoch_and_other_writes_do_not(lake, databas
         "s3://bucket/a/b", "s3a://bucket/a/b/", "s3n://bucket/a/b//", "s3://bucket", "s3://bucket/",
         "s3://Bucket/a", "S3A://b/%2e%2e/a", "file:/a/./b/../c/", "/", "file:///", "//a///b", "/a/../../b",
         "gs://bucket/ä ö/%20=&?#", "abfss://c@account.example/x",
-        "/a/..b/.c/...", "hdfs://host:8020/a/b",
+        "/a/..b/.c/...", "/a/b/.", "/a/b/..", "/a/b/../", "/a\u00a0b/c", "s3://bucket/a/.b/", "hdfs://host:8020/a/b",
     ],
 )  # fmt: skip
 def test_paths_have_the_same_canonical_form_in_sql_and_python(database, location):
@@ -163,6 +163,12 @@ def test_paths_have_the_same_canonical_form_in_sql_and_python(database, location
         assert cursor.execute("SELECT duckicelake_canonical_path(%s)", [location]).fetchall() == [
             (canonical(location),)
         ]
+
+
+@pytest.mark.parametrize("path", ["/a/b.parquet", "b", "/a/b/", "", "s3://bucket/a/ä b.c", "//"])
+def test_name_of_a_file_is_what_follows_the_last_slash(database, path):
+    with database.reading() as cursor:
+        assert cursor.execute("SELECT duckicelake_file_name(%s)", [path]).fetchall() == [(path.rpartition("/")[2],)]
 
 
 def test_file_whose_key_a_store_would_shorten_is_never_scheduled(database):

@@ -325,7 +325,7 @@ def test_requests_are_counted_by_template_method_and_status_class(client: httpx.
     client.get("/names/b")
     client.get("/fail/NoSuchTable")
     client.get("/nowhere")
-    client.request("BREW", "/names/a")
+    client.request("PROPFIND", "/names/a")
     wait_until(lambda: "duckicelake_requests_running 0.0" in metrics.render().decode())
     text = metrics.render().decode()
     assert 'duckicelake_requests_total{method="GET",route="/names/{name}",status="2xx"} 2.0' in text

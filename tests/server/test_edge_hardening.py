@@ -173,6 +173,40 @@ def test_rest_of_a_body_that_nobody_reads_holds_no_connection(services: Services
     assert seconds < 8
 
 
+def test_headers_without_an_end_are_refused_before_they_fill_the_memory(services: Services) -> None:
+    piece = b"x: " + b"y" * 8000 + b"\r\n"
+    with behind(create_app(services), receive_seconds=30) as uri:
+        answer, _ = raw(uri, b"GET /healthz HTTP/1.1\r\nhost: x\r\n", *[piece] * 20)
+        long, _ = raw(uri, b"GET /healthz HTTP/1.1\r\nhost: x\r\n", *[b"y" * 8000] * 20)
+        large = httpx.get(f"{uri}/healthz", headers={"x": "y" * 30_000})
+    for refused in (answer, long):
+        assert refused.startswith(b"HTTP/1.1 400") or refused == b""  # the answer may be lost in the reset
+    assert large.status_code == 200
+
+
+def test_trailers_without_an_end_are_cut_off(services: Services) -> None:
+    head = f"POST {TABLES} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{{\r\n0\r\n".encode()
+    with behind(create_app(services), receive_seconds=30) as uri:
+        answer, _ = raw(uri, head, *[b"x: " + b"y" * 8000 + b"\r\n"] * 20)
+    assert answer == b""
+
+
+def test_body_in_many_small_pieces_is_taken_whole(services: Services) -> None:
+    body = b" " * 40_000 + b'{"namespace": ["pieces"]}'
+    pieces = (body[number : number + 1] for number in range(len(body)))
+    with behind(create_app(services)) as uri:
+        assert httpx.post(f"{uri}/v1/namespaces", content=pieces).status_code == 200
+
+
+def test_connection_goes_on_after_a_body_that_came_later_than_its_answer(services: Services) -> None:
+    late = b"POST /v1/config HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n"
+    second = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with behind(create_app(services), receive_seconds=10) as uri:
+        answer, _ = raw(uri, late, b"{" * 50_000, b"{" * 50_000, second, pause=0.1)
+    assert answer.startswith(b"HTTP/1.1 405")
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+
+
 def test_request_that_takes_long_to_answer_is_not_cut_off(services: Services) -> None:
     app = create_app(services)
     app.router.routes.append(Route("/slow", lambda _: PlainTextResponse(time.sleep(0.8) or "done")))

@@ -1,6 +1,7 @@
 """One suite over all object stores, and what is particular to the two that need no server (`test_s3`: the third)."""
 
 import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,6 +11,7 @@ import pytest
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.objects import LocalStore, MemoryStore, ObjectStore
+from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3 import S3Store
 from tests.backends import Bucket
 
@@ -75,6 +77,21 @@ def test_missing_file_is_named(store: ObjectStore, root: str, tmp_path: Path) ->
             act(missing)
     store.delete(missing)
     store.delete(missing)
+
+
+def test_files_below_a_folder_are_listed_with_their_canonical_locations(store: ObjectStore, root: str) -> None:
+    assert list(store.files_below(f"{root}/folder")) == []
+    before = time.time_ns() // 1_000_000
+    names = [f"{number}/{name}" for number, name in enumerate(NAMES)]
+    for name in (*names, "folder2/sibling"):
+        store.write(f"{root}/folder/{name}" if name in names else f"{root}/{name}", name.encode())
+    found = {file.location: file for file in store.files_below(f"{root}/folder/")}
+    assert set(found) == {canonical(f"{root}/folder/{name}") for name in names}
+    for name in names:
+        file = found[canonical(f"{root}/folder/{name}")]
+        assert file.size == len(name.encode())
+        assert before - 2000 <= file.modified_ms <= time.time_ns() // 1_000_000 + 2000
+        assert store.read(file.location) == name.encode()
 
 
 def test_deleted_file_is_gone(store: ObjectStore, root: str) -> None:

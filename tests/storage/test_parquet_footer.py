@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.storage import parquet
-from duckicelake.storage.parquet import read_position_deletes, write_position_deletes
+from duckicelake.storage.parquet import read_position_deletes
 from duckicelake.storage.parquet_copy import parquet_source
 from duckicelake.storage.parquet_footer import MAX_DEPTH, MAX_ELEMENTS, check_footer, in_time
 from duckicelake.storage.parquet_names import read_names
+from duckicelake.storage.position_deletes import write_position_deletes
 
 I32, BINARY, LIST, STRUCT = 5, 8, 9, 12
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.storage.parquet import read_ducklake_deletes, read_position_deletes, write_position_deletes
+from duckicelake.storage.parquet import ParquetColumn, read_ducklake_deletes, read_position_deletes, write_rows
+from duckicelake.storage.position_deletes import write_position_deletes
 
 
 @contextmanager
@@ -21,12 +22,12 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_full_disk_makes_reading_and_writing_of_deletes_unavailable() -> None:
+def test_full_disk_makes_reading_of_deletes_and_writing_of_rows_unavailable() -> None:
     deletes = write_position_deletes([("/data/a.parquet", 7)])
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
         read_position_deletes(deletes, "/data/deletes.parquet")
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
         read_ducklake_deletes(deletes, "/data/deletes.parquet")
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
-        write_position_deletes([("/data/a.parquet", 7)])
+        write_rows([ParquetColumn("a", "BIGINT", "1")], [("1",)])
     assert read_position_deletes(deletes, "/data/deletes.parquet") == {"/data/a.parquet": [7]}

@@ -4,12 +4,13 @@ SELECT %(principal)s, %(address)s, %(request_id)s, %(operation)s, changed.resour
        (SELECT made.snapshot_id FROM (
             SELECT s.snapshot_id, s.xmin FROM ducklake_snapshot s
             WHERE s.snapshot_id = coalesce(
+                changed.snapshot_id,
                 (SELECT t.caught_up_to FROM duckicelake_table t WHERE t.table_id = changed.table_id),
                 (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
         ) made WHERE made.xmin = pg_current_xact_id()::xid),
        changed.detail::json
-FROM unnest(%(resources)s::text[], %(table_ids)s::bigint[], %(details)s::text[]) WITH ORDINALITY
-     AS changed (resource, table_id, detail, ordinal)
+FROM unnest(%(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[])
+     WITH ORDINALITY AS changed (resource, table_id, snapshot_id, detail, ordinal)
 ORDER BY changed.ordinal
 RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail;
 

@@ -1,11 +1,17 @@
 -- newest: the newest DuckLake snapshot
 SELECT max(snapshot_id) FROM ducklake_snapshot;
 
--- changes: what DuckLake snapshots in (after, upto] changed, and whether they say so
-SELECT s.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made, c.snapshot_id IS NOT NULL
-FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+-- changes: what DuckLake snapshots in (after, upto] changed, those left out that can't be about a table
+SELECT s.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made
+FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
 WHERE s.snapshot_id > %(after)s AND s.snapshot_id <= %(upto)s
+  AND (strpos(c.changes_made, %(mark)s) > 0 OR s.snapshot_id = ANY(%(begins)s::bigint[]))
 ORDER BY s.snapshot_id;
+
+-- count_changes: how many DuckLake snapshots in (after, upto] are there and say what they changed
+SELECT count(*)
+FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
+WHERE snapshot_id > %(after)s AND snapshot_id <= %(upto)s;
 
 -- table_begins: snapshots at which a table got a name, at its creation or by a rename
 SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s;

@@ -10,20 +10,30 @@ SELECT table_id, table_uuid::text, location, version, caught_up_to, epoch, duckl
 FROM duckicelake_table
 WHERE table_id = %(table_id)s;
 
--- snapshots: the listed snapshots of a table with their manifest lists, oldest first
+-- snapshots: the listed snapshots of a table with their manifest lists, oldest first, after one of DuckLake's.
+-- The lists are looked up one by one: joined, by a plan for statistics of before, they take time quadratic in their number
 SELECT s.snapshot_id, s.proposed_id, s.ducklake_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms,
-       s.schema_id, s.first_row_id, s.added_rows, s.key_id, s.summary, s.manifest_ids, a.path
+       s.schema_id, s.first_row_id, s.added_rows, s.key_id, s.summary, s.manifest_ids, (
+    SELECT a.path FROM duckicelake_artifact a
+    WHERE a.table_id = s.table_id AND a.kind = 'manifest-list' AND a.object_id = s.snapshot_id)
 FROM duckicelake_snapshot s
-LEFT JOIN duckicelake_artifact a
-  ON a.table_id = s.table_id AND a.kind = 'manifest-list' AND a.object_id = s.snapshot_id
-WHERE s.table_id = %(table_id)s
+WHERE s.table_id = %(table_id)s AND s.ducklake_id > %(after)s
 ORDER BY s.ducklake_id, s.sequence_number, s.timestamp_ms, s.snapshot_id;
 
--- snapshot_log: which snapshots main named, oldest first
+-- snapshot_count: how many snapshots a table lists
+SELECT count(*) FROM duckicelake_snapshot WHERE table_id = %(table_id)s;
+
+-- snapshot_log: which snapshots main named, newest first
 SELECT snapshot_id, timestamp_ms
 FROM duckicelake_snapshot_log
 WHERE table_id = %(table_id)s
-ORDER BY ordinal;
+ORDER BY ordinal DESC
+LIMIT %(most)s;
+
+-- log_extent: the oldest entry of a snapshot log, and how many there are: their ordinals follow each other
+SELECT o.snapshot_id, o.timestamp_ms, n.ordinal - o.ordinal + 1
+FROM (SELECT * FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s ORDER BY ordinal LIMIT 1) o,
+     (SELECT max(ordinal) AS ordinal FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s) n;
 
 -- metadata_log: the metadata files up to a version, newest first
 SELECT object_id, path, timestamp_ms
@@ -114,18 +124,6 @@ SELECT 0, 0, file_id, content, path, file_format, spec_id, partition, record_cou
 FROM duckicelake_file
 WHERE file_id = ANY(%(file_ids)s);
 
--- insert_artifact: a file was written; racing workers write the same one
-INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
-VALUES (%(table_id)s, %(kind)s, %(object_id)s, %(path)s, %(length)s, %(sha256)s, %(timestamp_ms)s, %(facts)s)
-ON CONFLICT DO NOTHING;
-
--- insert_metadata_artifact: the metadata.json of a version, recorded only while that version is the newest
-INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
-SELECT %(table_id)s, %(kind)s, %(object_id)s, %(path)s, %(length)s, %(sha256)s, %(timestamp_ms)s, NULL
-FROM duckicelake_table t WHERE t.table_id = %(table_id)s AND t.version = %(object_id)s
-FOR SHARE
-ON CONFLICT DO NOTHING;
-
 -- data_files_at: data files at paths, live or not
 SELECT file_id FROM duckicelake_file
 WHERE table_id = %(table_id)s AND path = ANY(%(paths)s) AND content = 0;
@@ -161,14 +159,22 @@ SELECT delete_file_id, data_file_id, positions
 FROM duckicelake_deletion
 WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s);
 
--- freshness: whether what is known of a table is still so
-SELECT t.table_id, d.version, d.caught_up_to, (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
-       EXISTS (SELECT FROM duckicelake_snapshot h WHERE h.table_id = t.table_id AND h.held_until <= now())
-FROM duckicelake_epoch e, ducklake_table t
-JOIN ducklake_schema s USING (schema_id)
-LEFT JOIN duckicelake_table d USING (table_id)
-WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
-  AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL;
+-- freshness: whether what is known of tables is still so, in the order of the tables that are there. An id of a schema or
+-- view that is a table's, too, makes a table look touched that isn't, and so do names; far behind, each counts as touched
+SELECT w.ordinal, t.table_id, d.version, d.caught_up_to, n.newest, e.epoch,
+       EXISTS (SELECT FROM duckicelake_snapshot h WHERE h.table_id = t.table_id AND h.held_until <= now()),
+       n.newest - w.checked_upto <= 1000 AND n.newest - w.checked_upto = (
+           SELECT count(*) FROM ducklake_snapshot_changes c
+           WHERE c.snapshot_id > w.checked_upto AND c.snapshot_id <= n.newest
+             AND strpos(coalesce(c.changes_made, '') || ',', ':' || t.table_id || ',') = 0) IS TRUE,
+       n.seen
+FROM ROWS FROM (json_to_recordset(%(asked)s::json) AS (schema_name text, table_name text, checked_upto bigint))
+     WITH ORDINALITY AS w (schema_name, table_name, checked_upto, ordinal)
+CROSS JOIN (SELECT max(snapshot_id) AS newest, pg_current_snapshot()::text AS seen FROM ducklake_snapshot) n
+CROSS JOIN duckicelake_epoch e
+JOIN ducklake_schema s ON s.schema_name = w.schema_name AND s.end_snapshot IS NULL
+JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
+LEFT JOIN duckicelake_table d ON d.table_id = t.table_id;
 
 -- epoch: grows whenever DuckDB expires snapshots
 SELECT epoch FROM duckicelake_epoch;
@@ -182,7 +188,7 @@ WHERE s.table_id = %(table_id)s
 SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now();
 
 -- artifacts: what was written for a table, older metadata aside
-SELECT a.kind, a.object_id, a.path
+SELECT a.path
 FROM duckicelake_artifact a JOIN duckicelake_table t USING (table_id)
 WHERE a.table_id = %(table_id)s AND (a.kind <> 'metadata' OR a.object_id = t.version);
 

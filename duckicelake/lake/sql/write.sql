@@ -1,6 +1,19 @@
 -- lock_table: the version and progress of a table, held until the end of the transaction
 SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
 
+-- lock_tables: the same of several tables
+SELECT table_id, version, caught_up_to FROM duckicelake_table
+WHERE table_id = ANY(%(table_ids)s) ORDER BY table_id FOR UPDATE;
+
+-- made_since: what DuckLake snapshots after one changed, of those that are there and say so
+SELECT s.snapshot_id, c.changes_made
+FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_id > %(after)s;
+
+-- begun_since: tables that got a name after a snapshot, at their creation or by a rename
+SELECT table_id, begin_snapshot FROM ducklake_table
+WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s;
+
 -- insert_table: a new side-table row
 INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch, ducklake_id,
     format_version, last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata)
@@ -10,10 +23,10 @@ ON CONFLICT DO NOTHING;
 
 -- update_table: the side-table row of the next version
 UPDATE duckicelake_table
-SET location = %(location)s, version = version + 1, caught_up_to = %(caught_up_to)s, ducklake_id = %(ducklake_id)s,
-    format_version = %(format_version)s, last_sequence_number = %(last_sequence_number)s,
-    next_row_id = %(next_row_id)s, last_updated_ms = %(last_updated_ms)s,
-    current_snapshot_id = %(current_snapshot_id)s, metadata = %(metadata)s
+SET location = %(location)s, version = version + 1, caught_up_to = %(caught_up_to)s,
+    ducklake_id = coalesce(%(ducklake_id)s, ducklake_id), format_version = %(format_version)s,
+    last_sequence_number = %(last_sequence_number)s, next_row_id = %(next_row_id)s,
+    last_updated_ms = %(last_updated_ms)s, current_snapshot_id = %(current_snapshot_id)s, metadata = %(metadata)s
 WHERE table_id = %(table_id)s;
 
 -- advance: no native change of this table up to here
@@ -22,9 +35,6 @@ WHERE table_id = %(table_id)s AND caught_up_to = %(after)s;
 
 -- set_epoch: expiries up to here are folded in
 UPDATE duckicelake_table SET epoch = %(epoch)s WHERE table_id = %(table_id)s;
-
--- table_ducklake_id: the DuckLake snapshot that realised main
-SELECT ducklake_id FROM duckicelake_table WHERE table_id = %(table_id)s;
 
 -- insert_file: a file with every fact of its manifest entry
 INSERT INTO duckicelake_file (file_id, table_id, content, path, file_format, spec_id, partition, record_count,
@@ -243,7 +253,8 @@ SET LOCAL lock_timeout = '100ms';
 UPDATE ducklake_data_file d SET end_snapshot = %(at)s
 FROM duckicelake_file f
 WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
-  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL;
+  AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL
+RETURNING d.data_file_id;
 
 -- unschedule: files that join a table stay; where DuckDB's orphan cleaner could take one, the trigger notes that
 WITH wanted AS (
@@ -278,11 +289,14 @@ INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mappi
 INSERT INTO ducklake_name_mapping (mapping_id, column_id, source_name, target_field_id, parent_column, is_partition)
 VALUES (%(mapping_id)s, %(column_id)s, %(source_name)s, %(field_id)s, %(parent)s, %(is_partition)s);
 
--- insert_file_stats: a column's statistics in a data file
+-- insert_file_stats: columns' statistics in data files
 INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
     min_value, max_value, contains_nan, extra_stats)
-VALUES (%(data_file_id)s, %(table_id)s, %(column_id)s, %(column_size_bytes)s, %(value_count)s, %(null_count)s,
-    %(min_value)s, %(max_value)s, %(contains_nan)s, NULL);
+SELECT data_file_id, %(table_id)s, column_id, column_size_bytes, value_count, null_count, min_value, max_value,
+    contains_nan, NULL
+FROM unnest(%(data_file_ids)s::bigint[], %(column_ids)s::bigint[], %(sizes)s::bigint[], %(value_counts)s::bigint[],
+    %(null_counts)s::bigint[], %(min_values)s::text[], %(max_values)s::text[], %(contains_nan)s::boolean[])
+    AS n (data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan);
 
 -- insert_partition_value: a data file's value of one partition key
 INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
@@ -303,20 +317,20 @@ SELECT %(delete_file_id)s, %(table_id)s, %(at)s, NULL, ducklake_id, %(path)s, tr
     %(file_size_bytes)s, NULL, NULL, NULL
 FROM target;
 
--- delete_table_stats: replaced by the next statement
-DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s;
-
--- insert_table_stats: table-wide statistics
+-- replace_table_stats: table-wide statistics
+WITH old AS (DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s)
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
 VALUES (%(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s);
 
--- delete_column_stats: replaced by the next statement
-DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(column_ids)s);
-
--- insert_column_stats: table-wide statistics of a column
+-- replace_column_stats: table-wide statistics of columns; some of those replaced have none any more
+WITH old AS (
+    DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(replaced)s::bigint[])
+)
 INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
     extra_stats)
-VALUES (%(table_id)s, %(column_id)s, %(contains_null)s, %(contains_nan)s, %(min_value)s, %(max_value)s, NULL);
+SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL
+FROM unnest(%(column_ids)s::bigint[], %(contains_null)s::boolean[], %(contains_nan)s::boolean[], %(min_values)s::text[],
+    %(max_values)s::text[]) AS n (column_id, contains_null, contains_nan, min_value, max_value);
 
 -- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in.
 -- Manifests go on naming files that their snapshot removed, so the rows of these stay after the files themselves

@@ -1,0 +1,129 @@
+"""PURE. The next version of a table from the one before and the commit that was written: what reading it would give.
+
+The writer has checked, under the lock, that the version before was still the newest.
+"""
+
+from dataclasses import replace
+
+from duckicelake.bridge.diff import Base
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, NewSnapshot, Written
+from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
+
+
+def state_after(before: TableState, change: ChangeSet, written: Written) -> TableState:
+    """The table's rows after the commit, its new files not written yet; of the metadata log no old entry has left."""
+    gone, target = set(change.target.removed_snapshots), change.target
+    made = [
+        _snapshot_row(snapshot, ducklake_id)
+        for step, ducklake_id in zip(change.steps, written.snapshots, strict=True)
+        for snapshot in step.snapshots
+    ]
+    kept = (row for row in before.snapshots if row.snapshot_id not in gone)
+    log = before.metadata_log
+    if before.metadata_location is not None:
+        log = (*log, (before.metadata_location, before.row.last_updated_ms))
+    return TableState(
+        row=_row_after(before.row, change, written),
+        snapshots=tuple(sorted((*kept, *made), key=_order)),
+        snapshot_log=(*before.snapshot_log[target.log_dropped :], *target.log_added),
+        metadata_log=log,
+        metadata_location=None,
+    )
+
+
+def lake_after(base: Base, change: ChangeSet, metadata: TableMetadata, row: TableRow) -> Base | None:
+    """What DuckLake has of the table after the commit; None if its definition changed and must be read."""
+    if any(step.definition for step in change.steps):
+        return None
+    stats, columns = base.stats, dict(base.column_stats)
+    for written in (step.stats for step in change.steps if step.stats is not None):
+        stats = (written.record_count, written.next_row_id, written.file_size_bytes)
+        columns = {key: row for key, row in {**columns, **written.columns}.items() if row is not None}
+    return replace(
+        base,
+        version=row.version,
+        caught_up_to=row.caught_up_to,
+        metadata=metadata,
+        stats=stats,
+        column_stats=columns,
+    )
+
+
+def manifest_row(manifest: NewManifest) -> ManifestRow:
+    """The row of a manifest that isn't written yet."""
+    return ManifestRow(
+        manifest_id=manifest.manifest_id,
+        content=manifest.content,
+        format_version=manifest.format_version,
+        spec_id=manifest.spec_id,
+        schema_id=manifest.schema_id,
+        sequence_number=manifest.sequence_number,
+        min_sequence_number=manifest.min_sequence_number,
+        added_snapshot_id=manifest.added_snapshot_id,
+        live_files=len(manifest.added) + len(manifest.existing),
+        path=None,
+        length=None,
+        facts=None,
+    )
+
+
+def entry_row(file: NewFile, manifest_id: int, status: int) -> FileRow:
+    """A file of the commit as its new manifest lists it."""
+    return FileRow(
+        manifest_id=manifest_id,
+        status=status,
+        file_id=file.file_id,
+        content=file.content,
+        path=file.path,
+        file_format=file.file_format,
+        spec_id=file.spec_id,
+        partition=file.partition,
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        added_snapshot_id=file.added_snapshot_id,
+        sequence_number=file.sequence_number,
+        file_sequence_number=file.file_sequence_number,
+        first_row_id=file.first_row_id,
+        metrics=file.metrics,
+        ducklake_id=file.ducklake_id,
+    )
+
+
+def _row_after(row: TableRow, change: ChangeSet, written: Written) -> TableRow:
+    target, main_step = change.target, change.main_step
+    return replace(
+        row,
+        location=target.location,
+        version=row.version + 1,
+        caught_up_to=written.caught_up_to,
+        ducklake_id=row.ducklake_id if main_step is None else written.snapshots[main_step],
+        format_version=target.format_version,
+        last_sequence_number=target.last_sequence_number,
+        next_row_id=target.next_row_id,
+        last_updated_ms=target.last_updated_ms,
+        current_snapshot_id=target.current_snapshot_id,
+        metadata=target.metadata,
+    )
+
+
+def _snapshot_row(snapshot: NewSnapshot, ducklake_id: int) -> SnapshotRow:
+    return SnapshotRow(
+        snapshot_id=snapshot.snapshot_id,
+        proposed_id=snapshot.proposed_id,
+        ducklake_id=ducklake_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        timestamp_ms=snapshot.timestamp_ms,
+        schema_id=snapshot.schema_id,
+        first_row_id=snapshot.first_row_id,
+        added_rows=snapshot.added_rows,
+        key_id=snapshot.key_id,
+        summary=snapshot.summary,
+        manifest_ids=list(snapshot.manifest_ids),
+        manifest_list=None,
+    )
+
+
+def _order(row: SnapshotRow) -> tuple[int, int, int, int]:
+    return row.ducklake_id, row.sequence_number, row.timestamp_ms, row.snapshot_id

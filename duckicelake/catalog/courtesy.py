@@ -1,0 +1,56 @@
+"""Pauses between our transactions, so that DuckDB's clients get snapshot ids, too (design §6.11).
+
+A DuckDB client that loses an id waits 50 ms or more, reads the newest one and tries the next, some ten times. Without a
+pause every one of its tries meets another transaction of ours. So once one was seen to wait for us, we let time pass
+before every transaction, for as long as they go on losing.
+"""
+
+from time import monotonic, sleep
+from typing import Final
+
+from duckicelake.catalog.measuring import Meter
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.snapshots import duckdb_waits, last_snapshot
+
+SHORTEST: Final = 0.025
+LONGEST: Final = 0.25
+"""Seconds of a pause."""
+_FIRST: Final = 0.05
+_SHARE: Final = 1.5
+"""Seconds of a pause for each second that our last transaction had a snapshot id, if that is more."""
+_SHORTER: Final = 0.8
+_LONGER: Final = 1.5
+_REMEMBERED: Final = 5.0
+"""Seconds after which a client that doesn't lose any more is taken to be gone; the longest wait of DuckDB's own."""
+
+
+class Courtesy:
+    """What one process has noticed of DuckDB's clients; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._pause = _FIRST
+        self._held = 0.0
+
+    def keep(self, cursor: Transaction, meter: Meter) -> None:
+        """Wait for as long as there must be no snapshot of ours; `lock` is held, so that there is none.
+
+        The next pause is shorter if a client of DuckDB's used this one, else longer.
+        """
+        if monotonic() >= self._until:
+            return
+        before, age = last_snapshot(cursor)
+        pause = max(self._pause, _SHARE * self._held)
+        if age > self._held + pause:
+            return
+        with meter.phase("duckdb_pause"):
+            sleep(pause)
+        after, _ = last_snapshot(cursor)
+        factor = _SHORTER if after > before else _LONGER
+        self._pause = min(max(self._pause * factor, SHORTEST), LONGEST)
+
+    def look(self, cursor: Transaction, held: float) -> None:
+        """Before COMMIT: see if a client of DuckDB's waits for the snapshot id, which was ours for `held` seconds."""
+        self._held = held
+        if duckdb_waits(cursor):
+            self._until = monotonic() + _REMEMBERED

@@ -1,0 +1,70 @@
+"""What the use cases tell whoever measures them: how long which phase took, and what happened on the way.
+
+`services.meter` is the seam. Without a measuring entry point it is `UNMEASURED`, which costs next to nothing.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Literal, Protocol
+
+Phase = Literal[
+    "freshness",  # asking Postgres whether what is cached is the newest
+    "catch_up",  # folding in what DuckDB did
+    "upload_read",  # reading what a client uploaded before its commit
+    "plan",  # computing a commit outside the lock, reading uploads included
+    "lock_wait",  # from asking for the turn until the lock is held
+    "critical_section",  # from the lock to COMMIT's return
+    "duckdb_pause",  # keeping still so that DuckDB's clients get their turn
+    "materialize",  # encoding and writing manifests, lists and metadata.json
+]
+Retry = Literal[
+    "stale_base",  # others changed the table since the commit was planned
+    "serialization",  # Postgres took back the transaction: SQLSTATE 40001, 40P01, 55P03, or 23505, a lost snapshot id
+    "append_rebase",  # main moved, and the append was put on top of it
+]
+
+
+class Meter(Protocol):
+    """Hears what happens. Called from many threads; never raises, and never takes long."""
+
+    def phase(self, phase: Phase) -> AbstractContextManager[object]:
+        """Measure the block, whether or not it raises."""
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """The same for what is no block."""
+
+    def retried(self, reason: Retry) -> None:
+        """Something is done again."""
+
+    def caught_up(self, snapshots: int) -> None:
+        """A table was found this many DuckLake snapshots of its own behind; none is not told."""
+
+    def written_together(self, commits: int) -> None:
+        """A transaction with this many clients' commits in it was committed."""
+
+    def store_call(self, call: str) -> AbstractContextManager[object]:
+        """Measure the block, which calls the object store; what it raises counts as a failed call."""
+
+
+class _Unmeasured:
+    """Hears nothing."""
+
+    def phase(self, phase: Phase) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        pass
+
+    def retried(self, reason: Retry) -> None:
+        pass
+
+    def caught_up(self, snapshots: int) -> None:
+        pass
+
+    def written_together(self, commits: int) -> None:
+        pass
+
+    def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+
+UNMEASURED: Final[Meter] = _Unmeasured()

@@ -1,0 +1,96 @@
+"""Threads that wait for the same thing: whoever comes first does its own work and all that came meanwhile."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from threading import BoundedSemaphore, Event, Lock
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+KEEPERS: Final = 2
+"""As many as a pool of the usual size can spare."""
+MOST: Final = 32
+"""So many in one turn that others don't wait for long."""
+
+T = TypeVar("T")
+
+
+class Turns(Generic[T]):
+    """Gives one thread at a time the turn, in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._mutex = Lock()
+        self._waiting: list[_Waiting[T]] = []
+        self._is_taken = False
+
+    def do(self, work: T, act: Callable[[Sequence[T]], None]) -> None:
+        """Return once `act` was called with the work, here or in another thread, among up to `most` of the same kind.
+
+        What `act` raises reaches the thread that called it, and no other.
+        """
+        own = _Waiting(work)
+        self._wait(own)
+        if own.is_done:
+            return
+        with self._mutex:
+            batch = list(takewhile(lambda each: each.shares, self._waiting[: self._most]))
+            del self._waiting[: len(batch)]
+        try:
+            act([each.work for each in batch])
+        finally:
+            self._pass_on()
+            for each in batch:
+                each.is_done = True
+                each.awake.set()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have a turn without work that others could do."""
+        own = _Waiting[Any](None, shares=False)
+        self._wait(own)
+        try:
+            with self._mutex:
+                self._waiting.remove(own)
+            yield
+        finally:
+            self._pass_on()
+
+    def _wait(self, own: "_Waiting[T]") -> None:
+        """Until the work is done, or first in the line and the turn free."""
+        with self._mutex:
+            self._waiting.append(own)
+            waits, self._is_taken = self._is_taken, True
+        if waits:
+            own.awake.wait()
+
+    def _pass_on(self) -> None:
+        with self._mutex:
+            self._is_taken = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].awake.set()
+
+
+class Lanes:
+    """Turns by key; those that nobody waits for are forgotten.
+
+    Some who have a turn may keep other processes out, too: not many, as each keeps a connection for that.
+    """
+
+    def __init__(self, *, keepers: int = KEEPERS) -> None:
+        self.keepers = BoundedSemaphore(keepers)
+        self._mutex = Lock()
+        self._lanes: WeakValueDictionary[Hashable, Turns[Any]] = WeakValueDictionary()
+
+    def of(self, key: Hashable) -> Turns[Any]:
+        """The turns of a key, to be held on to until they are over."""
+        with self._mutex:
+            return self._lanes.setdefault(key, Turns(MOST))
+
+
+class _Waiting(Generic[T]):
+    def __init__(self, work: T, *, shares: bool = True) -> None:
+        self.work = work
+        self.shares = shares
+        self.awake = Event()
+        self.is_done = False

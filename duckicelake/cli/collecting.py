@@ -1,0 +1,95 @@
+"""What `duckicelake gc` finds and deletes."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from duckicelake.catalog.gc import delete_orphans, find_orphans
+from duckicelake.catalog.services import Services
+from duckicelake.cli.examination import reachable_postgres
+from duckicelake.cli.opening import open_services, warehouse_of
+from duckicelake.errors import InvalidRequest, StartupError
+from duckicelake.lake.migrate import is_up_to_date
+from duckicelake.settings import Settings
+from duckicelake.storage.objects import StoredFile
+
+YOUNGEST: Final = timedelta(hours=1)
+"""What is younger may be of a commit under way."""
+
+
+def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
+    """Print the files last written before a moment that nobody needs; delete them, if asked to.
+
+    Raises InvalidRequest for a moment that is too young, Unavailable, StartupError where there is no lake.
+    """
+    if before > datetime.now(UTC) - YOUNGEST:
+        raise InvalidRequest(
+            "--older-than must be an hour at least, better a day: younger files may be of commits under way"
+        )
+    with _opened(settings) as services:
+        found = _found(services, before)
+        for file in sorted(found, key=lambda file: file.location):
+            sys.stdout.write(f"{_time(file)} {file.size:>12} {file.location}\n")
+        sys.stdout.flush()
+        if delete:
+            _delete(services, found)
+        else:
+            _say(f"{_sum(found)} can go; this was a dry run: --delete deletes them" if found else "nothing to delete")
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Services]:
+    with reachable_postgres(settings) as url:
+        complete = settings.model_copy(update={"database_url": url, "warehouse": warehouse_of(settings)})
+        with open_services(complete) as services:
+            with services.database.reading() as cursor:
+                if not is_up_to_date(cursor):
+                    raise StartupError("the catalog isn't this version's: start this version of the server once")
+            yield services
+
+
+def _found(services: Services, before: datetime) -> list[StoredFile]:
+    with _progress(SpinnerColumn(), TextColumn("Files looked at: {task.completed}"), TimeElapsedColumn()) as progress:
+        task = progress.add_task("", total=None)
+        before_ms = round(before.timestamp() * 1000)
+        return find_orphans(services, before_ms, lambda count: progress.advance(task, count))
+
+
+def _delete(services: Services, found: list[StoredFile]) -> None:
+    gone: list[StoredFile] = []
+    try:
+        with _progress(TextColumn("Deleting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+            task = progress.add_task("", total=len(found))
+
+            def deleted(file: StoredFile) -> None:
+                gone.append(file)
+                progress.advance(task)
+
+            delete_orphans(services, found, deleted)
+    finally:
+        _say(f"{_sum(gone)} deleted" if found else "nothing to delete")
+
+
+def _progress(*columns: TextColumn | SpinnerColumn | BarColumn | MofNCompleteColumn | TimeElapsedColumn) -> Progress:
+    """Where a person looks on; it goes when it is done."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _say(text: str) -> None:
+    """Tell a person; the list alone goes to standard output."""
+    sys.stderr.write(f"{text}\n")
+
+
+def _sum(files: list[StoredFile]) -> str:
+    return f"{len(files)} file{'' if len(files) == 1 else 's'}, {decimal(sum(file.size for file in files))},"
+
+
+def _time(file: StoredFile) -> str:
+    return f"{datetime.fromtimestamp(file.modified_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

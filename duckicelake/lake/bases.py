@@ -1,0 +1,66 @@
+"""What commits were computed from, looked at again when nobody else of ours can write."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from psycopg import Cursor
+
+from duckicelake.lake.changes import ChangeSet
+from duckicelake.lake.database import Row
+from duckicelake.lake.native import kinds_of, newest_snapshot
+from duckicelake.lake.queries import queries
+
+_SQL = queries("write")
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """The tables of some changes as they are at the newest DuckLake snapshot.
+
+    `versions` are (version, progress) by table id; `made` is what snapshots since then changed, by id; `begun` are
+    (table id, snapshot) where one got a name.
+    """
+
+    newest: int
+    versions: Mapping[int, tuple[int, int]]
+    made: Mapping[int, str | None]
+    begun: AbstractSet[tuple[int, int]]
+
+    def problem(self, change: ChangeSet) -> str | None:
+        """Why the table isn't what the change was computed from, if so."""
+        table_id, base = change.table_id, (change.base_version, change.caught_up_to)
+        assert table_id is not None
+        if self.versions.get(table_id) != base:
+            return f"table {table_id} is at version and progress {self.versions.get(table_id)}"
+        for at in range(_known_upto(change) + 1, self.newest + 1):
+            if at not in self.made or kinds_of(self.made[at], table_id, begins=(table_id, at) in self.begun):
+                return f"DuckDB changed table {table_id}"
+        return None
+
+
+def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet], newest: int | None) -> Bases:
+    """What the changes of tables must hold for; the tables' rows stay locked. One round trip in a pipeline.
+
+    newest: the last snapshot before one that this transaction has claimed; None if it has none, then it is read.
+    """
+    bases = [change for change in changes if change.table_id is not None]
+    parameters = {
+        "table_ids": sorted({change.table_id for change in bases if change.table_id is not None}),
+        "after": min(map(_known_upto, bases), default=None),
+    }
+    connection = cursor.connection
+    with connection.cursor() as rows, connection.cursor() as made, connection.cursor() as begun:
+        rows.execute(_SQL.lock_tables, parameters)
+        made.execute(_SQL.made_since, parameters)
+        begun.execute(_SQL.begun_since, parameters)
+        return Bases(
+            newest=newest_snapshot(cursor) if newest is None else newest,
+            versions={table_id: (version, caught_up_to) for table_id, version, caught_up_to in rows},
+            made=dict(made.fetchall()),
+            begun={(table_id, at) for table_id, at in begun},
+        )
+
+
+def _known_upto(change: ChangeSet) -> int:
+    return max(change.caught_up_to, change.checked_upto)

@@ -1,0 +1,77 @@
+"""One client's appends of one file each over HTTP, on local files, by one worker that asks who comes.
+
+What is counted is the time from sending a commit to having read its answer, without the client's own uploads. First
+with a table that lists 100 snapshots, then with one that lists all of them, where metadata.json and the answer grow.
+"Flat" is the median of the last 100 commits against that of the first 100. For scale: Iceberg's Java reference server
+with the same client.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds
+from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
+from scripts.bench_job.servers import java_is_there, running_bench, running_java
+
+LISTED: Final = {"ducklake.max-listed-snapshots": "100"}
+ENDS: Final = 100
+JAVA_COMMITS: Final = 200
+
+
+def main() -> None:
+    options = options_of(__doc__, commits=(2000, "how many commits"))
+    commits = 300 if options.quick else options.commits
+    results = [*short(commits), *long(commits), *java(min(commits, JAVA_COMMITS))]
+    report("Commits of one client, one file each", results, options)
+
+
+def short(commits: int) -> Iterator[Result]:
+    found, answer = appended(commits, LISTED)
+    yield rate(f"{commits} appends, 100 snapshots listed, answers of {answer:,} bytes", found, Target("≥", 150))
+    yield flatness("the same, last 100 against first 100", found, Target("≤", 1.2, "ratio"))
+
+
+def long(commits: int) -> Iterator[Result]:
+    found, answer = appended(commits, {})
+    yield rate(f"{commits} appends, all listed", found)
+    yield flatness("the same, last 100 against first 100", found)
+    last = found[-ENDS:]
+    sent = answer * len(last) / sum(last) / 1e6
+    yield Result(f"the same, answers of {answer:,} bytes at the end", sent, "MB/s", p50=p50(milliseconds(last)))
+
+
+def java(commits: int) -> Iterator[Result]:
+    if not java_is_there():
+        return
+    with running_java() as uri:
+        yield rate(f"{commits} appends, Java's reference server, all listed", append(Rest(uri), commits, {})[0])
+
+
+def appended(commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], int]:
+    """(seconds of each commit, bytes of the last answer) on a lake of its own."""
+    with running_bench() as bench:
+        return append(Rest(bench.uri, bench.headers), commits, properties)
+
+
+def append(rest: Rest, commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], int]:
+    rest.create_namespace()
+    appender = Appender(rest, LocalFiles(), "t", rest.create_table("t", properties=properties))
+    for _ in range(commits):
+        appender.append()
+    size = len(rest.ask("GET", appender.path))
+    rest.close()
+    return appender.seconds, size
+
+
+def rate(name: str, seconds: Sequence[float], target: Target | None = None) -> Result:
+    took = milliseconds(seconds)
+    return Result(name, len(seconds) / sum(seconds), "commits/s", target, p50=p50(took), p99=p99(took))
+
+
+def flatness(name: str, seconds: Sequence[float], target: Target | None = None) -> Result:
+    first, last = p50(milliseconds(seconds[:ENDS])), p50(milliseconds(seconds[-ENDS:]))
+    return Result(name, last, "ms", target, first, "ms", last, p99(milliseconds(seconds[-ENDS:])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The server's use cases in this process, on a lake of its own, and DuckDB beside them."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+from duckdb_extensions import import_extension
+
+from duckicelake.catalog.services import Services
+from duckicelake.lake.database import Database
+from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.format import prepare
+from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.policy import LocationPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    services: Services
+    url: str
+
+    @contextmanager
+    def duckdb(self, *, inlining: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        """DuckDB with the lake attached; small inserts and deletes are inlined, as by default, or not."""
+        import_extension("ducklake")
+        import_extension("postgres_scanner")
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.execute("LOAD ducklake; LOAD postgres_scanner")
+            connection.execute(duckdb_attach(self.url))
+            if not inlining:
+                connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+            yield connection.execute("USE lake")
+
+
+@contextmanager
+def embedded_lake() -> Iterator[Embedded]:
+    """A lake that goes with the block."""
+    with tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder, EmbeddedPostgres(Path(folder)) as postgres:
+        database, policy = Database(postgres.url), LocationPolicy(f"{folder}/warehouse")
+        prepare(database, policy.data_path)
+        store = LocalStore(Path(policy.warehouse))
+        yield Embedded(Services(database, store, policy, "client", lambda: time.time_ns() // 1_000_000), postgres.url)
+        database.close()

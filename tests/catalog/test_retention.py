@@ -1,0 +1,73 @@
+"""`ducklake.max-listed-snapshots`: the oldest snapshots leave by themselves, and their files with them."""
+
+import duckdb
+import pytest
+
+from duckicelake.bridge.retention import MAX_LISTED
+from duckicelake.errors import InvalidRequest
+from tests.catalog.client import Client, data_files, local, pyiceberg_rows, remove, set_properties, set_ref
+from tests.catalog.seams import fresh
+
+CLEAN = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
+
+
+def listed(client: Client) -> list[int]:
+    return [each["snapshot-id"] for each in client.metadata()["snapshots"]]
+
+
+def test_the_oldest_snapshots_leave_a_tenth_at_a_time(client: Client) -> None:
+    client.create(properties={MAX_LISTED: "20"})
+    ids: list[int] = []
+    lengths = []
+    for number in range(30):
+        ids.append(client.append((number, "x"))["metadata"]["current-snapshot-id"])
+        lengths.append(len(listed(client)))
+        assert listed(client) == ids[-lengths[-1] :]
+    assert lengths == [*range(1, 21), 18, 19, 20, 18, 19, 20, 18, 19, 20, 18]
+    answer = Client(fresh(client.services)).load()
+    assert [entry["snapshot-id"] for entry in answer["metadata"]["snapshot-log"]] == ids[-18:]
+    assert pyiceberg_rows(answer) == [(number, "x") for number in range(30)]
+
+
+def test_what_branches_and_tags_name_stays(client: Client) -> None:
+    client.create()
+    ids = [client.append((number, "x"))["metadata"]["current-snapshot-id"] for number in range(6)]
+    client.commit({"requirements": [], "updates": [set_ref("kept", ids[1], "tag"), set_ref("side", ids[3])]})
+    client.commit(set_properties(**{MAX_LISTED: "3"}))
+    assert listed(client) == [ids[1], ids[3], ids[5]]
+    client.commit(set_properties(**{MAX_LISTED: "1"}))
+    assert listed(client) == [ids[1], ids[3], ids[5]]
+
+
+def test_files_that_only_snapshots_which_left_had_go_with_the_next_cleanup(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create(properties={MAX_LISTED: "2"})
+    client.append((1, "x"))
+    (first,) = data_files(client.metadata())
+    client.commit(remove(client.metadata(), first))
+    ducklake.execute("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 HOUR)")
+    ducklake.execute(CLEAN)
+    assert local(first).exists()
+    client.append((2, "y"))
+    ducklake.execute("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 HOUR)")
+    ducklake.execute(CLEAN)
+    assert not local(first).exists()
+    assert pyiceberg_rows(client.load()) == [(2, "y")]
+
+
+def test_what_duckdb_writes_counts_too(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    client.create(properties={MAX_LISTED: "3"})
+    for number in range(7):
+        ducklake.execute(f"INSERT INTO lake.ns.t SELECT range, 'x' FROM range({number * 20}, {number * 20 + 20})")
+    assert len(listed(client)) == 3
+    assert len(pyiceberg_rows(client.load())) == 140
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "", "1e3", "10000000000"])
+def test_a_limit_that_is_no_number_is_refused(client: Client, text: str) -> None:
+    client.create()
+    with pytest.raises(InvalidRequest, match=f"{MAX_LISTED} is {text!r}: write a number from 1 on"):
+        client.commit(set_properties(**{MAX_LISTED: text}))
+    with pytest.raises(InvalidRequest, match=MAX_LISTED):
+        client.create("other", properties={MAX_LISTED: text})

@@ -1,0 +1,158 @@
+"""One freshness check for all who ask: who shares it, and what becomes of them when Postgres doesn't answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from duckicelake.catalog.shared_checks import SharedChecks
+from duckicelake.errors import Unavailable
+from duckicelake.lake.database import Database
+from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.state import Asked, Freshness
+from tests.catalog.client import Client
+
+A = TypeVar("A")
+T, U, NONE = Asked("ns", "t"), Asked("ns", "u"), Asked("none", "t")
+
+
+class HeldLine(FreshnessLine):
+    """Postgres has answered, but the answers come only once a test lets them."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, {})
+        self.sent: list[Sequence[Asked]] = []
+        self.is_held = asyncio.Event()
+        self.may_come = asyncio.Event()
+
+    async def freshness(self, asked: Sequence[Asked]) -> list[Freshness | None]:
+        self.sent.append(asked)
+        answers = await super().freshness(asked)
+        self.is_held.set()
+        await self.may_come.wait()
+        return answers
+
+
+async def reached(line: FreshnessLine) -> None:
+    """Returns once the line is there."""
+    async with asyncio.timeout(20):
+        while await told(line) is None:
+            await asyncio.sleep(0.01)
+
+
+async def told(line: FreshnessLine) -> list[Freshness | None] | None:
+    try:
+        return await FreshnessLine.freshness(line, [T])
+    except Unavailable:
+        return None
+
+
+def over(line: Callable[[], FreshnessLine], act: Callable[[Any], Awaitable[A]]) -> A:
+    """What comes of it in an event loop, with a line that is there."""
+
+    async def run() -> A:
+        made = line()
+        await reached(made)
+        try:
+            return await act(made)
+        finally:
+            made.close()
+
+    return asyncio.run(run())
+
+
+def ids(answers: Sequence[Freshness | None]) -> list[int | None]:
+    return [answer and answer.table_id for answer in answers]
+
+
+def test_who_asks_while_a_check_is_under_way_shares_the_next_and_sees_what_was_there_when_they_asked(
+    client: Client, database: Database
+) -> None:
+    async def ask(line: HeldLine) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        first = asyncio.create_task(checks.fresh(T))
+        await line.is_held.wait()
+        client.create("t")
+        later = [asyncio.create_task(checks.fresh(each)) for each in (T, T, U, Asked("ns", "t", 0))]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert line.sent == [[T]], "what was sent before they asked can't tell them how it is now"
+        line.may_come.set()
+        answers = await asyncio.gather(first, *later)
+        assert line.sent == [[T], [T, U, Asked("ns", "t", 0)]]
+        return answers
+
+    first, *later = ids(over(lambda: HeldLine(database.url), ask))
+    assert first is None, "the table came after the check that was asked for before"
+    assert later[0] is not None
+    assert later == [later[0], later[0], None, later[0]]
+
+
+def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, database: Database) -> None:
+    client.create("t")
+
+    async def ask(line: HeldLine) -> Freshness | None:
+        checks = SharedChecks(line)
+        gone, stays = (asyncio.create_task(checks.fresh(T)) for _ in range(2))
+        await line.is_held.wait()
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        line.may_come.set()
+        return await stays
+
+    assert over(lambda: HeldLine(database.url), ask) is not None
+
+
+def test_line_tells_of_several_tables_in_order(client: Client, database: Database) -> None:
+    client.create("t")
+    client.create("u")
+    found = ids(over(database.freshness_line, lambda line: line.freshness([U, NONE, Asked("ns", "x"), T, U])))
+    assert found[1:3] == [None, None]
+    assert None not in (found[0], found[3])
+    assert found[0] == found[4] != found[3]
+
+
+def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Database) -> None:
+    client.create("t")
+
+    async def ask(line: FreshnessLine) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        assert line._cursor is not None
+        with database.transaction() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._cursor.connection.info.backend_pid])
+        in_vain = await asyncio.gather(checks.fresh(T), checks.fresh(T))
+        await reached(line)
+        return [*in_vain, await checks.fresh(T)]
+
+    *in_vain, answer = over(database.freshness_line, ask)
+    assert in_vain == [None, None]
+    assert answer is not None
+
+
+def test_question_that_postgres_does_not_answer_in_time_is_given_up(
+    client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("t")
+    monkeypatch.setattr("duckicelake.lake.freshness._PATIENCE_SECONDS", 0.2)
+
+    async def ask(line: FreshnessLine) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        with database.transaction() as cursor:
+            cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
+            in_vain = await checks.fresh(T)
+        await reached(line)
+        return [in_vain, await checks.fresh(T)]
+
+    in_vain, answer = over(database.freshness_line, ask)
+    assert in_vain is None
+    assert answer is not None
+
+
+def test_without_a_postgres_nobody_waits(client: Client) -> None:
+    async def ask() -> list[Freshness | None]:
+        checks = SharedChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}))
+        return [await checks.fresh(T) for _ in range(3)]
+
+    assert asyncio.run(ask()) == [None, None, None]

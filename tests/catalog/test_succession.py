@@ -1,0 +1,84 @@
+"""The law of what a commit leaves in memory: it equals, byte for byte, what a server reads that has nothing cached."""
+
+from duckicelake.catalog.attempts import base_of
+from duckicelake.catalog.loading import current_table
+from tests.catalog.client import NS
+from tests.catalog.history import History
+from tests.catalog.seams import fresh
+
+
+def check(history: History) -> None:
+    """Compare the version that the history's server remembers with what another one reads; then what both add to it."""
+    services, other = history.services, fresh(history.services)
+    remembered, read = current_table(services, NS, "t"), current_table(other, NS, "t")
+    assert remembered.materialized == read.materialized
+    assert base_of(services, remembered) == base_of(other, read)
+    head = remembered.materialized.state.current()
+    listed = head.manifest_ids if head else ()
+    known = remembered.materialized.known.manifests_of(services.database, listed)
+    assert known == read.materialized.known.manifests_of(other.database, listed)
+
+
+def test_what_a_commit_leaves_in_memory_is_what_another_server_reads(history: History) -> None:
+    base = history.append()
+    check(history)
+    history.set_ref("audit", base)
+    check(history)
+    for number in range(12):
+        history.append("main" if number % 3 else "audit", number=1)
+        check(history)
+    history.delete("main", history.ids()[1:3])
+    check(history)
+    history.overwrite("main", history.ids()[:1])
+    check(history)
+    history.insert(3)
+    history.append()
+    check(history)
+    staged = history.append(None)
+    check(history)
+    history.set_ref("main", base)
+    check(history)
+    history.set_ref("main", staged)
+    check(history)
+    history.compact("main")
+    check(history)
+    history.expire([staged])
+    check(history)
+    history.remove_ref("audit")
+    check(history)
+    history.check()
+
+
+def test_definitions_and_properties_follow_as_they_are_read(history: History) -> None:
+    history.append()
+    schema = {**history.metadata()["schemas"][0], "schema-id": 1}
+    schema["fields"] = [*schema["fields"], {"id": 3, "name": "extra", "type": "int", "required": False}]
+    for updates in (
+        [{"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "3", "ä": "é\u2028"}}],
+        [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}],
+        [{"action": "set-properties", "updates": {"comment": "a comment"}}],
+        [{"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "7"}}],
+        [{"action": "remove-properties", "removals": ["ä", "write.metadata.previous-versions-max"]}],
+        [{"action": "set-properties", "updates": {"write.metadata.delete-after-commit.enabled": "true"}}],
+    ):
+        history.update(*updates)
+        check(history)
+        history.update({"action": "set-properties", "updates": {"again": str(updates)}})
+        check(history)
+    location = history.metadata()["location"]
+    history.update({"action": "set-location", "location": f"{location}-moved"})
+    check(history)
+
+
+def test_version_3_follows_as_it_is_read(history: History) -> None:
+    history.append()
+    check(history)
+    history.update({"action": "upgrade-format-version", "format-version": 3})
+    history.format_version = 3
+    check(history)
+    history.append()
+    check(history)
+    history.delete("main", history.ids()[:2])
+    check(history)
+    history.delete("main", history.ids()[1:2])
+    check(history)

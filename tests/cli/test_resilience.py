@@ -1,0 +1,94 @@
+"""Postgres goes away and comes back, here or elsewhere: requests are told to try again, and then they succeed."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.test_commands import lake, serving
+from tests.replicas import following, running_cluster, url_of
+
+__all__ = ["lake"]
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+TABLES = "/v1/namespaces/main/tables"
+DEADLINE_SECONDS = 120
+Json = dict[str, Any]
+
+
+@contextmanager
+def served_from(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
+    """A client of a server whose table `t` has the property `a`."""
+    settings = {
+        "DUCKICELAKE_DATABASE_URL": url,
+        "DUCKICELAKE_WAREHOUSE": str(lake.parent / "warehouse"),
+        "DUCKICELAKE_POOL_SECONDS": "0.5",
+    }
+    with (
+        serving(lake, "--workers", workers, **settings) as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+    ):
+        until_it_succeeds(lambda: client.post(TABLES, json={"name": "t", "schema": SCHEMA}))
+        assert until_it_succeeds(lambda: set_property(client, "a"))
+        yield client
+
+
+def set_property(client: httpx.Client, name: str) -> httpx.Response:
+    update = {"action": "set-properties", "updates": {name: "yes"}}
+    return client.post(f"{TABLES}/t", json={"requirements": [], "updates": [update]})
+
+
+def load(client: httpx.Client) -> httpx.Response:
+    return client.get(f"{TABLES}/t")
+
+
+def properties(answer: httpx.Response) -> set[str]:
+    found: Json = answer.json()["metadata"]["properties"]
+    return {name for name, value in found.items() if value == "yes"}
+
+
+def assert_told_to_try_again(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "ServiceUnavailableException"), answer.text
+    assert answer.headers["Retry-After"] == "1"
+
+
+def until_it_succeeds(request: Callable[[], httpx.Response]) -> httpx.Response:
+    """The answer once there is a good one; until then, all are told to try again."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (answer := request()).is_success:
+        assert_told_to_try_again(answer)
+        assert time.monotonic() < deadline, answer.text
+        time.sleep(0.1)
+    return answer
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_server_goes_on_by_itself_after_a_crash_of_postgres(lake: Path, workers: str) -> None:
+    with running_cluster() as postgres, served_from(postgres.url, lake, workers) as client:
+        postgres.stop()
+        for _ in range(2):
+            assert_told_to_try_again(set_property(client, "b"))
+            assert_told_to_try_again(load(client))
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 503
+        postgres.start()
+        until_it_succeeds(lambda: set_property(client, "c"))
+        assert properties(until_it_succeeds(lambda: load(client))) == {"a", "c"}
+        until_it_succeeds(lambda: client.get("/readyz"))
+
+
+def test_server_goes_on_by_itself_with_the_standby_that_is_promoted(lake: Path) -> None:
+    with (
+        running_cluster() as primary,
+        following(primary) as standby,
+        served_from(url_of([standby, primary]), lake, "2") as client,
+    ):
+        primary.stop()
+        assert_told_to_try_again(set_property(client, "b"))
+        assert_told_to_try_again(load(client))
+        standby.promote()
+        until_it_succeeds(lambda: set_property(client, "c"))
+        assert properties(until_it_succeeds(lambda: load(client))) == {"a", "c"}

@@ -1,0 +1,93 @@
+"""A Postgres of a test's own to stop, to start and to let another one follow: real clusters on loopback."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from scripts.backends_job.postgres import find_programs, run
+from scripts.backends_job.processes import BackendError, free_port
+from scripts.backends_job.users import User, unprivileged
+
+SETTINGS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Postgres in a folder of its own, for whoever comes from this machine."""
+
+    folder: Path
+    port: int
+    user: User | None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@{self.address}/postgres"
+
+    def start(self) -> None:
+        options = " ".join(f"-c {setting}" for setting in (*SETTINGS, f"port={self.port}"))
+        self.run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", options, "-w", "start"
+        )
+
+    def stop(self) -> None:
+        """As if its machine had lost power."""
+        self.run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+
+    def promote(self) -> None:
+        """Let it follow no longer; return when it takes writes."""
+        self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
+
+    def run(self, program: str, *arguments: str) -> None:
+        run([str(find_programs(self.user) / program), *arguments], self.user, self.folder)
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """A new Postgres, with an empty database."""
+    with _folder() as cluster:
+        cluster.run("initdb", "-D", str(cluster.folder / "data"), "-U", "postgres", "--auth=trust", "--encoding=UTF8")
+        cluster.start()
+        yield cluster
+
+
+@contextmanager
+def following(primary: Cluster) -> Iterator[Cluster]:
+    """A hot standby that has every commit of the primary's before that is answered."""
+    with _folder() as standby:
+        _host, port = primary.address.split(":")
+        copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R")
+        standby.run("pg_basebackup", *copy)
+        standby.start()
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+        yield standby
+
+
+def url_of(clusters: Sequence[Cluster]) -> str:
+    """One URL for all of them."""
+    return f"postgresql://postgres@{','.join(cluster.address for cluster in clusters)}/postgres"
+
+
+@contextmanager
+def _folder() -> Iterator[Cluster]:
+    # Not below pytest's folder: Postgres runs as another user where the tests run as root.
+    folder, user = Path(tempfile.mkdtemp(prefix="duckicelake-cluster-")), unprivileged()
+    if user is not None:
+        shutil.chown(folder, user.uid, user.gid)
+    cluster = Cluster(folder, free_port(), user)
+    try:
+        yield cluster
+    finally:
+        with suppress(BackendError):  # a test may have stopped it
+            cluster.stop()
+        shutil.rmtree(folder)
