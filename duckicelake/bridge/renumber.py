@@ -56,6 +56,10 @@ class Renumbered:
     row_shift: int = 0
     built_on: Mapping[int, BuiltOn] = field(default_factory=dict)
 
+    def ends(self) -> frozenset[int]:
+        """The last append of each client's request, where those of several are in this one."""
+        return frozenset(self.built_on) - {on.parent_id for on in self.built_on.values()}
+
 
 def aliases_of(snapshots: Iterable[SnapshotRow]) -> dict[int, int]:
     """The ids that clients proposed for snapshots which got another."""

@@ -50,7 +50,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     base = cached.materialized.metadata if cached else None
     check(renumbered.requirements, base)
     now = services.clock()
-    target = apply(base, on_our_clock(renumbered.updates, base, now), now)
+    target = apply(base, on_our_clock(renumbered.updates, base, now), now, renumbered.ends())
     if cached is None or base is None:
         return creation_of(services, commit.namespace, commit.name, target, renumbered)
     target = _with_row_ids(base, target, upgrade)

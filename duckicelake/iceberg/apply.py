@@ -1,6 +1,7 @@
 """Applying a commit: (metadata, updates) -> metadata, with the semantics of the reference implementation. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from duckicelake.iceberg import apply_schemas, apply_settings, apply_snapshots, updates
@@ -41,11 +42,14 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], None]]] = {
 }
 
 
-def apply(base: TableMetadata | None, updates: Sequence[TableUpdate], now_ms: int) -> TableMetadata:
+def apply(
+    base: TableMetadata | None, updates: Sequence[TableUpdate], now_ms: int, ends: AbstractSet[int] = frozenset()
+) -> TableMetadata:
     """Apply the updates in their order; `base` is None for a table that the updates create.
 
     Gives `base` itself when nothing changed, else metadata last updated at `now_ms` or when the base was, if later. The
-    metadata log is the caller's.
+    metadata log is the caller's. Where the updates are those of several requests, `ends` are the snapshots that main
+    was at after each.
 
     Raises:
         InvalidRequest: an update breaks a rule of the specification.
@@ -55,7 +59,7 @@ def apply(base: TableMetadata | None, updates: Sequence[TableUpdate], now_ms: in
     draft = _new_draft(updates, now_ms) if base is None else draft_of(base, now_ms)
     for update in updates:
         _APPLY[type(update)](draft, update)
-    apply_snapshots.settle_snapshot_log(draft)
+    apply_snapshots.settle_snapshot_log(draft, ends)
     return finished(draft)
 
 

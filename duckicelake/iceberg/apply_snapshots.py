@@ -1,5 +1,7 @@
 """Updates of snapshots, refs, the snapshot log, statistics and encryption keys."""
 
+from collections.abc import Set as AbstractSet
+
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.draft import Draft
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION
@@ -147,9 +149,12 @@ def remove_snapshots(draft: Draft, update: RemoveSnapshots) -> None:
         remove_snapshot_ref(draft, RemoveSnapshotRef(ref_name=name))
 
 
-def settle_snapshot_log(draft: Draft) -> None:
-    """Take out what no reader saw, snapshots that only this request had on main, and all before a removed snapshot."""
-    unseen = draft.snapshots_once_main - {draft.current_snapshot_id}
+def settle_snapshot_log(draft: Draft, ends: AbstractSet[int] = frozenset()) -> None:
+    """Take out what no reader saw, snapshots that main had only within a request, and all before a removed snapshot.
+
+    ends: those with which a request ended, besides the last.
+    """
+    unseen = draft.snapshots_once_main - {draft.current_snapshot_id} - ends
     if not unseen and not draft.snapshots_were_removed:
         return
     settled: list[SnapshotLogEntry] = []

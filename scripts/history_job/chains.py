@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from duckicelake.bridge.rebase import APPEND_REBASE
 from scripts.history_job.history import Anomaly
 
 Json = dict[str, Any]
@@ -36,17 +35,10 @@ def judge_chain(table: str, metadata: Json) -> Iterator[Anomaly]:
         "snapshot-id"
     ) != end:
         yield _broken(table, f"main isn't the last snapshot, {end}")
-    missing = [id_ for id_ in ids if id_ not in log]
-    if log != [id_ for id_ in ids if id_ not in missing] or (missing and not _rebases_appends(metadata)):
+    if log != ids:
         yield _broken(table, f"the snapshot log has {len(log)} entries, which are not the {len(ids)} snapshots")
     if snapshots and metadata["last-sequence-number"] < snapshots[-1]["sequence-number"]:
         yield _broken(table, "last-sequence-number is less than the last snapshot's")
-
-
-def _rebases_appends(metadata: Json) -> bool:
-    """Whether appends of several clients may come in one version: of those, `main` only ever was the last."""
-    properties: dict[str, str] = metadata.get("properties", {})
-    return properties.get(APPEND_REBASE) == "true"
 
 
 def judge_ids(ids: Sequence[int]) -> Iterator[Anomaly]:

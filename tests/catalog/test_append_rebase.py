@@ -219,6 +219,8 @@ def test_appends_of_many_at_once_through_two_servers_all_succeed(
     answer = client.load()
     assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [(number, None) for number in range(12)]
     assert [int(each["summary"]["total-records"]) for each in answer["metadata"]["snapshots"]] == list(range(1, 13))
+    log = [each["snapshot-id"] for each in answer["metadata"]["snapshot-log"]]
+    assert log == [each["snapshot-id"] for each in answer["metadata"]["snapshots"]]
     assert_whole(answer)
     if version == "3":
         assert len(ducklake.sql("SELECT DISTINCT rowid FROM lake.ns.t").fetchall()) == 12

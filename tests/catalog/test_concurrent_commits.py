@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 import httpx
@@ -13,6 +14,7 @@ import pytest
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
+from duckicelake.lake import copying
 from duckicelake.server.app import create_app
 from tests.catalog.client import (
     NS,
@@ -212,3 +214,23 @@ def test_properties_and_appends_at_once_all_succeed(services: Services, client: 
     answer = client.load()
     assert pyiceberg_rows(answer) == [(number, None) for number in range(1, 8, 2)]
     assert {f"p{number}" for number in range(0, 8, 2)} <= answer["metadata"]["properties"].keys()
+
+
+def test_two_workers_that_catch_up_at_the_same_time_find_one_history(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create()
+    for number in range(3):
+        ducklake.execute("INSERT INTO lake.ns.t VALUES (?, 'native')", [number])
+    other = Client(replace(client.services, cache=TableCache()))
+    copied, seen = copying.copy_steps, []
+
+    def copy_after_the_other(*arguments: Any) -> None:
+        monkeypatch.setattr(copying, "copy_steps", copied)
+        seen.append(other.load())
+        copied(*arguments)
+
+    monkeypatch.setattr(copying, "copy_steps", copy_after_the_other)
+    assert [client.load()] == seen
+    assert len(client.metadata()["snapshots"]) == 1  # inlined ones that nobody was served collapse (design §6.17)
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(number, "native") for number in range(3)]

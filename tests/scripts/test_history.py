@@ -225,12 +225,6 @@ def test_broken_chain_is_found(breaks: Callable[[dict[str, Any]], object]) -> No
     assert {anomaly.kind for anomaly in judge_chain("t", broken)} == {"broken chain"}
 
 
-def test_log_without_the_first_of_appends_that_came_together_is_right() -> None:
-    together = {**chain(), "snapshot-log": [{"snapshot-id": 9}]}
-    assert {anomaly.kind for anomaly in judge_chain("t", together)} == {"broken chain"}
-    assert list(judge_chain("t", together | {"properties": {"ducklake.append-rebase": "true"}})) == []
-
-
 @pytest.mark.parametrize("ids", [[0, 1, 3], [1, 2], [0, 0, 1]])
 def test_gap_in_the_ids_is_found(ids: list[int]) -> None:
     assert [anomaly.kind for anomaly in judge_ids(ids)] == ["broken chain"]
