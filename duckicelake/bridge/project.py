@@ -43,9 +43,7 @@ def project(state: TableState, before: tuple[TableState, TableMetadata] | None =
         refs=_refs(row.metadata),
         snapshots=_snapshots(state, before),
         snapshot_log=_snapshot_log(state, before),
-        metadata_log=tuple(
-            MetadataLogEntry.trusted({"metadata_file": path, "timestamp_ms": time}) for path, time in state.metadata_log
-        ),
+        metadata_log=_metadata_log(state, before),
     )
 
 
@@ -80,6 +78,14 @@ def _snapshot_log(state: TableState, before: tuple[TableState, TableMetadata] | 
     return tuple(
         known.get(entry) or SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
         for entry in state.snapshot_log
+    )
+
+
+def _metadata_log(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[MetadataLogEntry, ...]:
+    known = dict(zip(before[0].metadata_log, before[1].metadata_log, strict=True)) if before else {}
+    return tuple(
+        known.get(entry) or MetadataLogEntry.trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
+        for entry in state.metadata_log
     )
 
 

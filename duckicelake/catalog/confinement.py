@@ -1,11 +1,12 @@
 """Where the server reads and writes in a client's name: below the table's own and the allowed places, links too."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake import ownership
+from duckicelake.storage.objects import NewFile
 from duckicelake.storage.policy import canonical, is_within
 
 
@@ -20,8 +21,14 @@ def check_readable(services: Services, location: str, table_location: str, folde
 
 def write(services: Services, location: str, data: bytes) -> None:
     """Write a file of a table or view; InvalidRequest if a symbolic link would lead it out of the lake."""
-    _check_links(services, location, ())
-    services.store.write(location, data)
+    write_all(services, [(location, data)])
+
+
+def write_all(services: Services, files: Sequence[NewFile]) -> None:
+    """Write several; returns when all are durable, and raises as `write` does."""
+    for location, _ in files:
+        _check_links(services, location, ())
+    services.store.write_all(files)
 
 
 def _check_links(services: Services, location: str, places: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from duckicelake.catalog.measuring import Meter
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.snapshots import duckdb_waits, last_snapshot
+from duckicelake.lake.snapshots import last_snapshot
 
 SHORTEST: Final = 0.025
 LONGEST: Final = 0.25
@@ -49,8 +49,8 @@ class Courtesy:
         factor = _SHORTER if after > before else _LONGER
         self._pause = min(max(self._pause * factor, SHORTEST), LONGEST)
 
-    def look(self, cursor: Transaction, held: float) -> None:
-        """Before COMMIT: see if a client of DuckDB's waits for the snapshot id, which was ours for `held` seconds."""
+    def noted(self, waits: bool, held: float) -> None:
+        """Whether a client of DuckDB's waited before COMMIT for the snapshot id, which was ours for `held` seconds."""
         self._held = held
-        if duckdb_waits(cursor):
+        if waits:
             self._until = monotonic() + _REMEMBERED

@@ -18,7 +18,7 @@ from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake import writer
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Database, Transaction, is_retryable
-from duckicelake.lake.snapshots import lock, queue, queue_alone, retrying
+from duckicelake.lake.snapshots import duckdb_waits, lock, queue, queue_alone, retrying
 
 MOST: Final = 64
 """Commits in one transaction, so that others don't wait for long."""
@@ -97,14 +97,15 @@ class CommitQueue:
                 if not is_alone:
                     queue(cursor)
                 lock(cursor)
-            self._courtesy.keep(cursor, meter)
-            together = writer.Group(cursor, [each.changes for each in group])
-            locked = monotonic()
-            results = together.write()
-            for each, result in zip(group, results, strict=True):
-                if not isinstance(result, Exception):
-                    each.settle(cursor, result)
-            self._courtesy.look(cursor, monotonic() - locked)
+                self._courtesy.keep(cursor, meter)
+                together = writer.Group(cursor, [each.changes for each in group])
+                locked = monotonic()
+                results = together.write()
+                for each, result in zip(group, results, strict=True):
+                    if not isinstance(result, Exception):
+                        each.settle(cursor, result)
+                waits = duckdb_waits(cursor)
+            self._courtesy.noted(waits(), monotonic() - locked)
         committed = monotonic()
         for each, result in zip(group, results, strict=True):
             meter.took("lock_wait", locked - each.since)

@@ -34,7 +34,7 @@ def current_table(services: Services, namespace: Namespace, name: str) -> Cached
 def freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
     """What tells whether what is known of the table is still so; NoSuchTable."""
     asked = asked_of(schema_name(namespace), name, known)
-    with services.meter.phase("freshness"), services.database.reading() as cursor:
+    with services.meter.phase("freshness"), services.database.statement() as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
     if fresh is None:
         raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")

@@ -4,7 +4,7 @@ Lazy and incremental: what is recorded as written is not encoded again. Between 
 the next load writes the same bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from duckicelake.bridge.artifacts import (
 from duckicelake.bridge.project import project
 from duckicelake.bridge.succession import entry_row, lake_after, manifest_row, state_after
 from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.confinement import write
+from duckicelake.catalog.confinement import write_all
 from duckicelake.catalog.known import Known
 from duckicelake.catalog.mending import forget_lost
 from duckicelake.catalog.outdated import delete_outdated
@@ -32,7 +32,6 @@ from duckicelake.lake.artifacts import WrittenFile
 from duckicelake.lake.changes import ChangeSet, NewManifest, Written
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
-from duckicelake.storage.parallel import in_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +80,6 @@ def materialize_next(
     if after is not None and before.known.lake is not None:
         after.known.lake = lake_after(before.known.lake, change, after.metadata, after.row)
     return after
-
-
-def write_all(services: Services, artifacts: Iterable[Artifact]) -> None:
-    """Write the files in one parallel round; returns when all are durable."""
-    in_parallel(lambda file: write(services, file.path, file.data), artifacts)
 
 
 def _read(
@@ -146,7 +140,7 @@ def _write(
 ) -> Materialized | None:
     """The state with its files written; None if it isn't the newest version any more."""
     older = (before.state, before.metadata) if before else None
-    known = definitions_of(project(replace(state, snapshots=(), snapshot_log=()), older))
+    known = definitions_of(project(replace(state, snapshots=(), snapshot_log=(), metadata_log=()), older))
     manifests, new = _encode_manifests(unwritten, known)
     lists = [_encode_list(snapshot, manifests, known) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
@@ -154,7 +148,7 @@ def _write(
     metadata = project(state, older)
     document = metadata_artifact(metadata, state.row.version)
     artifacts = [*new, *lists, document]
-    write_all(services, artifacts)
+    write_all(services, [(artifact.path, artifact.data) for artifact in artifacts])
     if not _record(services, state, artifacts):
         return None
     delete_outdated(services, state.row)

@@ -26,6 +26,7 @@ class Capability(Flag):
     MANAGE = auto()
 
 
+_NONE: Final = Capability(0)
 EVERYTHING: Final = Capability.READ | Capability.WRITE | Capability.MANAGE
 _CAPS: Final = {
     "r": Capability.READ,
@@ -53,9 +54,13 @@ class Principal:
     name: str
     grants: tuple[Grant, ...]
 
+    def __hash__(self) -> int:
+        """Cheap: whoever asks is looked up with each request."""
+        return hash(self.name)
+
     def may(self, capability: Capability, namespace: Namespace) -> bool:
         """Whether all of the capability is granted in the namespace; `()` asks for the whole catalog."""
-        held = Capability(0)
+        held = _NONE
         for grant in self.grants:
             if grant.covers(namespace):
                 if capability in grant.capability:

@@ -66,7 +66,7 @@ class Services:
         if self.once is not None:
             self.once.settle(cursor, result)
         entries = audit.record(cursor, origin(self.caller), touched, outcome)
-        self.database.after_commit(cursor, lambda: self.journal(entries))
+        self.database.after_commit(cursor, lambda: self.journal(entries()))
 
     def settle_unchanged(self, touched: Sequence[Touched], result: Any = None) -> None:
         """Note that the request is done though it changes nothing and has no transaction."""
@@ -77,4 +77,4 @@ class Services:
         """Note in the audit trail what came of a request that changes nothing in the lake: a refusal, or keys given."""
         with self.database.transaction() as cursor:
             entries = audit.record(cursor, origin(self.caller), touched, outcome)
-            self.database.after_commit(cursor, lambda: self.journal(entries))
+            self.database.after_commit(cursor, lambda: self.journal(entries()))

@@ -19,13 +19,16 @@ class SharedChecks:
         self._meter = meter
         self._waiting: _Waiting = defaultdict(list)
         self._checking: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def fresh(self, asked: Asked) -> Freshness | None:
         """How the table is at a moment after the call; None if it isn't there, or can't be asked about this way."""
-        future: asyncio.Future[Freshness | None] = asyncio.get_running_loop().create_future()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # a system call each time
+        future: asyncio.Future[Freshness | None] = self._loop.create_future()
         self._waiting[asked].append(future)
         if self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._check_all())
+            self._checking = self._loop.create_task(self._check_all())
         return await future
 
     async def _check_all(self) -> None:

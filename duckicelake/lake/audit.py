@@ -1,6 +1,6 @@
 """The audit trail: who asked for what, when, from where, and what came of it; a row of a table for each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -70,8 +70,13 @@ class Wanted:
     result: str | None = None
 
 
-def record(cursor: Transaction, origin: Origin, touched: Sequence[Touched], result: str = OK) -> list[Entry]:
-    """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is."""
+def record(
+    cursor: Transaction, origin: Origin, touched: Sequence[Touched], result: str = OK
+) -> Callable[[], list[Entry]]:
+    """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is.
+
+    What they became can be had when the transaction is over, so that nothing is waited for in a pipeline.
+    """
     parameters = {
         "principal": origin.principal,
         "address": origin.address,
@@ -83,7 +88,8 @@ def record(cursor: Transaction, origin: Origin, touched: Sequence[Touched], resu
         "snapshot_ids": [each.snapshot_id for each in touched],
         "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
     }
-    return [Entry(*row) for row in cursor.execute(_SQL.record, parameters).fetchall()]
+    recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
+    return lambda: [Entry(*row) for row in recorded.fetchall()]
 
 
 def entries(cursor: Transaction, wanted: Wanted, limit: int) -> list[Entry]:

@@ -40,7 +40,7 @@ class Bases:
 
 
 def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet], newest: int | None) -> Bases:
-    """What the changes of tables must hold for; the tables' rows stay locked. One round trip in a pipeline.
+    """What the changes of tables must hold for; the tables' rows stay locked.
 
     newest: the last snapshot before one that this transaction has claimed; None if it has none, then it is read.
     """
@@ -49,17 +49,15 @@ def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet], newest: int | 
         "table_ids": sorted({change.table_id for change in bases if change.table_id is not None}),
         "after": min(map(_known_upto, bases), default=None),
     }
-    connection = cursor.connection
-    with connection.cursor() as rows, connection.cursor() as made, connection.cursor() as begun:
-        rows.execute(_SQL.lock_tables, parameters)
-        made.execute(_SQL.made_since, parameters)
-        begun.execute(_SQL.begun_since, parameters)
-        return Bases(
-            newest=newest_snapshot(cursor) if newest is None else newest,
-            versions={table_id: (version, caught_up_to) for table_id, version, caught_up_to in rows},
-            made=dict(made.fetchall()),
-            begun={(table_id, at) for table_id, at in begun},
-        )
+    found = cursor.execute(_SQL.lock_bases, parameters).fetchone()
+    assert found is not None
+    versions, made, begun = found
+    return Bases(
+        newest=newest_snapshot(cursor) if newest is None else newest,
+        versions={table_id: (version, caught_up_to) for table_id, version, caught_up_to in versions},
+        made=dict(made),
+        begun={(table_id, at) for table_id, at in begun},
+    )
 
 
 def _known_upto(change: ChangeSet) -> int:

@@ -60,16 +60,12 @@ def _expect(found: int, wanted: int) -> None:
 
 def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
     """Replace the table-wide statistics; columns with None lose their row."""
+    rows = [row for row in stats.columns.values() if row is not None]
     parameters = {
         "table_id": table_id,
         "record_count": stats.record_count,
         "next_row_id": stats.next_row_id,
         "file_size_bytes": stats.file_size_bytes,
-    }
-    cursor.execute(_SQL.replace_table_stats, parameters)
-    rows = [row for row in stats.columns.values() if row is not None]
-    columns = {
-        "table_id": table_id,
         "replaced": list(stats.columns),
         "column_ids": [row.column_id for row in rows],
         "contains_null": [row.contains_null for row in rows],
@@ -77,8 +73,7 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         "min_values": [row.min_value for row in rows],
         "max_values": [row.max_value for row in rows],
     }
-    if stats.columns:
-        cursor.execute(_SQL.replace_column_stats, columns)
+    cursor.execute(_SQL.replace_stats, parameters)
 
 
 def write_name_maps(cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int) -> dict[NameMap, int]:

@@ -1,15 +1,15 @@
 """Whether what is known of tables is still so: asked in a transaction, or from an event loop over a line of its own."""
 
 import asyncio
-import os
-import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Cursor
+from psycopg import AsyncConnection, Cursor
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.queries import queries
@@ -17,6 +17,8 @@ from duckicelake.lake.state import Asked, Freshness
 
 Row = tuple[Any, ...]
 _SQL = queries("state")
+_NAME: Final = b"duckicelake_freshness"
+"""Of the statement that a line has prepared."""
 _PATIENCE_SECONDS: Final = 2.0
 """For an answer over the line. Who asked in vain asks in a transaction, which has a patience of its own."""
 _PAUSE_SECONDS: Final = 0.5
@@ -25,7 +27,7 @@ _PAUSE_SECONDS: Final = 0.5
 
 def freshness(cursor: Cursor[Row], asked: Sequence[Asked]) -> list[Freshness | None]:
     """What tells whether cached tables are still the newest, in the order asked for; None for one that isn't there."""
-    return _by_asked(cursor.execute(_SQL.freshness, _parameters(asked)).fetchall(), len(asked))
+    return _by_asked(cursor.execute(_SQL.freshness, {"asked": _in_json(asked).decode()}).fetchall(), len(asked))
 
 
 class FreshnessLine:
@@ -35,33 +37,27 @@ class FreshnessLine:
         """patience: parameters of connections that say how soon to give up."""
         self._url = url
         self._patience = patience
-        self._cursor: AsyncCursor[Row] | None = None
+        self._line: _Line | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def freshness(self, asked: Sequence[Asked]) -> list[Freshness | None]:
         """As the function. Unavailable at once while there is no line: it is being made meanwhile."""
-        cursor = self._cursor
-        if cursor is None:
+        line = self._line
+        if line is None or line.is_closed:
             self._start_connecting()
             raise Unavailable("There is no line to Postgres yet")
         try:
-            with _hanging_up(cursor.connection):
-                await cursor.execute(_SQL.freshness, _parameters(asked), prepare=True)
-                return _by_asked(await cursor.fetchall(), len(asked))
+            result = await line.ask(_in_json(asked))
         except psycopg.Error as error:
-            self._give_up()
             raise Unavailable(f"Postgres does not answer: {error}") from error
+        return _by_asked(map(partial(_row, result), range(result.ntuples)), len(asked))
 
     def close(self) -> None:
         """Give the line up for good; also from outside the loop, once that has ended."""
         self._is_closed = True
-        self._give_up()
-
-    def _give_up(self) -> None:
-        cursor, self._cursor = self._cursor, None
-        if cursor is not None:
-            cursor.connection.pgconn.finish()
+        if self._line is not None:
+            self._line.close()
 
     def _start_connecting(self) -> None:
         if not self._is_closed and (self._connecting is None or self._connecting.done()):
@@ -70,31 +66,113 @@ class FreshnessLine:
     async def _connect(self) -> None:
         try:
             connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
+            line = _Line(connection)
+            await line.prepare()
         except psycopg.Error:
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
-            self._cursor = connection.cursor()
+            self._line = line
             if self._is_closed:
-                self._give_up()
+                line.close()
 
 
-@contextmanager
-def _hanging_up(connection: AsyncConnection[Any]) -> Iterator[None]:
-    """Let the block's question fail if it isn't answered in time."""
-    late = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, _hang_up, connection)
-    try:
-        yield
-    finally:
-        late.cancel()
+class _Line:
+    """libpq itself, watched by the loop: psycopg's cursors take twice as long, and all who load wait for it."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self.backend_pid = connection.info.backend_pid
+        self.is_closed = False
+        self._connection = connection
+        self._libpq = connection.pgconn
+        self._socket = connection.pgconn.socket  # libpq forgets it with the connection
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[PGresult] | None = None
+        self._result: PGresult | None = None
+        self._loop.add_reader(self._socket, self._read)
+
+    async def prepare(self) -> None:
+        sql = _SQL.freshness.replace("%(asked)s", "$1").encode()
+        await self._answered(partial(self._libpq.send_prepare, _NAME, sql))
+
+    async def ask(self, asked: bytes) -> PGresult:
+        """The rows; psycopg.Error, after which the line is closed."""
+        return await self._answered(partial(self._libpq.send_query_prepared, _NAME, [asked]))
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        self._libpq.finish()
+
+    async def _answered(self, send: Callable[[], None]) -> PGresult:
+        answer: asyncio.Future[PGresult] = self._loop.create_future()
+        self._answer = answer
+        late = self._loop.call_later(_PATIENCE_SECONDS, self._fail_late)
+        try:
+            send()
+            if self._libpq.flush():
+                self._loop.add_writer(self._socket, self._write)
+            return await answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+            late.cancel()
+
+    def _write(self) -> None:
+        """Go on with a question that didn't fit into the socket."""
+        try:
+            if not self._libpq.flush():
+                self._loop.remove_writer(self._socket)
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _read(self) -> None:
+        try:
+            self._libpq.consume_input()
+            while not self._libpq.is_busy():
+                result = self._libpq.get_result()
+                if result is None:
+                    self._finish()
+                    return
+                self._result = result
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _finish(self) -> None:
+        """All that there is to an answer is there."""
+        result, self._result = self._result, None
+        if self._libpq.status != ConnStatus.OK:
+            self._fail(psycopg.OperationalError("the connection is lost"))
+        elif result is not None and result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            self._fail(psycopg.OperationalError(result.get_error_message()))
+        elif result is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(result)
+
+    def _fail_late(self) -> None:
+        self._fail(psycopg.OperationalError("it takes too long"))
+
+    def _fail(self, error: psycopg.Error) -> None:
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
 
 
-def _hang_up(connection: AsyncConnection[Any]) -> None:
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
+def _row(result: PGresult, number: int) -> Row:
+    """What `freshness` selects, read from Postgres's text."""
+    ordinal, *integers, has_overdue, is_untouched, seen = (result.get_value(number, each) for each in range(9))
+    assert ordinal is not None
+    assert seen is not None
+    known = (None if each is None else int(each) for each in integers)
+    return int(ordinal), *known, has_overdue == b"t", is_untouched == b"t", seen.decode()
 
 
-def _parameters(asked: Sequence[Asked]) -> dict[str, str]:
-    return {"asked": orjson.dumps([each._asdict() for each in asked]).decode()}
+def _in_json(asked: Sequence[Asked]) -> bytes:
+    return orjson.dumps([each._asdict() for each in asked])
 
 
 def _by_asked(rows: Iterable[Row], count: int) -> list[Freshness | None]:

@@ -113,18 +113,18 @@ class Wanted:
 
 
 def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0) -> NewSnapshot:
-    """Insert the next ducklake_snapshot row, after which no other writer can commit until we do.
+    """Take the lock and insert the next ducklake_snapshot row, after which no other writer can commit until we do.
 
     What was read earlier in the transaction may be stale by now; what is read later is not. Several in one transaction
     get contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
     """
+    lock(cursor)
     wanted = Wanted(schema_change, catalog_ids, file_ids)
     return wanted.after(wanted.before(claim(cursor, wanted)))[0]
 
 
 def claim(cursor: Cursor[Row], wanted: Wanted) -> Counters:
-    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says."""
-    lock(cursor)
+    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says; `lock` is held."""
     parameters = {
         "schema_changes": int(wanted.schema_change),
         "catalog_ids": wanted.catalog_ids,
@@ -160,13 +160,13 @@ def insert_snapshots(cursor: Cursor[Row], claimed: Counters, rows: Sequence[Coun
         cursor.execute(queries("snapshots").insert_snapshots, parameters)
 
 
-def duckdb_waits(cursor: Cursor[Row]) -> bool:
-    """Whether a DuckDB client waits for the snapshot id that this transaction has taken; it will lose, and try again.
+def duckdb_waits(cursor: Cursor[Row]) -> Callable[[], bool]:
+    """Ask whether a DuckDB client waits for the snapshot id that this transaction has taken; it will lose, and retry.
 
-    Our own writers wait for `lock`, never for an id.
+    Our own writers wait for `lock`, never for an id. In a pipeline the answer is there for nothing at its end.
     """
-    row = cursor.execute(queries("snapshots").duckdb_waits).fetchone()
-    return row == (True,)
+    asked = cursor.connection.cursor().execute(queries("snapshots").duckdb_waits)
+    return lambda: asked.fetchone() == (True,)
 
 
 def last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:

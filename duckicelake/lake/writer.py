@@ -47,7 +47,9 @@ class _Begun:
 
 def write(cursor: Cursor[Row], change: ChangeSet) -> Written:
     """Write one client's commit to one table; StaleBase if the table changed since it was computed."""
-    (written,) = Group(cursor, [[change]]).write()
+    with cursor.connection.pipeline():
+        lock(cursor)
+        (written,) = Group(cursor, [[change]]).write()
     if isinstance(written, Exception):
         raise written
     return written[0]
@@ -56,23 +58,21 @@ def write(cursor: Cursor[Row], change: ChangeSet) -> Written:
 class Group:
     """Commits, each to one or several tables, that share a transaction, with snapshots of their own in this order.
 
-    To make one takes the lock and a snapshot id, and checks all of them; one that doesn't hold any more gets no
-    snapshot.
+    To make one takes a snapshot id and checks all of them; one that doesn't hold any more gets no snapshot. `lock` is
+    held, and the connection is best in a pipeline: then little is waited for.
     """
 
     def __init__(self, cursor: Cursor[Row], commits: Sequence[Sequence[ChangeSet]]) -> None:
         self._cursor = cursor
         changes = [change for commit in commits for change in commit]
         steps = [step for change in changes for step in change.steps]
-        with cursor.connection.pipeline():
-            lock(cursor)
-            self._claimed = claim(cursor, _wanted(steps[0])) if steps else None
-            before = None if self._claimed is None else _wanted(steps[0]).before(self._claimed)
-            self._last = before
-            self._bases = lock_bases(cursor, changes, before.snapshot_id if before else None)
-            self._rows: list[Counters] = []
-            self._taken: set[int | str] = set()
-            self._admitted = [self._admit(commit) for commit in commits]
+        self._claimed = claim(cursor, _wanted(steps[0])) if steps else None
+        before = None if self._claimed is None else _wanted(steps[0]).before(self._claimed)
+        self._last = before
+        self._bases = lock_bases(cursor, changes, before.snapshot_id if before else None)
+        self._rows: list[Counters] = []
+        self._taken: set[int | str] = set()
+        self._admitted = [self._admit(commit) for commit in commits]
 
     def write(self) -> list[list[Written] | StaleBase | CatalogError]:
         """Write them; in the place of one that can't be written is why. What is raised is of all of them.
@@ -81,13 +81,12 @@ class Group:
         """
         if self._claimed is not None and not self._rows:
             raise next(each for each in self._admitted if isinstance(each, Exception))
-        with self._cursor.connection.pipeline():
-            if self._claimed is not None:
-                insert_snapshots(self._cursor, self._claimed, self._rows)
-            return [
-                each if isinstance(each, Exception) else [_write(self._cursor, begun) for begun in each]
-                for each in self._admitted
-            ]
+        if self._claimed is not None:
+            insert_snapshots(self._cursor, self._claimed, self._rows)
+        return [
+            each if isinstance(each, Exception) else [_write(self._cursor, begun) for begun in each]
+            for each in self._admitted
+        ]
 
     def _admit(self, commit: Sequence[ChangeSet]) -> list[_Begun] | StaleBase | CatalogError:
         rows, last = len(self._rows), self._last

@@ -3,6 +3,7 @@
 import random
 import re
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect
@@ -33,15 +34,14 @@ class _Exchange:
     status: int = 0
     started: float = field(default_factory=time.perf_counter)
 
-    async def forward(self, message: Message) -> None:
+    def forward(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = with_safety(message.get("headers", ()), is_https=self.scope["scheme"] == "https")
-            headers.append((b"x-request-id", self.request_id.encode()))
-            message["headers"] = headers
+            headers = with_safety(tuple(message.get("headers", ())), is_https=self.scope["scheme"] == "https")
+            message["headers"] = [*headers, (b"x-request-id", self.request_id.encode())]
         elif self.scope["method"] == "HEAD":
             message["body"] = b""
-        await self.send(message)
+        return self.send(message)
 
 
 class Access:

@@ -21,7 +21,7 @@ _FETCHING: Final = 4
 
 
 class _Seen:
-    """Tokens that were read lately, by digest."""
+    """Whose tokens were read lately, by digest of the header that brought them: nobody's token is kept."""
 
     def __init__(self) -> None:
         self._principals: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
@@ -52,25 +52,24 @@ class Authentication:
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who asks. Raises NotAuthenticated, InvalidToken, and Unavailable if the token's issuer can't be asked."""
+        now, digest = self.clock(), _digest(authorization)
+        known = self._seen.find(digest, now)
+        if known is not None:
+            return known
         text = bearer(authorization)
         if text is None:
             raise NotAuthenticated(
                 "Nobody says who asks: send Authorization: Bearer with a token, which POST /v1/oauth/tokens gives"
             )
-        now, digest = self.clock(), sha256(text.encode()).digest()
-        known = self._seen.find(digest, now)
-        if known is not None:
-            return known
         limiter = self.limiter_for(text)
         token = self.read(text) if limiter is None else await run_sync(self.read, text, limiter=limiter)
         principal = Principal(token.subject, grants_of(token.scopes))
         self._seen.remember(digest, principal, min(token.expires, now + _REMEMBERED_SECONDS))
         return principal
 
-    def known(self, authorization: str | None) -> Principal | None:
+    def known(self, authorization: bytes) -> Principal | None:
         """Who asks, if their token was read lately: what `principal` would answer without reading it again."""
-        text = bearer(authorization)
-        return None if text is None else self._seen.find(sha256(text.encode()).digest(), self.clock())
+        return self._seen.find(sha256(authorization).digest(), self.clock())
 
     def limiter_for(self, *texts: str) -> CapacityLimiter | None:
         """The few threads that may read these tokens, if another issuer's keys may have to be fetched for one.
@@ -113,6 +112,10 @@ def bearer(authorization: str | None) -> str | None:
     """The token of the header; None if it brings none."""
     kind, _, text = (authorization or "").partition(" ")
     return text.strip() if kind.lower() == "bearer" and text.strip() else None
+
+
+def _digest(authorization: str | None) -> bytes:
+    return sha256((authorization or "").encode("latin-1")).digest()
 
 
 async def authenticate(authentication: Authentication | None, authorization: str | None) -> Principal:

@@ -1,6 +1,7 @@
 """Validators and conditional requests, RFC 9110 §8.8.3 and §13.1.2."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from fastapi import Response
@@ -11,6 +12,7 @@ from duckicelake.server.headers import Header
 VARY = "Authorization, X-Iceberg-Access-Delegation"
 _CACHE_HEADERS: Final[tuple[Header, ...]] = ((b"vary", VARY.encode()), (b"cache-control", b"private"))
 _JSON: Final[Header] = (b"content-type", b"application/json")
+_REMEMBERED: Final = 4096
 _ENTITY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
@@ -35,15 +37,15 @@ def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
     return any(_opaque(tag) == ours for tag in _ENTITY_TAG.findall(if_none_match))
 
 
-def outcome(loaded: LoadedTable, if_none_match: str | None) -> tuple[int, list[Header], bytes]:
+def outcome(loaded: LoadedTable, if_none_match: bytes | None) -> tuple[int, tuple[Header, ...], bytes]:
     """The same as status, headers and body, for those who send them themselves."""
     assert loaded.etag is not None
-    tag = as_entity_tag(loaded.etag)
-    headers = [*_CACHE_HEADERS, (b"etag", tag.encode("latin-1"))]
-    if if_none_match is not None and (if_none_match == tag or is_unchanged(if_none_match, tag)):
-        return 304, headers, b""
+    if if_none_match is not None:
+        headers = _headers(loaded.etag)
+        if if_none_match == headers[-1][1] or is_unchanged(if_none_match.decode("latin-1"), loaded.etag):
+            return 304, headers, b""
     body = loaded.body
-    return 200, [(b"content-length", b"%d" % len(body)), _JSON, *headers], body
+    return 200, _headers(loaded.etag, len(body)), body
 
 
 def conditional(body: bytes, etag: str | None, if_none_match: str | None = None) -> Response:
@@ -52,6 +54,13 @@ def conditional(body: bytes, etag: str | None, if_none_match: str | None = None)
     if is_unchanged(if_none_match, etag):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")
+
+
+@lru_cache(_REMEMBERED)
+def _headers(etag: str, length: int | None = None) -> tuple[Header, ...]:
+    """Of an answer with a body of this length, or without one."""
+    entity = () if length is None else ((b"content-length", b"%d" % length), _JSON)
+    return (*entity, *_CACHE_HEADERS, (b"etag", as_entity_tag(etag).encode("latin-1")))
 
 
 def _opaque(tag: str) -> str:

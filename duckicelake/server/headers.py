@@ -1,10 +1,11 @@
 """Headers that every answer carries: no browser shall read anything into JSON, show it in a frame, or keep it."""
 
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 Header = tuple[bytes, bytes]
 
+_REMEMBERED: Final = 4096
 _ALWAYS: Final[tuple[Header, ...]] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -15,7 +16,8 @@ _UNLESS_SAID: Final[Header] = (b"cache-control", b"no-store")
 _OVER_TLS: Final[Header] = (b"strict-transport-security", b"max-age=31536000")
 
 
-def with_safety(headers: Iterable[Header], *, is_https: bool) -> list[Header]:
+@lru_cache(_REMEMBERED)
+def with_safety(headers: tuple[Header, ...], *, is_https: bool) -> tuple[Header, ...]:
     """The headers and those of every answer; what the answer itself says about caching counts."""
     made = [*headers, *_ALWAYS]
     for name, _ in made:
@@ -25,4 +27,4 @@ def with_safety(headers: Iterable[Header], *, is_https: bool) -> list[Header]:
         made.append(_UNLESS_SAID)
     if is_https:
         made.append(_OVER_TLS)
-    return made
+    return tuple(made)

@@ -41,8 +41,8 @@ class _Named:
 class _Said:
     """What the headers say, as far as it matters to a load."""
 
-    authorization: str | None = None
-    if_none_match: str | None = None
+    authorization: bytes = b""
+    if_none_match: bytes | None = None
     delegation: tuple[str, ...] = ()
 
 
@@ -57,10 +57,10 @@ class Loads:
         assert isinstance(need, InPath)
         self._app = app
         self._route = route
-        self._need = need
         self._loads = loads
         self._authentication = authentication
         self._named = lru_cache(_REMEMBERED)(partial(_named, route.path_regex))
+        self._grants = lru_cache(_REMEMBERED)(partial(grants_path, need))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "GET" and await self._answers(scope, send):
@@ -74,7 +74,7 @@ class Loads:
             return False
         said = _said(scope)
         principal = self._principal(said.authorization)
-        if principal is None or not grants_path(self._need, principal, asked.namespace):
+        if principal is None or not self._grants(principal, asked.namespace):
             return False
         wish = parse_wish(said.delegation)
         loaded = await self._loads.load(principal, address_of(scope), wish, asked.named_as, asked.representation)
@@ -82,10 +82,10 @@ class Loads:
             return False
         scope["route"] = self._route
         note_principal(scope, principal)
-        await _send(send, loaded, None if wish and said.if_none_match == "*" else said.if_none_match)
+        await _send(send, loaded, None if said.if_none_match == b"*" and wish else said.if_none_match)
         return True
 
-    def _principal(self, authorization: str | None) -> Principal | None:
+    def _principal(self, authorization: bytes) -> Principal | None:
         return ANYBODY if self._authentication is None else self._authentication.known(authorization)
 
 
@@ -102,7 +102,7 @@ def _named(pattern: re.Pattern[str], path: str, query: bytes) -> _Named | None:
     return _Named(namespace, (schema_name(namespace), name), representation)
 
 
-async def _send(send: Send, loaded: LoadedTable, if_none_match: str | None) -> None:
+async def _send(send: Send, loaded: LoadedTable, if_none_match: bytes | None) -> None:
     status, headers, body = outcome(loaded, if_none_match)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -112,9 +112,9 @@ def _said(scope: Scope) -> _Said:
     said = _Said()
     for name, value in scope["headers"]:
         if name == b"authorization":
-            said.authorization = said.authorization or value.decode("latin-1")
+            said.authorization = said.authorization or value
         elif name == b"if-none-match":
-            said.if_none_match = said.if_none_match or value.decode("latin-1")
+            said.if_none_match = said.if_none_match or value
         elif name == b"x-iceberg-access-delegation":
             said.delegation = (*said.delegation, value.decode("latin-1"))
     return said

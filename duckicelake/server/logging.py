@@ -2,12 +2,13 @@
 
 import logging
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+_FromInfoUp: type[Any] = structlog.make_filtering_bound_logger(logging.INFO)
 LogFormat = Literal["auto", "json", "console"]
 
 
@@ -17,7 +18,7 @@ def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoun
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
         processors=_console(colors=stream.isatty()) if console else [_as_json],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=_FromInfoUp if console else _JsonLines,
         context_class=dict,
     ).bind()  # else every line would look the logger up
     return logger
@@ -48,8 +49,18 @@ def _console(*, colors: bool) -> list[Processor]:
     ]
 
 
+class _JsonLines(_FromInfoUp):  # type: ignore[misc]  # structlog makes the class when asked
+    """Does in one step what every request pays for."""
+
+    def info(self, event: str, *args: Any, **fields: Any) -> Any:
+        if args or "exc_info" in fields:
+            return super().info(event, *args, **fields)
+        fields = {**self._context, **fields} if self._context else fields
+        fields["event"] = event
+        return self._logger.info(_as_json(self._logger, "info", fields))
+
+
 def _as_json(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    """All in one step: every request pays for it."""
     event["level"], event["timestamp"] = method, datetime.now(UTC)
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, method, event)

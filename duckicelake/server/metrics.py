@@ -6,6 +6,7 @@
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -51,10 +52,14 @@ class Metrics:
     def __init__(self, pool: Statistics, cache: Statistics = dict) -> None:
         self._registry = CollectorRegistry()
         self._looks = threading.Lock()
-        self._looked_at = (_Pool(pool, self._registry), _Cache(cache, self._registry), _Process(self._registry))
-        self._requests = self._counter("requests", "Requests answered", "method", "route", "status")
+        self._requests = _Requests(self._registry)
+        self._looked_at = (
+            self._requests,
+            _Pool(pool, self._registry),
+            _Cache(cache, self._registry),
+            _Process(self._registry),
+        )
         self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
-        self._running = self._gauge("requests_running", "Requests being answered now")
         self._logins = self._counter("logins", "Requests for tokens, by what became of them", "outcome")
         self._shed = self._counter("requests_shed", "Requests refused because too many were under way")
         self._reports = self._counter("metrics_reports", "Metrics reports received from engines", "report")
@@ -64,18 +69,18 @@ class Metrics:
         self._behind = self._histogram("catch_up_snapshots", "DuckDB's commits that a load found", buckets=_COUNTS)
         self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_COUNTS)
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
-        self._of_request = lru_cache(maxsize=4096)(self._find_of_request)
+        self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         if SHARED_FOLDER_VARIABLE in os.environ:
             threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
 
     def request_started(self) -> None:
-        self._running.inc()
+        self._requests.running += 1
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._running.dec()
-        requests, times = self._of_request(method if method in _METHODS else "other", route, status // 100)
-        requests.inc()
-        times.observe(seconds)
+        method = method if method in _METHODS else "other"
+        self._requests.running -= 1
+        self._requests.ended[method, route, status // 100] += 1
+        self._seconds_of(method, route).observe(seconds)
 
     def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
         self._logins.labels(outcome).inc()
@@ -118,9 +123,6 @@ class Metrics:
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         return generate_latest(shared)
 
-    def _find_of_request(self, method: str, route: str, hundreds: int) -> tuple[Counter, Histogram]:
-        return self._requests.labels(method, route, f"{hundreds}xx"), self._seconds.labels(method, route)
-
     def _look_on(self) -> None:
         """Others answer for this process, so what they know of it must not be old."""
         while True:
@@ -134,9 +136,6 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return _counter(self._registry, name, text, *labels)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return _gauge(self._registry, name, text, *labels)
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
         return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
@@ -170,6 +169,25 @@ class _Rising:
     def look(self, now: float) -> None:
         self._counter.inc(max(0.0, now - self._seen))
         self._seen = now
+
+
+class _Requests:
+    """Counted by the event loop alone, so without a lock. ended: by method, route and hundreds of the status."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.running = 0
+        self.ended: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+        self._running = _gauge(registry, "requests_running", "Requests being answered now")
+        self._requests = _counter(registry, "requests", "Requests answered", "method", "route", "status")
+        self._rising: dict[tuple[str, str, int], _Rising] = {}
+
+    def look(self) -> None:
+        self._running.set(self.running)
+        for key, ended in list(self.ended.items()):
+            if key not in self._rising:
+                method, route, hundreds = key
+                self._rising[key] = _Rising(self._requests.labels(method, route, f"{hundreds}xx"))
+            self._rising[key].look(ended)
 
 
 class _Pool:

@@ -3,6 +3,8 @@
 ASGI servers decode paths before the app routes them, which loses `%2F` and `%1F` inside names.
 """
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -12,8 +14,8 @@ class RawPaths:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         raw = scope.get("raw_path")
         if raw is not None:
             scope["path"] = raw.decode("latin-1")
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)

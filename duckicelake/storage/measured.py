@@ -1,11 +1,11 @@
 """A store whose calls somebody measures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from duckicelake.storage.objects import ObjectStore, StoredFile
+from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class MeasuredStore:
     def write(self, location: str, data: bytes) -> None:
         with self.measure("write"):
             self.store.write(location, data)
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        with self.measure("write_all"):
+            self.store.write_all(files)
 
     def exists(self, location: str) -> bool:
         with self.measure("exists"):

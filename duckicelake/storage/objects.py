@@ -6,15 +6,19 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol, TypeAlias
 from uuid import uuid4
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
+from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
+
+NewFile: TypeAlias = tuple[str, bytes]
+"""A file to write: its location and all that is in it."""
 
 _LOCAL: Final = "file://"
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
@@ -44,6 +48,9 @@ class ObjectStore(Protocol):
 
         A file of the same length is left alone; AlreadyExists if one of another length is there.
         """
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        """Write each as `write` does, sooner than one by one; after an error some may be there."""
 
     def exists(self, location: str) -> bool:
         """Whether the file is there."""
@@ -90,6 +97,10 @@ class MemoryStore:
         self._written.setdefault(canonical(location), time.time_ns() // 1_000_000)
         check_same_length(location, len(present), len(data))
 
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for location, data in files:
+            self.write(location, data)
+
     def exists(self, location: str) -> bool:
         return canonical(location) in self._files
 
@@ -132,6 +143,17 @@ class LocalStore:
             shutil.copyfileobj(file, copy)
 
     def write(self, location: str, data: bytes) -> None:
+        self.write_all([(location, data)])
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        """A folder is synced once for all files in it, also for those that others have just put there."""
+        in_parallel(self._put, files)
+        for folder in {self.local_path(location).parent for location, _ in files}:
+            with _translated(str(folder)):
+                _sync_folder(folder)
+
+    def _put(self, file: NewFile) -> None:
+        location, data = file
         path = self.local_path(location)
         with _translated(location):
             if not path.exists():
@@ -233,7 +255,7 @@ def _translated(location: str) -> Iterator[None]:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Put a complete, synced file under a name that has none; a racing writer's file stays."""
+    """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
     temporary = f"{path.parent}/.tmp-{uuid4().hex}"
     descriptor = _new_file(temporary, path.parent)
     try:
@@ -245,7 +267,6 @@ def _create(path: Path, data: bytes) -> None:
         _link(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    _sync_folder(path.parent)
 
 
 def _new_file(path: str, folder: Path) -> int:

@@ -1,6 +1,6 @@
 """Files in buckets of S3, or of any store that speaks its protocol; one endpoint has all buckets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutErr
 from botocore.response import StreamingBody
 
 from duckicelake.errors import FileMissing, InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.storage.objects import StoredFile, check_length, check_same_length
+from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
+from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
 
@@ -128,6 +129,9 @@ class S3Store:
                     check_same_length(location, present, len(data))
                     return
         raise Unavailable(f"{location} was written and deleted by others each time that it was tried")
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        in_parallel(lambda file: self.write(*file), files)
 
     def exists(self, location: str) -> bool:
         with translated(location, self.options.endpoint):

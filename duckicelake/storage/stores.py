@@ -1,11 +1,11 @@
 """Which store has a location: by its scheme, and only if the warehouse or an allowed location is of that scheme."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from duckicelake.errors import InvalidRequest, InvalidSettings
-from duckicelake.storage.objects import LocalStore, ObjectStore, StoredFile
+from duckicelake.storage.objects import LocalStore, NewFile, ObjectStore, StoredFile
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3 import S3Options, S3Store
 
@@ -35,6 +35,12 @@ class SchemeStore:
 
     def write(self, location: str, data: bytes) -> None:
         self.of(location).write(location, data)
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for store in self._stores.values():
+            own = [file for file in files if self.of(file[0]) is store]
+            if own:
+                store.write_all(own)
 
     def exists(self, location: str) -> bool:
         return self.of(location).exists(location)

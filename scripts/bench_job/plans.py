@@ -101,7 +101,7 @@ def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[st
         "are all changes recorded": (native.count_changes, window),
         "data files of the window": (native.data_files, window),
         "data files that vanished": (native.missing_data_files, window),
-        "lock of the table": (write.lock_tables, {"table_ids": [table]}),
+        "lock of the table": (write.lock_bases, {"table_ids": [table], "after": newest - 10}),
         "snapshots that leave": (write.delete_snapshots, {**of, "snapshot_ids": ids[:5]}),
     }
 

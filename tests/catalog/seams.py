@@ -1,7 +1,7 @@
 """Pass-through seams that fail on command: the process dies, as far as the code can tell, at the k-th I/O."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.lake.database import Database, Transaction
-from duckicelake.storage.objects import ObjectStore, StoredFile
+from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
 
 
 class Killed(BaseException):
@@ -61,6 +61,12 @@ class FusedStore:
         self.fuse.burn(f"before writing {Path(location).suffix}")
         self.store.write(location, data)
         self.fuse.burn(f"after writing {Path(location).suffix}")
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for file in files:
+            self.fuse.burn(f"before writing {Path(file[0]).suffix}")
+            self.store.write_all([file])
+            self.fuse.burn(f"after writing {Path(file[0]).suffix}")
 
     def exists(self, location: str) -> bool:
         self.fuse.burn("exists")

@@ -207,9 +207,12 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
         record_changes(cursor, made.id, [])
         ahead = "UPDATE ducklake_snapshot SET snapshot_time = now() + interval '1 hour' WHERE snapshot_id = %s"
         cursor.execute(ahead, [made.id])
-        seen.append(duckdb_waits(cursor))
+        seen.append(waits(cursor))
         losers.append(pool.submit(insert, made.id))
-        until(lambda: duckdb_waits(cursor))
+        until(lambda: waits(cursor))
+
+    def waits(cursor: Transaction) -> bool:
+        return duckdb_waits(cursor)()
 
     def insert(snapshot_id: int) -> None:
         with psycopg.connect(database_url) as duckdb_like:

@@ -1,5 +1,6 @@
 """Materialisation: the same bytes from every worker, nothing written twice, and flat costs however many commits."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.services import Services
-from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
     Client,
     Json,
@@ -39,6 +40,10 @@ class Recorded:
     def write(self, location: str, data: bytes) -> None:
         self.written.append((location, bytes(data)))
         self.store.write(location, data)
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for location, data in files:
+            self.write(location, data)
 
     def exists(self, location: str) -> bool:
         return self.store.exists(location)

@@ -114,14 +114,22 @@ def test_line_tells_of_several_tables_in_order(client: Client, database: Databas
     assert found[0] == found[4] != found[3]
 
 
+def test_question_may_be_longer_than_what_a_socket_takes_at_once(client: Client, database: Database) -> None:
+    client.create("t")
+    many = [Asked("ns", f"{number:0128}") for number in range(10_000)]
+    found = ids(over(database.freshness_line, lambda line: line.freshness([*many, T])))
+    assert found[:-1] == [None] * len(many)
+    assert found[-1] is not None
+
+
 def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Database) -> None:
     client.create("t")
 
     async def ask(line: FreshnessLine) -> list[Freshness | None]:
         checks = SharedChecks(line)
-        assert line._cursor is not None
+        assert line._line is not None
         with database.transaction() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._cursor.connection.info.backend_pid])
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
         in_vain = await asyncio.gather(checks.fresh(T), checks.fresh(T))
         await reached(line)
         return [*in_vain, await checks.fresh(T)]
@@ -129,6 +137,45 @@ def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Datab
     *in_vain, answer = over(database.freshness_line, ask)
     assert in_vain == [None, None]
     assert answer is not None
+
+
+def test_who_asks_when_postgres_cuts_the_line_does_not_wait_for_long(
+    client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create("t")
+    monkeypatch.setattr("duckicelake.lake.freshness._PATIENCE_SECONDS", 600)
+
+    async def ask(line: FreshnessLine) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        assert line._line is not None
+        with database.transaction() as cursor:
+            cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
+            under_way = asyncio.create_task(checks.fresh(T))
+            while line._line._answer is None:
+                await asyncio.sleep(0)
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
+            async with asyncio.timeout(20):
+                in_vain = await under_way
+        await reached(line)
+        return [in_vain, await checks.fresh(T)]
+
+    in_vain, answer = over(database.freshness_line, ask)
+    assert in_vain is None
+    assert answer is not None
+
+
+def test_line_that_is_cut_while_nobody_asks_is_let_go(client: Client, database: Database) -> None:
+    async def cut(line: FreshnessLine) -> bool:
+        assert line._line is not None
+        with database.transaction() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
+        async with asyncio.timeout(20):
+            while not line._line.is_closed:
+                await asyncio.sleep(0.01)
+        return await told(line) is None
+
+    client.create("t")
+    assert over(database.freshness_line, cut)
 
 
 def test_question_that_postgres_does_not_answer_in_time_is_given_up(

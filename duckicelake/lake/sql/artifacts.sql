@@ -15,6 +15,8 @@ WITH newest AS MATERIALIZED (
     ON CONFLICT DO NOTHING
 )
 SELECT is_newest, EXISTS (
-    SELECT FROM ducklake_files_scheduled_for_deletion s JOIN unnest(%(paths)s::text[]) AS p (path)
-      ON duckicelake_file_name(s.path) = duckicelake_file_name(p.path))
+    SELECT FROM unnest(%(paths)s::text[]) AS p (path) CROSS JOIN LATERAL (
+        SELECT FROM ducklake_files_scheduled_for_deletion s
+        WHERE duckicelake_file_name(s.path) = duckicelake_file_name(p.path)
+        LIMIT 1) scheduled)  -- LIMIT keeps this a look into the index, however many are scheduled
 FROM newest;

@@ -1,18 +1,18 @@
 -- lock_table: the version and progress of a table, held until the end of the transaction
 SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
 
--- lock_tables: the same of several tables
-SELECT table_id, version, caught_up_to FROM duckicelake_table
-WHERE table_id = ANY(%(table_ids)s) ORDER BY table_id FOR UPDATE;
-
--- made_since: what DuckLake snapshots after one changed, of those that are there and say so
-SELECT s.snapshot_id, c.changes_made
-FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
-WHERE s.snapshot_id > %(after)s;
-
--- begun_since: tables that got a name after a snapshot, at their creation or by a rename
-SELECT table_id, begin_snapshot FROM ducklake_table
-WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s;
+-- lock_bases: the same of several tables; what DuckLake snapshots after one changed, if they are there and say so; and
+-- which of the tables got a name after it, at their creation or by a rename
+WITH locked AS MATERIALIZED (
+    SELECT table_id, version, caught_up_to FROM duckicelake_table
+    WHERE table_id = ANY(%(table_ids)s) ORDER BY table_id FOR UPDATE
+)
+SELECT (SELECT coalesce(json_agg(json_build_array(table_id, version, caught_up_to)), '[]') FROM locked),
+       (SELECT coalesce(json_agg(json_build_array(s.snapshot_id, c.changes_made)), '[]')
+        FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
+        WHERE s.snapshot_id > %(after)s),
+       (SELECT coalesce(json_agg(json_build_array(table_id, begin_snapshot)), '[]') FROM ducklake_table
+        WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s);
 
 -- insert_table: a new side-table row
 INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch, ducklake_id,
@@ -317,20 +317,21 @@ SELECT %(delete_file_id)s, %(table_id)s, %(at)s, NULL, ducklake_id, %(path)s, tr
     %(file_size_bytes)s, NULL, NULL, NULL
 FROM target;
 
--- replace_table_stats: table-wide statistics
-WITH old AS (DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s)
+-- replace_stats: table-wide statistics, also of columns; some of those replaced have none any more
+WITH old AS (
+    DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s
+), old_columns AS (
+    DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(replaced)s::bigint[])
+), columns AS (
+    INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
+        extra_stats)
+    SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL
+    FROM unnest(%(column_ids)s::bigint[], %(contains_null)s::boolean[], %(contains_nan)s::boolean[],
+        %(min_values)s::text[], %(max_values)s::text[])
+        AS n (column_id, contains_null, contains_nan, min_value, max_value)
+)
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
 VALUES (%(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s);
-
--- replace_column_stats: table-wide statistics of columns; some of those replaced have none any more
-WITH old AS (
-    DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(replaced)s::bigint[])
-)
-INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
-    extra_stats)
-SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL
-FROM unnest(%(column_ids)s::bigint[], %(contains_null)s::boolean[], %(contains_nan)s::boolean[], %(min_values)s::text[],
-    %(max_values)s::text[]) AS n (column_id, contains_null, contains_nan, min_value, max_value);
 
 -- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in.
 -- Manifests go on naming files that their snapshot removed, so the rows of these stay after the files themselves
