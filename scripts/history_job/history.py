@@ -19,6 +19,8 @@ Domain = tuple[str, str]
 
 FOREVER: Final = 1 << 62
 STALE: Final = "stale"
+SMALL_INSERT: Final = "small insert"
+"""Of DuckDB's: rows that it keeps in the catalog."""
 
 
 class Outcome(StrEnum):

@@ -9,7 +9,7 @@ from typing import Final
 from duckdb_extensions import import_extension
 
 from scripts.history_job.client import NAMESPACE, Session, now, pause
-from scripts.history_job.history import Observation, Operation, Outcome, Token
+from scripts.history_job.history import SMALL_INSERT, Observation, Operation, Outcome, Token
 from scripts.history_job.sql_server import Failed, SqlProcess
 from scripts.history_job.workload import row_ids, row_tokens
 
@@ -63,7 +63,7 @@ class Native:
     def _insert(self, process: SqlProcess) -> None:
         number, table = next(self.session.history.numbers), self._table()
         ids = row_ids(number, self.random.choice([1, 3, FILE_ROWS]))
-        kind = "insert" if len(ids) == FILE_ROWS else "small insert"
+        kind = "insert" if len(ids) == FILE_ROWS else SMALL_INSERT
         statement = f"INSERT INTO {_name(table)} (id) SELECT unnest({list(ids)})"
         self._execute(process, kind, number, statement, row_tokens(table, ids), frozenset())
         self.written.append((table, ids))

@@ -171,6 +171,21 @@ def test_version_that_misses_a_change_of_duckdb_is_found() -> None:
     assert kinds(replace(before, domains=frozenset()), change, replace(after, version=4)) == []
 
 
+@pytest.mark.parametrize("kind", ["small insert", "insert"])
+@pytest.mark.parametrize("looked", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_small_insert_that_was_taken_back_before_anybody_looked_needs_no_version(
+    kind: str, *, looked: bool, left: bool
+) -> None:
+    rows = (row(1), row(2)) if left else (row(1),)
+    insert = replace(operation(1, *rows, at=(10, 20)), client="duckdb", kind=kind)
+    delete = replace(operation(2, removes=(row(1),), at=(30, 40)), client="duckdb", kind="native delete")
+    nothing = frozenset[Domain]()
+    reads = [read(at=at, version=3, domains=nothing) for at in [(1, 2), *([(22, 25)] if looked else []), (41, 42)]]
+    is_right = kind == "small insert" and not looked and not left
+    assert set(kinds(insert, delete, *reads)) == (set() if is_right else {"stale"})
+
+
 def test_readers_that_disagree_are_found() -> None:
     from_files = replace(read(row(1)), reader="files")
     (found,) = readers_disagree(session_of(from_files, read(row(1), row(2))), since=0)
