@@ -8,7 +8,9 @@ def test_a_query_is_found_by_its_name_without_its_head():
 
 
 def test_an_unknown_query_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"no query 'unlock', only insert_changes, insert_snapshot, lock"):
+    with pytest.raises(
+        AttributeError, match=r"no query 'unlock', only claim_snapshot, correct_snapshot, .*, queue_alone$"
+    ):
         _ = queries("snapshots").unlock
 
 
