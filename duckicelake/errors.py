@@ -10,10 +10,14 @@ CatalogError
 │   ├── NoSuchNamespace
 │   ├── NoSuchTable
 │   ├── NoSuchView
+│   ├── NoSuchJob
 │   └── FileMissing           an object that the request names does not exist
 ├── Conflict
 │   ├── AlreadyExists
 │   ├── NamespaceNotEmpty
+│   ├── JobHeld               another job of the pipeline has the lease
+│   ├── JobOver               the job has ended, or another has taken over its lease
+│   ├── AlreadyApplied        a producer's batch of rows, or a later one, is there
 │   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
 ├── NotAuthenticated          no token came with the request
 │   └── InvalidToken          one came, but it has expired, or nobody whom the server trusts has signed it
@@ -27,7 +31,29 @@ CatalogError
     ├── InvalidSettings
     ├── LakeInUse             another server holds this embedded lake
     └── UnsupportedCatalog    not DuckLake 1.0, encrypted, or written by a newer duckicelake
+
+And every one of the pipeline and of `client`, which are clients: `cli/pipeline/exits.py` maps these to exit codes.
+
+PipelineError                 a job failed, for none of the reasons below
+├── RowsNotWritten            a writer has stopped: `reason` is one of the others, and the rows are with it
+├── MissingRequirement        something isn't installed: the message says what, and how to get it
+│   ├── NoJava
+│   ├── NoSpark
+│   └── NoPackages            Spark's packages can't be had
+├── CatalogUnreachable        nobody answers, or somebody who is no catalog, or one that can't serve now
+├── BadCredentials            the catalog doesn't know who asks
+├── NotAllowed                it does, and they may not
+├── BadInput                  what the job was asked for can't be
+│   ├── BadSource             what is to be read isn't there or isn't what it is said to be
+│   ├── BadColumn             a column isn't there, or doesn't take these values
+│   └── NoTable               the table isn't there
+├── JobConflict               somebody else is at it: nothing was committed, try again later
+│   └── LeaseLost             this job was too slow to renew its lease
+└── OutOfMemory               Spark's driver or an executor
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class CatalogError(Exception):
@@ -81,6 +107,10 @@ class FileMissing(NotFound):
     """An object that the request names does not exist."""
 
 
+class NoSuchJob(NotFound):
+    """There is no such job, or it is another's."""
+
+
 class Conflict(CatalogError):
     """The request can't be applied to the catalog as it is now; `kind` says in a word why not, for metrics."""
 
@@ -97,6 +127,24 @@ class NamespaceNotEmpty(Conflict):
     """The namespace still holds tables, views or namespaces."""
 
     kind = "namespace-not-empty"
+
+
+class JobHeld(Conflict):
+    """Another job of the pipeline has the lease."""
+
+    kind = "job-held"
+
+
+class JobOver(Conflict):
+    """The job has ended, or another has taken over its lease."""
+
+    kind = "job-over"
+
+
+class AlreadyApplied(Conflict):
+    """A producer's batch of rows, or a later one, is there."""
+
+    kind = "already-applied"
 
 
 class CommitFailed(Conflict):
@@ -161,3 +209,81 @@ class LakeInUse(StartupError):
 
 class UnsupportedCatalog(StartupError):
     """The catalog is not DuckLake 1.0, is encrypted, or was written by a newer duckicelake."""
+
+
+class PipelineError(Exception):
+    """A job failed; the message says what happened and what to do, for the person who started it."""
+
+
+class RowsNotWritten(PipelineError):
+    """A writer has stopped at a batch that the catalog doesn't take; nothing behind it was sent.
+
+    reason: why. first: how many rows were appended before the batch. rows: the batch, a list of rows or an Arrow table.
+    unsent: the same for all that waits behind it, in order; each may be appended to another writer.
+    """
+
+    def __init__(self, reason: PipelineError, first: int = 0, rows: Any = (), unsent: Sequence[Any] = ()) -> None:
+        super().__init__(reason, first, rows, unsent)
+        self.reason = reason
+        self.first = first
+        self.rows = rows
+        self.unsent = unsent
+
+    def __str__(self) -> str:
+        return str(self.reason)
+
+
+class MissingRequirement(PipelineError):
+    """Something that the pipeline needs isn't installed."""
+
+
+class NoJava(MissingRequirement):
+    """There is no Java, or one that Spark can't run on."""
+
+
+class NoSpark(MissingRequirement):
+    """There is no pyspark."""
+
+
+class NoPackages(MissingRequirement):
+    """Packages that Spark needs can't be had."""
+
+
+class CatalogUnreachable(PipelineError):
+    """Nobody answers at the URI, or somebody who is no catalog, or one that can't serve now."""
+
+
+class BadCredentials(PipelineError):
+    """The catalog doesn't know who asks."""
+
+
+class NotAllowed(PipelineError):
+    """The catalog knows who asks, and they may not."""
+
+
+class BadInput(PipelineError):
+    """What the job was asked for can't be."""
+
+
+class BadSource(BadInput):
+    """What is to be read isn't there, or isn't what it is said to be."""
+
+
+class BadColumn(BadInput):
+    """A column isn't there, or doesn't take these values."""
+
+
+class NoTable(BadInput):
+    """The table isn't there."""
+
+
+class JobConflict(PipelineError):
+    """Somebody else is at it; nothing was committed."""
+
+
+class LeaseLost(JobConflict):
+    """The job was too slow to renew its lease, and must not commit any more."""
+
+
+class OutOfMemory(PipelineError):
+    """Spark's driver or an executor ran out of memory."""

@@ -28,9 +28,12 @@ from pydantic_settings.exceptions import SettingsError
 from duckicelake.errors import InvalidSettings
 
 PREFIX = "DUCKICELAKE_"
+PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
+"""What the pipeline reads, which is a client and may run beside the server."""
 FILE_NAME = "duckicelake.toml"
 _ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
 _USER = re.compile(r"//[^/]*@")
+_POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -72,6 +75,10 @@ class Settings(BaseSettings):
         default=None, description="collector that traces go to by OTLP; none: what OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
+    rows_requests_per_second: float = Field(
+        default=0, ge=0, description="batches of rows that each worker takes of a principal; 0: any number"
+    )
+    rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
     receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
     keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")
@@ -90,6 +97,14 @@ class Settings(BaseSettings):
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         default=(), description="origins of web pages that may call the server from browsers"
     )
+
+    maintenance: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="property=value,…: how tables are maintained that don't say otherwise"
+    )
+
+    flush_rows: int | None = Field(default=None, ge=1, description="rows in Postgres from which on a table is flushed")
+    flush_bytes: int | None = Field(default=None, ge=1, description="bytes of such rows; none: for no number of them")
+    flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
 
     oauth_clients: SecretStr | None = Field(default=None, description="who may log in: id:secret|scope scope,id2:…")
     oauth_keys: SecretStr | None = Field(
@@ -164,6 +179,15 @@ class Settings(BaseSettings):
             message = "write https://<host> or http://<host>:<port>, without user, path or options"
             raise ValueError(message)
         return value and value.rstrip("/")
+
+    @field_validator("maintenance")
+    @classmethod
+    def _policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if not _POLICY.fullmatch(text):
+                message = f"{text!r} is no policy: write <property>=<value>, as maintenance.flush.min-rows=100"
+                raise ValueError(message)
+        return value
 
     @model_validator(mode="after")
     def _somebody_known(self) -> "Settings":
@@ -269,8 +293,9 @@ def _environment() -> _Source:
     source = _Source(PREFIX + "{upper}", {})
     known = {source.spell(name) for name in Settings.model_fields}
     for variable in sorted(os.environ):
-        if variable.upper().startswith(PREFIX) and variable.upper() not in known:
-            message = f"{variable} is not a setting{_nearest(variable.upper(), known)}"
+        name = variable.upper()
+        if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
+            message = f"{variable} is not a setting{_nearest(name, known)}"
             raise InvalidSettings(message)
     try:
         return _Source(source.spelling, EnvSettingsSource(Settings)())

@@ -33,7 +33,8 @@ def postgres() -> Iterator[EmbeddedPostgres]:
     folder = Path(tempfile.mkdtemp(prefix="duckicelake-tests-"))
     with EmbeddedPostgres(folder) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")
+            for setting in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):
+                connection.execute(f"ALTER SYSTEM SET {setting} = off")
             connection.execute("SELECT pg_reload_conf()")
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
         template = Database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
@@ -99,9 +100,8 @@ def attach(database_url: str, extensions: None) -> Iterator[Attach]:
     opened: list[duckdb.DuckDBPyConnection] = []
 
     def attach_another(url: str = database_url, data_path: str | None = None) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(config={"threads": 2})
+        connection = new_duckdb()
         opened.append(connection)
-        connection.execute("LOAD ducklake; LOAD postgres_scanner")
         connection.execute(duckdb_attach(url, data_path=data_path))
         return connection.execute("USE lake")
 
@@ -114,6 +114,12 @@ def attach(database_url: str, extensions: None) -> Iterator[Attach]:
 def ducklake(attach: Attach) -> duckdb.DuckDBPyConnection:
     """DuckDB with the real ducklake extension, beside the server on the same catalog."""
     return attach()
+
+
+def new_duckdb() -> duckdb.DuckDBPyConnection:
+    """One more instance with the real extensions. Checking who signed them would read all 80 MB of them each time."""
+    connection = duckdb.connect(config={"threads": 2, "allow_unsigned_extensions": True})
+    return connection.execute("LOAD ducklake; LOAD postgres_scanner")
 
 
 @contextmanager
@@ -132,7 +138,7 @@ def new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
     """A copy of a database that nobody uses, for as long as the context lasts."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield make_conninfo(postgres.url, dbname=name)
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

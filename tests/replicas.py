@@ -54,7 +54,8 @@ class Cluster:
 def running_cluster() -> Iterator[Cluster]:
     """A new Postgres, with an empty database."""
     with _folder() as cluster:
-        cluster.run("initdb", "-D", str(cluster.folder / "data"), "-U", "postgres", "--auth=trust", "--encoding=UTF8")
+        options = ("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+        cluster.run("initdb", "-D", str(cluster.folder / "data"), *options)
         cluster.start()
         yield cluster
 
@@ -64,7 +65,7 @@ def following(primary: Cluster) -> Iterator[Cluster]:
     """A hot standby that has every commit of the primary's before that is answered."""
     with _folder() as standby:
         _host, port = primary.address.split(":")
-        copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R")
+        copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R", "-N")
         standby.run("pg_basebackup", *copy)
         standby.start()
         with psycopg.connect(primary.url, autocommit=True) as connection:

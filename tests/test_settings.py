@@ -211,3 +211,12 @@ def test_settings_of_the_edge_survive_the_way_through_a_workers_environment(
     for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
     assert read_settings(folder=tmp_path) == settings
+
+
+def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = ("maintenance.flush.min-rows=10", "history.expire.min-snapshots-to-keep=3")
+    monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", ", ".join(policies))
+    assert read_settings(folder=tmp_path).maintenance == policies
+    monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", "flush=10")
+    with pytest.raises(InvalidSettings, match="'flush=10' is no policy: write <property>=<value>"):
+        read_settings(folder=tmp_path)

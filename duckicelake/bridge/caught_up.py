@@ -23,6 +23,7 @@ from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
+from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
@@ -69,13 +70,14 @@ def native_files(
     rows: list[NewFile] = []
     names = {f.file_id: window.name_maps[f.mapping_id] for _, f in step.data_files if f.mapping_id is not None}
     metadata = with_names(metadata, names.values())
-    metrics, types = LakeMetrics(metadata.schema().leaves()), dict[int, StructType]()
+    schema = metadata.schema()
+    metrics, types = LakeMetrics(schema.leaves()), dict[int, StructType]()
     for file_id, file in step.data_files:
         stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
         values = window.partition_values.get(file.file_id, {})
-        metadata, spec, partition = _placed(metadata, values, stats)
+        metadata, spec, partition = _placed(metadata, schema, values, stats)
         if spec.spec_id not in types:
-            types[spec.spec_id] = partition_type(spec, metadata.schema())
+            types[spec.spec_id] = partition_type(spec, schema)
         if file.file_id in names:
             check_folders(names[file.file_id], file.path, spec)
         data_file = _data_file(file, partition, metrics.of(stats.values()), copies.get(file.file_id))
@@ -221,12 +223,14 @@ def without_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> Tab
 
 
 def _placed(
-    metadata: TableMetadata, values: Mapping[PartitionKey, str | None], stats: Mapping[int, ColumnStats]
+    metadata: TableMetadata,
+    schema: Schema,
+    values: Mapping[PartitionKey, str | None],
+    stats: Mapping[int, ColumnStats],
 ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
     """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned."""
-    others = [spec for spec in metadata.partition_specs if spec.spec_id != metadata.default_spec_id and spec.fields]
-    for spec in (metadata.spec(), *reversed(others)):
-        partition = partition_of(spec, metadata.schema(), values, stats)
+    for spec in metadata.specs_to_try:
+        partition = partition_of(spec, schema, values, stats)
         if partition is not None:
             return metadata, spec, partition
     metadata, spec = with_unpartitioned(metadata)

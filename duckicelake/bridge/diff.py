@@ -267,10 +267,15 @@ def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tu
 
 
 def _kinds(move: Move, definition: DefinitionChange, *, is_new: bool) -> tuple[str, ...]:
-    """The words of `changes_made` (design §6.7), by which DuckDB detects conflicts."""
+    """The words of `changes_made` (design §6.7), by which DuckDB detects conflicts.
+
+    A rewrite lets DuckDB's inserts pass. But for `inline_flush` it would also let those deletes pass that DuckDB notes
+    in Postgres, of rows in files that are gone: they would be lost, and its updates doubled.
+    """
     kinds = ["altered_table"] if definition and not is_new else []
-    if move.rewrites and not move.ended_rows:
-        return (*kinds, "rewrite_delete") if move.ended_files or move.registered else tuple(kinds)
+    if move.rewrites:
+        kinds += ["rewrite_delete"] if move.ended_files else []
+        return (*kinds, "inline_flush") if move.ended_files or move.ended_rows or move.registered else tuple(kinds)
     kinds += ["inserted_into_table"] if move.registered else []
     kinds += ["deleted_from_table"] if move.ended_files or move.delete_files or move.ended_rows else []
     kinds += ["inlined_delete"] if move.ended_rows else []

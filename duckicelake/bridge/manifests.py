@@ -1,7 +1,8 @@
 """PURE. Which manifests a new snapshot lists: its parent's, but for what it removed, plus one for what it added.
 
 Only manifests that hold removed files are rewritten. Small manifests are packed ten at a time, by order of magnitude,
-so a table of n files lists O(log n) manifests and a file is rewritten O(log n) times (design D4).
+so a file is rewritten O(log n) times (design D4). Manifests of 10,000 files stay as they are: what a commit writes is
+bounded, and readers skip whole ones by their partitions.
 """
 
 from collections import defaultdict
@@ -14,6 +15,8 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.changes import NewFile, NewManifest
 
 PACK = 10
+LARGEST = 10_000
+"""Files from which on a manifest isn't packed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ def _manifest(
 
 def _groups(manifests: Iterable[ListedManifest]) -> dict[tuple[int, int, int], list[ListedManifest]]:
     groups: dict[tuple[int, int, int], list[ListedManifest]] = defaultdict(list)
-    for manifest in manifests:
+    for manifest in (each for each in manifests if each.live_count < LARGEST):
         groups[manifest.content, manifest.spec_id, manifest.magnitude].append(manifest)
     return groups
 

@@ -15,7 +15,7 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes
 from duckicelake.lake.model import Column
 
-_LIMITS = {
+LIMITS = {
     "int8": (-(2**7), 2**7 - 1),
     "int16": (-(2**15), 2**15 - 1),
     "uint8": (0, 2**8 - 1),
@@ -33,7 +33,7 @@ def narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, str]:
     return {
         column.column_id: column.column_type
         for column in columns
-        if column.column_type in _LIMITS.keys() | _STRICT
+        if column.column_type in LIMITS.keys() | _STRICT
         and wide.get(column.column_id) not in {None, column.column_type}
     }
 
@@ -56,10 +56,10 @@ def _fits(file: DataFile, column_id: int, kind: str, type_: PrimitiveType) -> bo
     if values is not None and values == nulls:
         return True
     low, high = (file.lower_bounds or {}).get(column_id), (file.upper_bounds or {}).get(column_id)
-    if kind not in _LIMITS or low is None or high is None:
+    if kind not in LIMITS or low is None or high is None:
         return False
     try:
         least, most = (int(cast("int | Decimal", from_bytes(type_, bound))) for bound in (low, high))
     except (ValueError, ArithmeticError):
         return False
-    return _LIMITS[kind][0] <= least and most <= _LIMITS[kind][1]
+    return LIMITS[kind][0] <= least and most <= LIMITS[kind][1]

@@ -6,8 +6,9 @@ The writer has checked, under the lock, that the version before was still the ne
 from dataclasses import replace
 
 from duckicelake.bridge.diff import Base
+from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, NewSnapshot, Written
+from duckicelake.lake.changes import ChangeSet, NewManifest, NewSnapshot, Written
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
 
 
@@ -68,8 +69,8 @@ def manifest_row(manifest: NewManifest) -> ManifestRow:
     )
 
 
-def entry_row(file: NewFile, manifest_id: int, status: int) -> FileRow:
-    """A file of the commit as its new manifest lists it."""
+def entry_row(file: AnyFile, manifest_id: int, status: int) -> FileRow:
+    """A file as a new manifest lists it."""
     return FileRow(
         manifest_id=manifest_id,
         status=status,

@@ -119,5 +119,5 @@ def _commit_together(batch: Sequence[_Append]) -> Outcome:
             each.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
 
     request = together([each.commit.request for each in batch])
-    (outcome,) = commit_all(first.services, [replace(first.commit, request=request)], settle)
+    (outcome,) = commit_all(first.services, [replace(first.commit, request=request)], settle, prepare=True)
     return outcome

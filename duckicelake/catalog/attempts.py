@@ -19,6 +19,7 @@ from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
 from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.removals import check_removals
+from duckicelake.catalog.runs import check_runs
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uploads import check_statistics
 from duckicelake.iceberg.apply import apply, check, format_version_after
@@ -49,6 +50,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     renumbered = with_built_on(_renumbered(services, request, cached, next_id, upgrade), built_on)
     base = cached.materialized.metadata if cached else None
     check(renumbered.requirements, base)
+    check_runs(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
     now = services.clock()
     target = apply(base, on_our_clock(renumbered.updates, base, now), now, renumbered.ends())
     if cached is None or base is None:

@@ -133,6 +133,11 @@ class TableCache:
             while len(self._tables) > self.most or self.size > self.most_bytes:
                 self._forget(next(iter(self._tables)))
 
+    def forget(self, table_id: int) -> None:
+        """Have the table read again by whoever wants it next."""
+        with self._lock:
+            self._forget(table_id)
+
     def keep_body(self, table: CachedTable, representation: str, body: bytes) -> None:
         """Keep what a representation of the table says."""
         with self._lock:

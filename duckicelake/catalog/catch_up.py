@@ -36,7 +36,7 @@ from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.served import serve_rows
 from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
 from duckicelake.catalog.services import Services
-from duckicelake.errors import DamagedTable, NoSuchTable, Unavailable
+from duckicelake.errors import DamagedTable, NoSuchTable
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -79,7 +79,7 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
         except StaleBase:
             continue
         if change is not None and change.target.removed_snapshots:
-            with suppress(Unavailable):  # best effort, as after a commit: the next release takes what this one leaves
+            with suppress(Exception):  # best effort, as after a commit: the next release takes what this one leaves
                 release_files(services, table_id)
         return CaughtUp(pending.upto, pending.epoch, change)
 

@@ -13,7 +13,9 @@ from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
 from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.groups import Commit, Settle
-from duckicelake.catalog.loading import current_table, follow, freshness, is_current, refresh
+from duckicelake.catalog.known import Unwritten
+from duckicelake.catalog.loading import current_table, follow, freshness, is_current, prepare, refresh
+from duckicelake.catalog.materialize import Prepared
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable
@@ -25,6 +27,7 @@ from duckicelake.lake.audit import Touched
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
+from duckicelake.lake.foreseen import with_files
 
 ATTEMPTS = 50
 SHARED_ATTEMPTS = 3
@@ -33,19 +36,27 @@ SHARED_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do."""
+    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do.
+
+    `prepared` is what the change would make.
+    """
 
     table: Touched
     cached: CachedTable | None
     change: ChangeSet | None
+    prepared: Prepared | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One table's part of a commit: what was loaded, and what was written; None: nothing changed."""
+    """One table's part of a commit: what was loaded, and what was written; None: nothing changed.
+
+    `prepared` is the version that was made, if its files were written before.
+    """
 
     cached: CachedTable | None
     written: Written | None
+    prepared: Prepared | None = None
 
 
 def commit(services: Services, commit: TableCommit) -> Materialized:
@@ -53,7 +64,7 @@ def commit(services: Services, commit: TableCommit) -> Materialized:
 
     Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
     """
-    (outcome,) = commit_all(services, [commit])
+    (outcome,) = commit_all(services, [commit], prepare=True)
     return shown(services, outcome)
 
 
@@ -62,20 +73,28 @@ def shown(services: Services, outcome: Outcome) -> Materialized:
     if outcome.written is None:
         assert outcome.cached is not None
         return outcome.cached.materialized
-    return committed(services, outcome.written, outcome.cached)
+    return committed(services, outcome.written, outcome.cached, outcome.prepared)
 
 
-def commit_all(services: Services, commits: Sequence[TableCommit], settle: Settle | None = None) -> list[Outcome]:
+def commit_all(
+    services: Services,
+    commits: Sequence[TableCommit],
+    settle: Settle | None = None,
+    *,
+    prepare: bool = False,
+    is_alone: bool = False,
+) -> list[Outcome]:
     """Commit to several tables in one transaction; what became of each.
 
-    settle: the transaction's last step, where it isn't that the services' own request is done. Raises as `commit`
-    does; then nothing is written at all.
+    settle: the transaction's last step, where it isn't that the services' own request is done. prepare: what is
+    committed will be shown, so write it before if it is to be foreseen. is_alone: the caller keeps all others waiting.
+    Raises as `commit` does; then nothing is written at all.
     """
     for attempt in range(ATTEMPTS):
-        alone = attempt >= SHARED_ATTEMPTS
-        with services.commits.alone(services.database) if alone else nullcontext():
+        alone = is_alone or attempt >= SHARED_ATTEMPTS
+        with services.commits.alone(services.database) if alone and not is_alone else nullcontext():
             try:
-                planned = _plan(services, commits)
+                planned = _plan(services, commits, prepare=prepare and services.commits.is_calm)
             except StaleBase:
                 services.meter.retried("stale_base")
                 continue
@@ -89,9 +108,14 @@ def commit_all(services: Services, commits: Sequence[TableCommit], settle: Settl
                 services.meter.retried("stale_base")
                 continue
         _release(services, [change for _, change in changes])
-        return [Outcome(plan.cached, next(written) if plan.change is not None else None) for plan in planned]
+        return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     raise Unavailable(f"Other writers changed {names} {ATTEMPTS} times in a row; try again")
+
+
+def _outcome(plan: _Planned, written: Written | None) -> Outcome:
+    is_prepared = written is not None and written.has_files
+    return Outcome(plan.cached, written, plan.prepared if is_prepared else None)
 
 
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
@@ -102,34 +126,52 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
             return committed(services, next(_write(services, [(touched(namespace, name), change)])))
 
 
-def committed(services: Services, written: Written, cached: CachedTable | None = None) -> Materialized:
+def committed(
+    services: Services, written: Written, cached: CachedTable | None = None, prepared: Prepared | None = None
+) -> Materialized:
     """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written.
 
     Nothing is read that follows from what was written and the table that it was made of, if that is given.
     """
     try:
         if cached is not None:
-            return follow(services, cached, written.change, written).materialized
+            return follow(services, cached, written, prepared).materialized
         return refresh(services, written.table_id).materialized
     except Exception as error:
         raise CommitStateUnknown(f"The commit was written, but its metadata files were not yet: {error}") from error
 
 
-def _plan(services: Services, commits: Sequence[TableCommit]) -> list[_Planned]:
+def _plan(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[_Planned]:
     """Every table's change over its newest state; their DuckLake snapshots will follow each other.
 
+    prepare: write what the first is expected to make.
     StaleBase if that failed and a table has changed meanwhile: rows of what it was may have gone.
     """
     with services.meter.phase("plan"):
         loaded = [_load(services, each) for each in commits]
         try:
-            return _changes(services, commits, loaded)
+            planned = _changes(services, commits, loaded)
+            return [_prepared(services, planned[0]), *planned[1:]] if prepare else planned
+        except Unwritten:
+            for cached in filter(None, loaded):
+                services.cache.forget(cached.materialized.row.table_id)
+            raise
         except (CommitFailed, StaleBase):
             raise
         except Exception as error:
             if not _are_current(services, commits, loaded):
                 raise StaleBase("a table changed while the commit was computed") from error
             raise
+
+
+def _prepared(services: Services, plan: _Planned) -> _Planned:
+    """What it would make, where that takes no rows that this commit changes: all row ids, when it becomes version 3."""
+    if plan.change is None or plan.cached is None or plan.change.row_ids:
+        return plan
+    prepared = prepare(services, plan.cached, plan.change)
+    if prepared is None:
+        return plan
+    return replace(plan, change=with_files(plan.change, prepared.files), prepared=prepared)
 
 
 def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
@@ -182,7 +224,8 @@ def _write(
     if not changes:
         return iter(())
     write = services.commits.write_alone if alone else services.commits.write
-    return iter(write(services.database, services.meter, commit))
+    written: Sequence[Written] = write(services.database, services.meter, commit)
+    return iter(written)
 
 
 def _settling(services: Services, touched: Sequence[Touched]) -> Settle:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
@@ -26,8 +27,10 @@ def write(services: Services, location: str, data: bytes) -> None:
 
 def write_all(services: Services, files: Sequence[NewFile]) -> None:
     """Write several; returns when all are durable, and raises as `write` does."""
-    for location, _ in files:
-        _check_links(services, location, ())
+    locations = [location for location, _ in files]
+    links = (location for location in locations if _is_link(services, location))
+    for place in {*map(os.path.dirname, locations), *links}:
+        _check_links(services, place, ())
     services.store.write_all(files)
 
 
@@ -52,12 +55,21 @@ def _is_in(place: str, zones: Iterable[str]) -> bool:
     return any(is_within(place, zone) for zone in zones)
 
 
+def _is_link(services: Services, location: str) -> bool:
+    path = _local_path(services, location)
+    return path is not None and os.path.islink(path)  # noqa: PTH114 - what is no usable name is no link, either
+
+
+def _local_path(services: Services, location: str) -> Path | None:
+    try:
+        return services.store.local_path(location)
+    except InvalidRequest:
+        return None
+
+
 def _real(services: Services, location: str) -> str:
     """The canonical location with symbolic links followed, where the store has them."""
-    try:
-        path = services.store.local_path(location)
-    except InvalidRequest:
-        path = None
+    path = _local_path(services, location)
     try:
         return canonical(location if path is None else os.path.realpath(path))
     except (OSError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Pauses between our transactions, so that DuckDB's clients get snapshot ids, too (design §6.11).
 
 A DuckDB client that loses an id waits 50 ms or more, reads the newest one and tries the next, some ten times. Without a
-pause every one of its tries meets another transaction of ours. So once one was seen to wait for us, we let time pass
-before every transaction, for as long as they go on losing.
+pause every one of its tries meets another transaction of ours. So once one was seen to wait for us, or to come too
+late for an id, we let time pass before every transaction, for as long as they go on losing.
 """
 
 from time import monotonic, sleep
@@ -10,12 +10,14 @@ from typing import Final
 
 from duckicelake.catalog.measuring import Meter
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.snapshots import last_snapshot
+from duckicelake.lake.snapshots import Seen, last_snapshot
 
 SHORTEST: Final = 0.025
 LONGEST: Final = 0.25
 """Seconds of a pause."""
 _FIRST: Final = 0.05
+_SUSPECTED: Final = 2.0
+"""Seconds for which one that seems to have lost is left pauses: it tries again several times meanwhile."""
 _SHARE: Final = 1.5
 """Seconds of a pause for each second that our last transaction had a snapshot id, if that is more."""
 _SHORTER: Final = 0.8
@@ -49,8 +51,16 @@ class Courtesy:
         factor = _SHORTER if after > before else _LONGER
         self._pause = min(max(self._pause * factor, SHORTEST), LONGEST)
 
-    def noted(self, waits: bool, held: float) -> None:
-        """Whether a client of DuckDB's waited before COMMIT for the snapshot id, which was ours for `held` seconds."""
+    def noted(self, seen: Seen, held: float, *, are_quick: bool) -> None:
+        """What was seen of DuckDB's clients before COMMIT of a transaction that had a snapshot id for `held` seconds.
+
+        are_quick: these transactions are over so soon that who loses is hardly ever seen to wait.
+        """
         self._held = held
-        if waits:
-            self._until = monotonic() + _REMEMBERED
+        now = monotonic()
+        if now >= self._until:
+            self._pause = _FIRST
+        if seen.waits:
+            self._until = now + _REMEMBERED
+        elif seen.lost and are_quick:
+            self._until = max(self._until, now + _SUSPECTED)

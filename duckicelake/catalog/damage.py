@@ -16,13 +16,30 @@ _SIGNS = (DamagedTable, InvalidRequest, FileMissing, AlreadyExists)
 def undamaged(services: Services, table_id: int, read: Callable[[], T]) -> T:
     """What `read` gives, or DamagedTable naming the table.
 
-    It reads twice before that: what a flush or a cleanup of DuckDB's took away in between isn't damage.
+    It reads again before that, and on while flushes come in between: what a flush or a cleanup took away isn't damage.
     """
     try:
         return read()
     except _SIGNS:
-        with naming_damage(services, table_id):
-            return read()
+        since = _newest_snapshot(services)
+    while True:
+        try:
+            with naming_damage(services, table_id):
+                return read()
+        except DamagedTable:
+            before, since = since, _newest_snapshot(services)
+            if not _was_flushed(services, table_id, before, since):
+                raise
+
+
+def _newest_snapshot(services: Services) -> int:
+    with services.database.reading() as cursor:
+        return native.newest_snapshot(cursor)
+
+
+def _was_flushed(services: Services, table_id: int, after: int, upto: int) -> bool:
+    with services.database.reading() as cursor:
+        return any(change.kinds & native.TAKES_ROWS for change in native.changes(cursor, table_id, after, upto))
 
 
 @contextmanager

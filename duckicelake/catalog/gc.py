@@ -16,7 +16,7 @@ from duckicelake.iceberg.metadata_file import MAX_BYTES
 from duckicelake.lake import garbage, ownership
 from duckicelake.storage.objects import StoredFile
 from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.policy import at_and_above, canonical
+from duckicelake.storage.policy import at_and_above, canonical, is_within
 
 TEMPORARY: Final = ".tmp-"
 """How the names of files begin that the local store hasn't finished."""
@@ -43,6 +43,15 @@ def find_orphans(
     for batch in _batches(_files(services), _ASKED_AT_ONCE):
         looked_at(len(batch))
         found += _unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
+    return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
+
+
+def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
+    """Those of some canonical files in the Iceberg zone that nobody needs; tables are brought up to date as above."""
+    of_tables = [
+        file for file in files if _is_of(file, _OF_TABLES) and is_within(file.location, services.policy.data_zone)
+    ]
+    found = _unneeded(services, _kept(services), of_tables)
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
 
 
@@ -78,9 +87,14 @@ def _files(services: Services) -> Iterator[StoredFile]:
         data_path = ownership.data_path(cursor)
     for zone, suffixes in ((services.policy.data_zone, _OF_TABLES), (data_path, _OF_DATA)):
         for file in services.store.files_below(zone):
-            name = _name(file)
-            if name.startswith(TEMPORARY) or (name.endswith(suffixes) and _is_usable(file)):
+            if _is_of(file, suffixes):
                 yield file
+
+
+def _is_of(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
+    """Whether the file is of a kind that lakes are made of, finished or not."""
+    name = _name(file)
+    return name.startswith(TEMPORARY) or (name.endswith(suffixes) and _is_usable(file))
 
 
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:

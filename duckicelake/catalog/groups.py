@@ -2,6 +2,8 @@
 
 In one process, who comes first writes all that came meanwhile. One that no longer holds is left out, and one that
 Postgres refuses has all of them written one by one. Several processes wait for each other in Postgres.
+
+Batches of rows wait in the same line and share a transaction with each other, and one snapshot.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,34 +11,64 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
+from duckicelake.catalog.auditing import Noted, note_all
 from duckicelake.catalog.courtesy import Courtesy
 from duckicelake.catalog.measuring import Meter
 from duckicelake.catalog.turns import Turns
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake import writer
+from duckicelake.lake import inlined_rows, writer
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Database, Transaction, is_retryable
-from duckicelake.lake.snapshots import duckdb_waits, lock, queue, queue_alone, retrying
+from duckicelake.lake.foreseen import is_as_expected
+from duckicelake.lake.row_batches import RowBatch, WrittenRows
+from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
 
 MOST: Final = 64
 """Commits in one transaction, so that others don't wait for long."""
+CALM: Final = 4
+"""Commits in a row that got the snapshot ids they were planned for, after which the next is expected to."""
 
 Settle = Callable[[Transaction, Sequence[Written]], None]
 """The last step of a transaction, given what was written."""
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+class Group(Protocol):
+    """Works of one kind, begun in a transaction."""
+
+    def write(self) -> Sequence[Any]:
+        """What became of each: its result, or why it can't be written. What is raised is of all of them."""
 
 
 @dataclass(slots=True)
-class Commit:
-    """Changes that are written together or not at all; `settle` is the last step of their transaction."""
+class Work(Generic[W, R]):
+    """What is written as a whole or not at all; `settle` is the last step of its transaction, given the result."""
 
-    changes: Sequence[ChangeSet]
-    settle: Settle
+    changes: W
+    settle: Callable[[Transaction, R], None]
     since: float = field(default_factory=monotonic)
-    outcome: Sequence[Written] | Exception | None = None
+    outcome: R | Exception | None = None
 
-    def result(self) -> Sequence[Written]:
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
+        """Begin to write the changes of several of this kind."""
+        raise NotImplementedError
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
+        """Settle several of this kind, each with its result."""
+        for each, result in pairs:
+            each.settle(cursor, result)
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[Any]) -> None:
+        """Tell the meter of what was committed together."""
+        raise NotImplementedError
+
+    def result(self) -> R:
         """What was written; raises what it failed with."""
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -45,14 +77,55 @@ class Commit:
         return self.outcome
 
 
+class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
+    """Changes of tables, computed from what these are."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
+        return writer.Group(cursor, works)
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[Any]) -> None:
+        meter.written_together(len(results))
+
+
+@dataclass(slots=True)
+class RowsCommit(Work[RowBatch, WrittenRows]):
+    """Rows for one table. noted: for the audit trail, which is told of all at once."""
+
+    noted: Callable[[WrittenRows], Noted] = field(kw_only=True)
+
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
+        return inlined_rows.Group(cursor, works)
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
+        Work.settle_all(database, cursor, pairs)
+        note_all(database, cursor, [each.noted(result) for each, result in pairs])
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
+        meter.rows_written(len(results), sum(result.count for result in results))
+
+
 class CommitQueue:
     """Where the commits of one process wait, holding no connection that others need."""
 
-    def __init__(self) -> None:
-        self._turns = Turns[Commit](MOST)
+    def __init__(self, foreseen: int = CALM) -> None:
+        """foreseen: so many of the last commits got the snapshot ids that they were planned for."""
+        self._turns = Turns[Work[Any, Any]](MOST)
         self._courtesy = Courtesy()
+        self._foreseen = foreseen
 
-    def write(self, database: Database, meter: Meter, commit: Commit) -> Sequence[Written]:
+    @property
+    def is_calm(self) -> bool:
+        """Whether nobody else has committed between the planning and the writing of the last commits."""
+        return self._foreseen >= CALM
+
+    def write(self, database: Database, meter: Meter, commit: Work[W, R]) -> R:
         """Write the commit, with others if they wait, too; StaleBase, and what `writer.write` and `settle` raise."""
         self._turns.do(commit, partial(self._write_all, database, meter))
         return commit.result()
@@ -63,13 +136,19 @@ class CommitQueue:
         with self._turns.alone(), database.statement() as cursor, queue_alone(cursor):
             yield
 
-    def write_alone(self, database: Database, meter: Meter, commit: Commit) -> Sequence[Written]:
+    def write_alone(self, database: Database, meter: Meter, commit: Work[W, R]) -> R:
         """Write the commit within `alone`, and raise as `write` does."""
-        self._write_all(database, meter, [commit], is_alone=True)
+        self._write_alike(database, meter, [commit], is_alone=True)
         return commit.result()
 
-    def _write_all(self, database: Database, meter: Meter, group: Sequence[Commit], *, is_alone: bool = False) -> None:
-        """Settle the outcome of each."""
+    def _write_all(self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]]) -> None:
+        """Settle the outcome of each; each kind has a transaction of its own."""
+        for kind in dict.fromkeys(map(type, group)):
+            self._write_alike(database, meter, [each for each in group if type(each) is kind])
+
+    def _write_alike(
+        self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]], *, is_alone: bool = False
+    ) -> None:
 
         def again(error: BaseException) -> bool:
             """In a group it may be one commit's fault: then they are written one by one."""
@@ -88,27 +167,33 @@ class CommitQueue:
                 group[0].outcome = error
                 return
             for each in group:
-                self._write_all(database, meter, [each])
+                self._write_alike(database, meter, [each])
 
-    def _attempt(self, database: Database, meter: Meter, group: Sequence[Commit], *, is_alone: bool) -> None:
+    def _attempt(self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]], *, is_alone: bool) -> None:
         """One transaction with all that still hold; nobody has an outcome before its COMMIT."""
         with database.transaction() as cursor:
             with cursor.connection.pipeline():
-                if not is_alone:
-                    queue(cursor)
-                lock(cursor)
+                (lock if is_alone else queue)(cursor)
                 self._courtesy.keep(cursor, meter)
-                together = writer.Group(cursor, [each.changes for each in group])
+                together = group[0].begin(cursor, [each.changes for each in group])
                 locked = monotonic()
                 results = together.write()
-                for each, result in zip(group, results, strict=True):
-                    if not isinstance(result, Exception):
-                        each.settle(cursor, result)
-                waits = duckdb_waits(cursor)
-            self._courtesy.noted(waits(), monotonic() - locked)
+                pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
+                group[0].settle_all(database, cursor, pairs)
+                seen = duckdb_seen(cursor)
+            self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         committed = monotonic()
+        written = [result for result in results if not isinstance(result, Exception)]
+        if isinstance(group[0], Commit):
+            self._note_calm(written)
         for each, result in zip(group, results, strict=True):
             meter.took("lock_wait", locked - each.since)
             each.outcome = result
         meter.took("critical_section", committed - locked)
-        meter.written_together(sum(not isinstance(result, Exception) for result in results))
+        group[0].tell(meter, written)
+
+    def _note_calm(self, results: Sequence[Sequence[Written]]) -> None:
+        if all(is_as_expected(each) for written in results for each in written):
+            self._foreseen += 1
+        else:
+            self._foreseen = 0

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from duckicelake.bridge.diff import Base
 from duckicelake.lake import reader
 from duckicelake.lake.database import Database
+from duckicelake.lake.files import StaleBase
 from duckicelake.lake.state import ManifestRow
+
+
+class Unwritten(StaleBase):
+    """Manifests of a version that was loaded aren't recorded as written any more: their files got lost."""
 
 
 @dataclass(slots=True)
@@ -20,10 +25,13 @@ class Known:
     lake: Base | None = None
 
     def manifests_of(self, database: Database, manifest_ids: Iterable[int]) -> dict[int, ManifestRow]:
-        """Manifests by id, those that aren't known yet read."""
+        """Manifests by id, those that aren't known yet read; one that isn't written has no path, and is read again."""
         wanted = list(manifest_ids)
-        missing = [manifest_id for manifest_id in wanted if manifest_id not in self.manifests]
+        found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
+        missing = [manifest_id for manifest_id in wanted if manifest_id not in found]
         if missing:
             with database.reading() as cursor:
-                self.manifests.update(reader.manifests(cursor, missing))
-        return {manifest_id: self.manifests[manifest_id] for manifest_id in wanted}
+                read = reader.manifests(cursor, missing)
+            self.manifests.update((id_, row) for id_, row in read.items() if row.path is not None)
+            found |= read
+        return {manifest_id: found[manifest_id] for manifest_id in wanted}

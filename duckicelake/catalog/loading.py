@@ -6,7 +6,8 @@ from dataclasses import replace
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
-from duckicelake.catalog.materialize import materialize, materialize_next
+from duckicelake.catalog.materialize import Prepared, materialize, materialize_next, prepare_next
+from duckicelake.catalog.outdated import delete_outdated
 from duckicelake.catalog.ownership import granted
 from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.services import Services
@@ -14,6 +15,7 @@ from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Un
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import native, ownership, reader
 from duckicelake.lake.changes import ChangeSet, Written
+from duckicelake.lake.foreseen import expected_of
 from duckicelake.lake.freshness import freshness as lake_freshness
 from duckicelake.lake.state import Asked, Freshness, TableRow
 
@@ -87,14 +89,33 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
     return table
 
 
-def follow(services: Services, before: CachedTable, change: ChangeSet, written: Written) -> CachedTable:
-    """The version that a commit made of the one before, or a newer one if others have changed the table since."""
+def prepare(services: Services, before: CachedTable, change: ChangeSet) -> Prepared | None:
+    """Write what the change would make of the table if nobody else commits before; None if that isn't known."""
+    assert change.table_id is not None
+    expected = expected_of(change.table_id, change)
+
+    def write() -> Prepared | None:
+        with services.meter.phase("materialize"):
+            return prepare_next(services, before.materialized, change, expected)
+
+    return undamaged(services, change.table_id, write)
+
+
+def follow(services: Services, before: CachedTable, written: Written, prepared: Prepared | None = None) -> CachedTable:
+    """The version that a commit made of the one before, or a newer one if others have changed the table since.
+
+    prepared: that version, if its files were written before the commit and recorded with it.
+    """
 
     def read() -> Materialized | None:
         with services.meter.phase("materialize"):
-            return materialize_next(services, before.materialized, change, written)
+            return materialize_next(services, before.materialized, written.change, written)
 
-    made = undamaged(services, written.table_id, read)
+    if prepared is None:
+        made = undamaged(services, written.table_id, read)
+    else:
+        made = prepared.table
+        delete_outdated(services, made.row)
     if made is None:
         return refresh(services, written.table_id)
     table = CachedTable(made, written.caught_up_to, before.epoch)

@@ -1,11 +1,10 @@
 """Makes the files exist that a table's metadata names: manifests, manifest lists and metadata.json (design D4).
 
-Lazy and incremental: what is recorded as written is not encoded again. Between COMMIT and here a crash loses nothing:
-the next load writes the same bytes.
+Lazy and incremental: what is recorded as written is not encoded again. Where this comes after COMMIT a crash in between
+loses nothing: the next load writes the same bytes. What comes before and isn't committed then is an orphan.
 """
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.artifacts import (
@@ -17,6 +16,7 @@ from duckicelake.bridge.artifacts import (
     metadata_artifact,
 )
 from duckicelake.bridge.project import project
+from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.succession import entry_row, lake_after, manifest_row, state_after
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.confinement import write_all
@@ -28,8 +28,7 @@ from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.manifest import EntryStatus
 from duckicelake.lake import artifacts as lake_artifacts
 from duckicelake.lake import reader
-from duckicelake.lake.artifacts import WrittenFile
-from duckicelake.lake.changes import ChangeSet, NewManifest, Written
+from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, Written, WrittenFile
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
 
@@ -41,6 +40,14 @@ class _Unwritten:
     snapshots: tuple[SnapshotRow, ...]
     manifests: Mapping[int, ManifestRow]
     entries: Mapping[int, tuple[FileRow, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A version all of whose files are written, and those of them that aren't recorded yet."""
+
+    table: Materialized
+    files: tuple[WrittenFile, ...]
 
 
 def materialize(services: Services, table_id: int, change: ChangeSet | None = None) -> Materialized:
@@ -59,9 +66,9 @@ def materialize(services: Services, table_id: int, change: ChangeSet | None = No
             metadata = project(state, (before.state, before.metadata) if before else None)
             body = metadata_artifact(metadata, state.row.version).data
             return Materialized(state.row, state, metadata, state.metadata_location, body)
-        written = _write(services, state, unwritten, before)
-        if written is not None:
-            return written
+        prepared = _write(services, state, unwritten, before)
+        if _record(services, prepared):
+            return prepared.table
 
 
 def materialize_next(
@@ -69,17 +76,30 @@ def materialize_next(
 ) -> Materialized | None:
     """What `materialize` gives once this change of the version before is committed, but without reading all of it.
 
-    None if somebody has changed the table since, or where the metadata log gets longer than what is known of it.
+    None if somebody has changed the table since, or as for `prepare_next`.
+    """
+    prepared = prepare_next(services, before, change, written)
+    return prepared.table if prepared is not None and _record(services, prepared) else None
+
+
+def prepare_next(services: Services, before: Materialized, change: ChangeSet, written: Written) -> Prepared | None:
+    """Write the files of the version that this change would make of the one before, if it were written so.
+
+    None where the metadata log gets longer than what is known of it, or files of the version before got lost.
     """
     state = state_after(before.state, change, written)
     logged, logged_before = reader.previous_versions(state.row), reader.previous_versions(before.row)
     if logged > logged_before <= len(before.state.metadata_log):
         return None
     state = replace(state, metadata_log=state.metadata_log[-logged:])
-    after = _write(services, state, _unwritten_of(services, before.known, change, state), before)
-    if after is not None and before.known.lake is not None:
+    unwritten = _unwritten_of(services, before.known, change, state)
+    if unwritten is None:
+        return None
+    prepared = _write(services, state, unwritten, before)
+    if before.known.lake is not None:
+        after = prepared.table
         after.known.lake = lake_after(before.known.lake, change, after.metadata, after.row)
-    return after
+    return prepared
 
 
 def _read(
@@ -94,35 +114,45 @@ def _read(
         wanted = {manifest for snapshot in snapshots for manifest in snapshot.manifest_ids}
         manifests = reader.manifests(cursor, sorted(wanted))
         bare = {manifest.manifest_id for manifest in manifests.values() if manifest.path is None}
-        entries = _entries_of(change, bare) if change else {}
+        entries = _entries_that_it_brings(change, bare) if change else {}
         return state, _Unwritten(snapshots, manifests, entries | reader.entries(cursor, sorted(bare - entries.keys())))
 
 
-def _unwritten_of(services: Services, known: Known, change: ChangeSet, state: TableState) -> _Unwritten:
-    """What a commit brings; only the old files of the manifests that it rewrites are read."""
+def _unwritten_of(services: Services, known: Known, change: ChangeSet, state: TableState) -> _Unwritten | None:
+    """What a commit brings, written or not; only the old files of the manifests that it rewrites are read.
+
+    None where that isn't all that is to be written, as files got lost.
+    """
     snapshots = tuple(snapshot for snapshot in state.snapshots if snapshot.manifest_list is None)
     wanted = {manifest for snapshot in snapshots for manifest in snapshot.manifest_ids}
     new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
-    entries = _entries_of(change, new.keys())
-    rewritten = [manifest_id for manifest_id in new if manifest_id not in entries]
-    if rewritten:
+    files: dict[int, AnyFile] = dict(_files_of(change))
+    older = {file_id for manifest in new.values() for _, file_id in _listed(manifest) if file_id not in files}
+    if older:
         with services.database.reading() as cursor:
-            entries |= reader.entries(cursor, rewritten)
+            files |= reader.files(cursor, older)
+    entries = {key: _entries(manifest, files) for key, manifest in new.items()}
     manifests = known.manifests_of(services.database, wanted - new.keys())
+    if any(manifest.path is None for manifest in manifests.values()):
+        return None
     return _Unwritten(snapshots, manifests | {key: manifest_row(each) for key, each in new.items()}, entries)
 
 
-def _entries_of(change: ChangeSet, wanted: AbstractSet[int]) -> dict[int, tuple[FileRow, ...]]:
+def _entries_that_it_brings(change: ChangeSet, wanted: Iterable[int]) -> dict[int, tuple[FileRow, ...]]:
     """The entries of those of the change's manifests all of whose files it brings itself, by manifest id."""
-    files = {file.file_id: file for step in change.steps for file in step.side.files}
-    new = (m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted)
-    return {
-        manifest.manifest_id: tuple(
-            entry_row(files[file_id], manifest.manifest_id, status) for status, file_id in _listed(manifest)
-        )
-        for manifest in new
-        if all(file_id in files for _, file_id in _listed(manifest))
-    }
+    files, ids = dict(_files_of(change)), set(wanted)
+    new = (m for step in change.steps for m in step.side.manifests if m.manifest_id in ids)
+    whole = (manifest for manifest in new if all(file_id in files for _, file_id in _listed(manifest)))
+    return {manifest.manifest_id: _entries(manifest, files) for manifest in whole}
+
+
+def _files_of(change: ChangeSet) -> Iterator[tuple[int, NewFile]]:
+    return ((file.file_id, file) for step in change.steps for file in step.side.files)
+
+
+def _entries(manifest: NewManifest, files: Mapping[int, AnyFile]) -> tuple[FileRow, ...]:
+    """The entries of a manifest, in its order."""
+    return tuple(entry_row(files[file_id], manifest.manifest_id, status) for status, file_id in _listed(manifest))
 
 
 def _listed(manifest: NewManifest) -> list[tuple[int, int]]:
@@ -135,29 +165,24 @@ def _listed(manifest: NewManifest) -> list[tuple[int, int]]:
     return [(int(status), file_id) for status, ids in groups for file_id in ids]
 
 
-def _write(
-    services: Services, state: TableState, unwritten: _Unwritten, before: Materialized | None
-) -> Materialized | None:
-    """The state with its files written; None if it isn't the newest version any more."""
+def _write(services: Services, state: TableState, unwritten: _Unwritten, before: Materialized | None) -> Prepared:
+    """The state with its files written."""
     older = (before.state, before.metadata) if before else None
-    known = definitions_of(project(replace(state, snapshots=(), snapshot_log=(), metadata_log=()), older))
-    manifests, new = _encode_manifests(unwritten, known)
-    lists = [_encode_list(snapshot, manifests, known) for snapshot in unwritten.snapshots]
+    definitions = definitions_of(project(replace(state, snapshots=(), snapshot_log=(), metadata_log=()), older))
+    manifests, new = _encode_manifests(unwritten, definitions)
+    lists = [_encode_list(snapshot, manifests, definitions) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
     state = replace(state, snapshots=tuple(_with_list(row, paths) for row in state.snapshots))
     metadata = project(state, older)
     document = metadata_artifact(metadata, state.row.version)
     artifacts = [*new, *lists, document]
     write_all(services, [(artifact.path, artifact.data) for artifact in artifacts])
-    if not _record(services, state, artifacts):
-        return None
-    delete_outdated(services, state.row)
     state = replace(state, metadata_location=document.path)
     current = state.current()
     listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
-    return Materialized(
-        state.row, state, metadata, document.path, document.data, Known({id_: manifests[id_] for id_ in listed})
-    )
+    known = Known({id_: manifests[id_] for id_ in listed})
+    table = Materialized(state.row, state, metadata, document.path, document.data, known)
+    return Prepared(table, tuple(map(_row, artifacts)))
 
 
 def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
@@ -179,15 +204,18 @@ def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
     return row if row.manifest_list is not None else replace(row, manifest_list=lists[row.snapshot_id])
 
 
-def _record(services: Services, state: TableState, artifacts: Sequence[Artifact]) -> bool:
+def _record(services: Services, prepared: Prepared) -> bool:
     """Record what was written; whether the version is still the newest, so that its metadata.json counts."""
-    files = [_row(each) for each in artifacts]
+    row = prepared.table.row
 
     def attempt() -> bool:
         with services.database.statement() as cursor:
-            return lake_artifacts.record(cursor, state.row.table_id, files, state.row.version)
+            return lake_artifacts.record(cursor, row.table_id, prepared.files, row.version)
 
-    return retrying(attempt)
+    is_newest = retrying(attempt)
+    if is_newest:
+        delete_outdated(services, row)
+    return is_newest
 
 
 def _row(artifact: Artifact) -> WrittenFile:

@@ -10,7 +10,8 @@ Phase = Literal[
     "freshness",  # asking Postgres whether what is cached is the newest
     "catch_up",  # folding in what DuckDB did
     "upload_read",  # reading what a client uploaded before its commit
-    "plan",  # computing a commit outside the lock, reading uploads included
+    "rows_read",  # reading a batch of rows, and looking at each value
+    "plan",  # computing a commit outside the lock; reading uploads included, and if nobody else commits materialising
     "lock_wait",  # from asking for the turn until the lock is held
     "critical_section",  # from the lock to COMMIT's return
     "duckdb_pause",  # keeping still so that DuckDB's clients get their turn
@@ -41,6 +42,12 @@ class Meter(Protocol):
     def written_together(self, commits: int) -> None:
         """A transaction with this many clients' commits in it was committed."""
 
+    def rows_written(self, batches: int, rows: int) -> None:
+        """A transaction with this many clients' batches of rows, and in them so many rows, was committed."""
+
+    def rows_flushed(self, rows: int) -> None:
+        """So many rows went from Postgres to data files."""
+
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""
 
@@ -61,6 +68,12 @@ class _Unmeasured:
         pass
 
     def written_together(self, commits: int) -> None:
+        pass
+
+    def rows_written(self, batches: int, rows: int) -> None:
+        pass
+
+    def rows_flushed(self, rows: int) -> None:
         pass
 
     def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002

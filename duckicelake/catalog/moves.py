@@ -81,8 +81,8 @@ def _deleted(space: Workspace, listed: Listed, deletions: Sequence[DeletionRow])
 
 def _adds_rows(space: Workspace, realisation: Realisation) -> bool:
     """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
-    ended = space.files(realisation.ended_files).values()
-    return sum(file.record_count for file in realisation.registered) > sum(file.record_count for file in ended)
+    ended = sum(file.record_count for file in space.files(realisation.ended_files).values())
+    return sum(file.record_count for file in realisation.registered) > ended + len(realisation.ended_rows)
 
 
 def _write_delete_files(

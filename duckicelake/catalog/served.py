@@ -41,7 +41,7 @@ def serve_rows(
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
         columns = _columns(services, table_id, keys[0].inlined_table)
-        top = [_parquet_column(column, columns) for column in children_of(columns, None)]
+        top = [parquet_column(column, columns) for column in children_of(columns, None)]
         rows = _written([*top, *_LINEAGE], _values(services, keys, columns), keys[0].inlined_table)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
@@ -81,7 +81,8 @@ def _values(
     return [(*row, str(key.row_id), str(key.begin_snapshot)) for row, key in zip(rows, keys, strict=True)]
 
 
-def _parquet_column(column: Column, columns: Sequence[Column]) -> ParquetColumn:
+def parquet_column(column: Column, columns: Sequence[Column]) -> ParquetColumn:
+    """How a top-level column is written to Parquet; Unsupported if Iceberg can't read its type."""
     return ParquetColumn(
         name=column.column_name,
         type=duckdb_type(column, columns),

@@ -1,6 +1,6 @@
 """What every use case needs, made once by the entry point and passed down."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -11,6 +11,7 @@ from duckicelake.catalog.id_pools import Ids
 from duckicelake.catalog.idempotency import Once, run_once
 from duckicelake.catalog.measuring import UNMEASURED, Meter
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
+from duckicelake.catalog.row_cache import RowTargets
 from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.turns import Lanes
 from duckicelake.lake import audit
@@ -37,6 +38,8 @@ class Services:
     """Ids that this process has taken for rows to come."""
     appends: Lanes = field(default_factory=Lanes)
     """Appends to one table wait here for each other."""
+    rows: RowTargets = field(default_factory=RowTargets)
+    """Tables that rows were posted to, as far as posting needs to know them."""
     once: Once | None = None
     """The request that these services are for, if it must not run twice."""
     caller: Caller = NOBODY_IN_PARTICULAR
@@ -45,6 +48,8 @@ class Services:
     """What clients are given to get at the files of a lake on S3."""
     journal: Callable[[Sequence[Entry]], None] = unheard
     """Hears of entries of the audit trail that are there for good."""
+    maintenance: Mapping[str, str] = field(default_factory=dict)
+    """How tables are maintained that don't say otherwise: policies, as table properties have them."""
     meter: Meter = UNMEASURED
     """Hears how long the phases of a use case took."""
 

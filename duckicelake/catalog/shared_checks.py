@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 from duckicelake.catalog.measuring import UNMEASURED, Meter
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.state import Asked, Freshness
 
-_Waiting = defaultdict[Asked, list[asyncio.Future[Freshness | None]]]
+Tell = Callable[[Freshness | None], object]
+"""Hears how the table is at a moment after the question; None if it isn't there, or can't be asked about this way."""
 
 
 class SharedChecks:
@@ -17,46 +19,38 @@ class SharedChecks:
     def __init__(self, line: FreshnessLine, meter: Meter = UNMEASURED) -> None:
         self._line = line
         self._meter = meter
-        self._waiting: _Waiting = defaultdict(list)
+        self._waiting: defaultdict[Asked, list[Tell]] = defaultdict(list)
         self._checking: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def fresh(self, asked: Asked) -> Freshness | None:
-        """How the table is at a moment after the call; None if it isn't there, or can't be asked about this way."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # a system call each time
-        future: asyncio.Future[Freshness | None] = self._loop.create_future()
-        self._waiting[asked].append(future)
+    def ask(self, asked: Asked, tell: Tell) -> None:
+        """Check, and tell once, later: whatever happens."""
+        self._waiting[asked].append(tell)
         if self._checking is None or self._checking.done():
-            self._checking = self._loop.create_task(self._check_all())
-        return await future
+            self._checking = asyncio.create_task(self._check_all())
 
     async def _check_all(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)  # who is being read from the sockets just now shall have a share in this check
             waiting, self._waiting = self._waiting, defaultdict(list)
-            try:
-                await self._check(waiting)
-            finally:
-                _answer_rest(waiting)
+            answers = await self._answers(list(waiting))
+            for tells, fresh in zip(waiting.values(), answers, strict=True):
+                _tell_all(tells, fresh)
 
-    async def _check(self, waiting: _Waiting) -> None:
+    async def _answers(self, asked: Sequence[Asked]) -> Sequence[Freshness | None]:
+        """As many as were asked for: who is told None asks the other way, which can say what is wrong."""
         sent = time.perf_counter()
         try:
-            answers = await self._line.freshness(list(waiting))
-        except Exception:  # noqa: BLE001 - those who asked ask the other way, which can say what is wrong
-            return
-        self._meter.took("freshness", time.perf_counter() - sent)
-        for futures, fresh in zip(waiting.values(), answers, strict=True):
-            _answer(futures, fresh)
+            answers = await self._line.freshness(asked)
+            self._meter.took("freshness", time.perf_counter() - sent)
+        except Exception:  # noqa: BLE001
+            answers = []
+        return answers if len(answers) == len(asked) else [None] * len(asked)
 
 
-def _answer(futures: list[asyncio.Future[Freshness | None]], fresh: Freshness | None) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(fresh)
-
-
-def _answer_rest(waiting: _Waiting) -> None:
-    for futures in waiting.values():
-        _answer(futures, None)
+def _tell_all(tells: Iterable[Tell], fresh: Freshness | None) -> None:
+    for tell in tells:
+        try:
+            tell(fresh)
+        except Exception as error:  # noqa: BLE001 - a bug of one who listens must not be felt by the others
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "Who asked for a check failed at its answer", "exception": error})

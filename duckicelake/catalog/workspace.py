@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from duckicelake.bridge.manifests import ListedManifest, must_load
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.catalog.known import Known
+from duckicelake.catalog.known import Known, Unwritten
 from duckicelake.catalog.services import Services
 from duckicelake.lake import inlined, native, reader
 from duckicelake.lake.changes import Creation, NewDeletion, NewFile
@@ -54,9 +54,12 @@ class Workspace:
         )
 
     def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
-        """The ids of a snapshot's manifests by the paths at which clients find them."""
+        """The ids of a snapshot's manifests by the paths at which clients find them; Unwritten if one has none."""
         rows = self._known.manifests_of(self._database, manifest_ids).values()
-        return {row.path: row.manifest_id for row in rows if row.path is not None}
+        paths = {row.path: row.manifest_id for row in rows if row.path is not None}
+        if len(paths) < len(rows):
+            raise Unwritten("manifests of the table are to be written again")
+        return paths
 
     def loaded(self, listed: Listed, removed: Iterable[int], format_version: int) -> Listed:
         """The manifests, those with their live files that a next list without the removed files rewrites."""

@@ -32,7 +32,7 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
         raise InvalidRequest(
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
         )
-    with _opened(settings) as services:
+    with opened(settings) as services:
         found = _found(services, before)
         for file in sorted(found, key=lambda file: file.location):
             sys.stdout.write(f"{_time(file)} {file.size:>12} {file.location}\n")
@@ -44,7 +44,8 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[Services]:
+def opened(settings: Settings) -> Iterator[Services]:
+    """The services of a lake that this version's server has prepared; StartupError, Unavailable."""
     with reachable_postgres(settings) as url:
         complete = settings.model_copy(update={"database_url": url, "warehouse": warehouse_of(settings)})
         with open_services(complete) as services:

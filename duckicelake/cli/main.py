@@ -18,8 +18,12 @@ from duckicelake.cli import auditing, snippets
 from duckicelake.cli.authenticating import is_on
 from duckicelake.cli.collecting import collect
 from duckicelake.cli.examination import examine, reachable_postgres
+from duckicelake.cli.flush import flush_tables
+from duckicelake.cli.ingest_rows import EXAMPLES as INGEST_ROWS
+from duckicelake.cli.ingest_rows import ingest_rows
 from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import open_services, policy_of, prepare_lake, running_postgres
+from duckicelake.cli.pipeline.main import app as pipeline
 from duckicelake.cli.running import noted_uri
 from duckicelake.cli.serving import serve as serve_until_stopped
 from duckicelake.errors import CatalogError, InvalidSettings
@@ -40,6 +44,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+app.add_typer(pipeline)
+app.command(name="ingest-rows", epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in INGEST_ROWS))(ingest_rows)
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
 
@@ -157,6 +163,29 @@ def gc(
     """
     with _one_line_errors():
         collect(read_settings({"lake": lake}), auditing.moment(older_than), delete=delete)
+
+
+@app.command(
+    epilog="Examples:\n\n`duckicelake flush`\n\n`duckicelake flush sales.orders`\n\n"
+    "`duckicelake flush sales --older-than 10m --min-rows 1000`"
+)
+def flush(
+    name: Annotated[str | None, typer.Argument(help="A table, as sales.orders, or a namespace; else all.")] = None,
+    lake: LakeOption = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only tables with rows of this age, as 10m, or from before a time.")
+    ] = None,
+    min_rows: Annotated[int, typer.Option(min=0, help="Only tables with so many rows in Postgres.")] = 0,
+) -> None:
+    """Write rows that tables keep in Postgres to data files, with their ids and history, sorted and partitioned.
+
+    A line for each table tells how many rows went to how many files. Exits with 1 if a table couldn't be flushed.
+    """
+    with _one_line_errors():
+        before = None if older_than is None else auditing.moment(older_than)
+        all_done = flush_tables(read_settings({"lake": lake}), name, before, min_rows)
+    if not all_done:
+        raise typer.Exit(1)
 
 
 @app.command(

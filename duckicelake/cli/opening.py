@@ -91,7 +91,10 @@ def open_services(settings: Settings, traced: Around | None = None) -> Iterator[
         check_signing(access, s3_of(store, locations))
         appends = Lanes(keepers=connections // 4)
         policy, ids = policy_of(settings), settings.snapshot_ids
-        yield Services(database, store, policy, ids, now_ms, cache, appends=appends, access=access)
+        policies = dict(each.split("=", 1) for each in settings.maintenance)
+        yield Services(
+            database, store, policy, ids, now_ms, cache, appends=appends, access=access, maintenance=policies
+        )
     finally:
         database.close()
         store.close()

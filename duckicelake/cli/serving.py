@@ -14,6 +14,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
 from duckicelake.cli.edge import config_of, edge_of
+from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.running import noted
@@ -21,7 +22,7 @@ from duckicelake.cli.signals import end_on_signals, ignore_signals
 from duckicelake.cli.tls import check_certificate
 from duckicelake.cli.worker import FACTORY
 from duckicelake.errors import StartupError
-from duckicelake.server.app import create_app
+from duckicelake.server.app import App, create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
 from duckicelake.server.metrics import SHARED_FOLDER_VARIABLE
 from duckicelake.server.tracing import Tracer
@@ -59,9 +60,11 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
     ):
         prepare_lake(services)
         announce()
-        server = Server(config_of(settings, _app(services, settings, spans)))
+        app = _app(services, settings, spans)
+        server = Server(config_of(settings, app))
         memory.settle()
-        server.run([listener])
+        with flusher_of(settings, app.state.context.services):
+            server.run([listener])
 
 
 def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -77,7 +80,7 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
             raise StartupError("a worker could not start; its message stands above")
 
 
-def _app(services: Services, settings: Settings, tracer: Tracer | None) -> object:
+def _app(services: Services, settings: Settings, tracer: Tracer | None) -> App:
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     return create_app(

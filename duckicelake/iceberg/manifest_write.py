@@ -25,6 +25,7 @@ from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
 
+_REMEMBERED: Final = 4096
 _MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error, InvalidRequest)
 
 
@@ -86,8 +87,7 @@ def write_manifest_list(
         metadata["first-row-id"] = "null" if first_row_id is None else str(first_row_id)
         lines = lines if first_row_id is None else list(assign_row_ids(lines, first_row_id)[0])
     metadata["format-version"] = str(format_version)
-    encode = _list_encoder(format_version)
-    records = [_encode_line(encode, format_version, line) for line in lines]
+    records = [_encode_line(format_version, line) for line in lines]
     return write_container(manifest_list_schema(format_version), metadata, records)
 
 
@@ -123,11 +123,13 @@ def _encode_entry(encode: Encode, format_version: int, content: ManifestContent,
         raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
 
 
-def _encode_line(encode: Encode, format_version: int, line: ManifestFile) -> bytes:
+@lru_cache(_REMEMBERED)
+def _encode_line(format_version: int, line: ManifestFile) -> bytes:
+    """Remembered, since a snapshot's list repeats most of its parent's."""
     if format_version == 1 and line.content is not ManifestContent.DATA:
         raise InvalidRequest(f"{line.manifest_path}: format version 1 has no delete manifests")
     try:
-        return encode(line)
+        return _list_encoder(format_version)(line)
     except _MISFIT as error:
         raise InvalidRequest(f"{line.manifest_path} doesn't fit the manifest list's schema: {error}") from error
 

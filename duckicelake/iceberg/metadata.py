@@ -81,6 +81,13 @@ class TableMetadata(SpecModel):
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _only((each for each in self.partition_specs if each.spec_id == wanted), f"partition spec {wanted}")
 
+    @cached_property
+    def specs_to_try(self) -> tuple[PartitionSpec, ...]:
+        """The default spec, and then the others that partition, the newest first."""
+        default = self.spec()
+        others = [spec for spec in self.partition_specs if spec is not default and spec.fields]
+        return (default, *reversed(others))
+
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Give the sort order of that id, the default one by default; InvalidRequest if there is none."""
         wanted = self.default_sort_order_id if order_id is None else order_id

@@ -1,51 +1,47 @@
 """Which files were written for a table. All of it can be found out again by writing them again."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import orjson
 from psycopg import Cursor
 
+from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.database import Row
+from duckicelake.lake.documents import document
 from duckicelake.lake.queries import queries
 from duckicelake.lake.side_tables import unschedule
 
 _SQL = queries("artifacts")
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A `duckicelake_artifact` row; `facts` are what manifest lists repeat of a manifest."""
-
-    kind: str
-    object_id: int
-    path: str
-    length: int
-    sha256: bytes
-    timestamp_ms: int
-    facts: Mapping[str, Any] | None
-
-
 def record(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile], version: int) -> bool:
     """Note that files were written, the metadata.json of a version last; whether that is the newest version.
 
-    If it isn't, its metadata.json isn't noted. Not waited for: a crash of Postgres may forget it, as if the server had
-    died before. Files may have been another table's of the same UUID, and let go of: they are kept from cleanups.
+    If it isn't, its metadata.json isn't noted. Files may have been another table's of the same UUID, and let go of:
+    they are kept from cleanups.
     """
-    paths = [file.path for file in files]
-    parameters = {
-        "table_id": table_id,
-        "version": version,
-        "kinds": [file.kind for file in files],
-        "object_ids": [file.object_id for file in files],
-        "paths": paths,
-        "lengths": [file.length for file in files],
-        "hashes": [file.sha256 for file in files],
-        "times": [file.timestamp_ms for file in files],
-        "facts": [None if file.facts is None else orjson.dumps(file.facts).decode() for file in files],
-    }
+    parameters = {"table_id": table_id, "version": version, "files": _document(files)}
     is_newest, may_be_scheduled = cursor.execute(_SQL.record, parameters).fetchone() or (False, False)
     if may_be_scheduled:
-        unschedule(cursor, paths)
+        unschedule(cursor, [file.path for file in files])
     return bool(is_newest)
+
+
+def record_with(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile]) -> None:
+    """Note, in the transaction that makes the newest version, that its files were written before."""
+    cursor.execute(_SQL.record_with, {"table_id": table_id, "files": _document(files)})
+
+
+def _document(files: Sequence[WrittenFile]) -> str:
+    return document([_row(file) for file in files])
+
+
+def _row(file: WrittenFile) -> dict[str, object]:
+    return {
+        "kind": file.kind,
+        "object_id": file.object_id,
+        "path": file.path,
+        "length": file.length,
+        "sha256": f"\\x{file.sha256.hex()}",
+        "timestamp_ms": file.timestamp_ms,
+        "facts": file.facts,
+    }

@@ -77,11 +77,18 @@ def record(
 
     What they became can be had when the transaction is over, so that nothing is waited for in a pipeline.
     """
+    return record_all(cursor, [origin] * len(touched), touched, result)
+
+
+def record_all(
+    cursor: Transaction, origins: Sequence[Origin], touched: Sequence[Touched], result: str = OK
+) -> Callable[[], list[Entry]]:
+    """The same for several requests of one transaction, each with where it came from."""
     parameters = {
-        "principal": origin.principal,
-        "address": origin.address,
-        "request_id": origin.request_id,
-        "operation": origin.operation,
+        "principals": [each.principal for each in origins],
+        "addresses": [each.address for each in origins],
+        "request_ids": [each.request_id for each in origins],
+        "operations": [each.operation for each in origins],
         "result": result,
         "resources": [each.resource for each in touched],
         "table_ids": [each.table_id for each in touched],

@@ -1,6 +1,6 @@
 """What commits were computed from, looked at again when nobody else of ours can write."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from psycopg import Cursor
 
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.database import Row
-from duckicelake.lake.native import kinds_of, newest_snapshot
+from duckicelake.lake.native import kinds_of
 from duckicelake.lake.queries import queries
 
 _SQL = queries("write")
@@ -39,21 +39,26 @@ class Bases:
         return None
 
 
-def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet], newest: int | None) -> Bases:
-    """What the changes of tables must hold for; the tables' rows stay locked.
+def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet]) -> Callable[[int], Bases]:
+    """Ask what the changes of tables must hold for; the tables' rows stay locked.
 
-    newest: the last snapshot before one that this transaction has claimed; None if it has none, then it is read.
+    The answer is had of the newest DuckLake snapshot, the last before one that this transaction has claimed.
     """
     bases = [change for change in changes if change.table_id is not None]
     parameters = {
         "table_ids": sorted({change.table_id for change in bases if change.table_id is not None}),
         "after": min(map(_known_upto, bases), default=None),
     }
-    found = cursor.execute(_SQL.lock_bases, parameters).fetchone()
+    asked = cursor.connection.cursor().execute(_SQL.lock_bases, parameters)
+    return lambda newest: _bases(asked, newest)
+
+
+def _bases(asked: Cursor[Row], newest: int) -> Bases:
+    found = asked.fetchone()
     assert found is not None
     versions, made, begun = found
     return Bases(
-        newest=newest_snapshot(cursor) if newest is None else newest,
+        newest=newest,
         versions={table_id: (version, caught_up_to) for table_id, version, caught_up_to in versions},
         made=dict(made),
         begun={(table_id, at) for table_id, at in begun},

@@ -115,7 +115,7 @@ class NewDataFile:
     record_count: int
     file_size_bytes: int
     row_id_start: int
-    stats: Sequence[ColumnStats]
+    stats: PackedStats
     partition_values: tuple[str | None, ...] | None
     path_is_relative: bool = False
     name_map: NameMap | None = None
@@ -300,12 +300,41 @@ class TableTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A `duckicelake_artifact` row; `facts` are what manifest lists repeat of a manifest."""
+
+    kind: str
+    object_id: int
+    path: str
+    length: int
+    sha256: bytes
+    timestamp_ms: int
+    facts: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """What was written for the version that a commit makes, its metadata.json included.
+
+    It is of use only if the steps become these DuckLake snapshots, or, without steps, if this is the newest one.
+    """
+
+    snapshots: tuple[int, ...]
+    caught_up_to: int
+    files: tuple[WrittenFile, ...]
+
+    def fit(self, written: "Written") -> bool:
+        """Whether the commit came to be what they were written for."""
+        return (self.snapshots, self.caught_up_to) == (written.snapshots, written.caught_up_to)
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeSet:
     """One commit to one table, valid only against the base version and `caught_up_to` that it was computed from.
 
     `table_id` is None for a table that the first step creates; `main_step` is the step that realises main, None where
     main stays. `row_ids` are (file id, first row id) of old files that had none. Up to `checked_upto` it is known that
-    DuckDB didn't change the table.
+    DuckDB didn't change the table. `files`: what was written for it already.
     """
 
     table_id: int | None
@@ -316,6 +345,7 @@ class ChangeSet:
     main_step: int | None = None
     row_ids: tuple[tuple[int, int], ...] = ()
     checked_upto: int = 0
+    files: VersionFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +353,14 @@ class Written:
     """What a ChangeSet got when it was written: the table's id, and the DuckLake snapshot of each step.
 
     `caught_up_to` is the newest DuckLake snapshot that the table's row takes in. `change` has the numbers that it came
-    to have, where they are later than those it was computed for.
+    to have, where they are later than those it was computed for. `has_files`: those of the change are recorded.
     """
 
     table_id: int
     snapshots: tuple[int, ...]
     caught_up_to: int
     change: ChangeSet
+    has_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

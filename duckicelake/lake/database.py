@@ -30,6 +30,7 @@ _DEFAULTS = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
+    "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
     "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
 }
 _OUT_OF_RESOURCES = "53"

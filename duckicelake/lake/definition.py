@@ -75,7 +75,7 @@ def write_definition(
         _write_sorting(cursor, table_id, change, snapshot.id, next(ids) if change.sort_keys else 0)
     if begins_version(change):
         name_version(cursor, table_id, snapshot)
-        _make_inlined_table(cursor, table_id, change.columns_after, snapshot.schema_version)
+        make_inlined_table(cursor, table_id, change.columns_after, snapshot.schema_version)
 
 
 def begins_version(change: DefinitionChange) -> bool:
@@ -162,19 +162,32 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
         cursor.executemany(_SQL.insert_sort_key, rows)
 
 
-def _make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
+def inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
+    """Name and Postgres type of each column in a table of inlined rows; None if DuckDB inlines no rows of these."""
+    top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
+    if not all(map(_can_inline, top)) or _NEVER_INLINED & {column.column_type for column in columns}:
+        return None
+    return tuple((column.column_name, _inlined_type(column.column_type)) for column in top)
+
+
+def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
     """Make the table of inlined rows of a schema version that has new columns or keys.
 
     DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
     rows as of columns from before that version.
     """
-    top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
-    if all(map(_can_inline, top)) and not _NEVER_INLINED & {column.column_type for column in columns}:
-        name = f"ducklake_inlined_data_{table_id}_{version}"
+    own = inlined_columns(columns)
+    if own is not None:
+        name = inlined_table_name(table_id, version)
         with as_owner(cursor):
-            cursor.execute(_inlined_table(name, top))
+            cursor.execute(_inlined_table(name, own))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
         cursor.execute(_SQL.register_inlined_table, parameters)
+
+
+def inlined_table_name(table_id: int, version: int) -> str:
+    """What DuckDB calls the table of inlined rows of a schema version."""
+    return f"ducklake_inlined_data_{table_id}_{version}"
 
 
 def _can_inline(column: Column) -> bool:
@@ -182,13 +195,9 @@ def _can_inline(column: Column) -> bool:
     return column.column_name.lower() not in _RESERVED and len(column.column_name.encode()) <= _LONGEST_NAME
 
 
-def _inlined_table(name: str, columns: Sequence[Column]) -> sql.Composed:
+def _inlined_table(name: str, columns: Sequence[tuple[str, str]]) -> sql.Composed:
     """DuckDB inlines into the table of the newest schema version, which must have the newest columns."""
-    types = [_inlined_type(column.column_type) for column in columns]
-    own = [
-        sql.SQL("{} {}").format(sql.Identifier(column.column_name), sql.SQL(type_))
-        for column, type_ in zip(columns, types, strict=True)
-    ]
+    own = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in columns]
     keys = [sql.SQL(f"{key} bigint") for key in ("row_id", "begin_snapshot", "end_snapshot")]
     return sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join([*keys, *own]))
 

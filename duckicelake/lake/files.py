@@ -1,24 +1,20 @@
 """Writes of DuckLake's data: files that join or leave main, inlined rows that end, and their statistics."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import TypeVar
 
+import orjson
 from psycopg import Cursor, sql
 
-from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, TableStats
+from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, PackedStats, TableStats
 from duckicelake.lake.database import Row
-from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap
+from duckicelake.lake.documents import BATCH, batches, document
+from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.queries import queries
-from duckicelake.lake.snapshots import NewSnapshot
 
 _SQL = queries("write")
 _OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
-_BATCH = 10_000
-
-T = TypeVar("T")
 
 
 class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
@@ -60,18 +56,13 @@ def _expect(found: int, wanted: int) -> None:
 
 def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
     """Replace the table-wide statistics; columns with None lose their row."""
-    rows = [row for row in stats.columns.values() if row is not None]
     parameters = {
         "table_id": table_id,
         "record_count": stats.record_count,
         "next_row_id": stats.next_row_id,
         "file_size_bytes": stats.file_size_bytes,
-        "replaced": list(stats.columns),
-        "column_ids": [row.column_id for row in rows],
-        "contains_null": [row.contains_null for row in rows],
-        "contains_nan": [row.contains_nan for row in rows],
-        "min_values": [row.min_value for row in rows],
-        "max_values": [row.max_value for row in rows],
+        "replaced": document(list(stats.columns)),
+        "columns": PackedStats([row for row in stats.columns.values() if row is not None]).text.decode(),
     }
     cursor.execute(_SQL.replace_stats, parameters)
 
@@ -89,81 +80,44 @@ def write_name_maps(cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap],
 
 
 def write_data_files(
-    cursor: Cursor[Row],
-    table_id: int,
-    files: Sequence[NewDataFile],
-    name_maps: Mapping[NameMap, int],
-    snapshot: NewSnapshot,
+    cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], maps: Mapping[NameMap, int], at: int
 ) -> None:
-    """Register data files of main, each under the next `ducklake_data_file` id; their side-table rows must be there."""
-    if not files:
-        return
-    ids = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(files)}
-    rows = (
-        {
-            **_data_file(table_id, file, ids[file.file_id], snapshot.id),
-            "mapping_id": None if file.name_map is None else name_maps[file.name_map],
-        }
-        for file in files
-    )
-    cursor.executemany(_SQL.insert_data_file, rows)
-    for batch in _batches((ids[file.file_id], row) for file in files for row in file.stats):
-        cursor.execute(_SQL.insert_file_stats, _stats(table_id, batch))
-    values = [row for file in files for row in _partition_values(table_id, ids[file.file_id], file)]
-    if values:
-        cursor.executemany(_SQL.insert_partition_value, values)
-    parameters = {
-        "file_ids": [file.file_id for file in files],
-        "ducklake_ids": list(ids.values()),
-        "row_id_starts": [file.row_id_start for file in files],
-    }
-    cursor.execute(_SQL.register_files, parameters)
+    """Register data files of main under the ids that `joined` gives them; their side-table rows must be there."""
+    for files in batches(step.data_files):
+        rows = [_data_file(file, joined[file.file_id], maps) for file in files]
+        cursor.execute(_SQL.insert_data_files, {"table_id": table_id, "at": at, "files": document(rows)})
+    new = {file.file_id for file in step.side.files}
+    older = [file for file in step.data_files if file.file_id not in new]
+    if older:
+        rows_now = [(file.file_id, joined[file.file_id], file.row_id_start) for file in older]
+        cursor.execute(_SQL.register_files, {"files": document(rows_now)})
 
 
-def _data_file(table_id: int, file: NewDataFile, data_file_id: int, at: int) -> dict[str, object]:
+def insert_lake_files(cursor: Cursor[Row], table_id: int, new: Sequence[NewDataFile], first_id: int, at: int) -> int:
+    """Register data files of which only DuckLake is told so far, with ids from `first_id` on; the next id."""
+    for start, files in enumerate(batches(new)):
+        rows = [_data_file(file, first_id + start * BATCH + index, {}) for index, file in enumerate(files)]
+        cursor.execute(_SQL.insert_data_files, {"table_id": table_id, "at": at, "files": document(rows)})
+    return first_id + len(new)
+
+
+def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
     """A partitioned file is of a partitioning of its own: DuckDB dies merging files of one partition from two folders.
 
     It skips files by the values alone, wherever a filter names a bucket.
     """
     return {
         "data_file_id": data_file_id,
-        "table_id": table_id,
-        "at": at,
         "path": file.path,
         "path_is_relative": file.path_is_relative,
         "record_count": file.record_count,
         "file_size_bytes": file.file_size_bytes,
         "row_id_start": file.row_id_start,
         "partition_id": _OWN_PARTITIONING + data_file_id if file.partition_values else None,
+        "mapping_id": None if file.name_map is None else maps[file.name_map],
+        "partition_values": file.partition_values or (),
+        "stats": orjson.Fragment(file.stats.text),
     }
-
-
-def _stats(table_id: int, rows: Sequence[tuple[int, ColumnStats]]) -> dict[str, object]:
-    return {
-        "table_id": table_id,
-        "data_file_ids": [data_file_id for data_file_id, _ in rows],
-        "column_ids": [row.column_id for _, row in rows],
-        "sizes": [row.column_size_bytes for _, row in rows],
-        "value_counts": [row.value_count for _, row in rows],
-        "null_counts": [row.null_count for _, row in rows],
-        "min_values": [row.min_value for _, row in rows],
-        "max_values": [row.max_value for _, row in rows],
-        "contains_nan": [row.contains_nan for _, row in rows],
-    }
-
-
-def _batches(rows: Iterable[T]) -> Iterator[Sequence[T]]:
-    """The rows in parts that a statement takes without much memory."""
-    following = iter(rows)
-    while batch := list(islice(following, _BATCH)):
-        yield batch
-
-
-def _partition_values(table_id: int, data_file_id: int, file: NewDataFile) -> list[dict[str, object]]:
-    return [
-        {"data_file_id": data_file_id, "table_id": table_id, "key_index": index, "value": value}
-        for index, value in enumerate(file.partition_values or ())
-    ]
 
 
 def write_delete_files(

@@ -1,11 +1,13 @@
 """Reads of the rows and deletes that DuckDB keeps in Postgres itself, in tables of its own (`ducklake-facts.md` §6).
 
-DuckDB makes and drops these tables at run time. One that is registered and isn't there is damage, unless it was there a
-moment ago: the caller looks again.
+Flushes empty these tables and DuckDB makes and drops them, at any time. One that is registered and isn't there is
+damage, and so is a row that has gone, unless it was there a moment ago: the caller looks again.
 """
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from typing import IO, Final
 
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedColumn, UndefinedTable
@@ -16,6 +18,13 @@ from duckicelake.lake.model import InlinedDelete, InlinedKey, InlinedRow, folded
 from duckicelake.lake.queries import queries
 
 _SQL = queries("inlined")
+_FORMS: Final = {
+    (False, False): "i.{}::text",
+    (False, True): "i.{}",
+    (True, False): "encode(convert_to(i.{}::text, 'UTF8'), 'hex')",
+    (True, True): "encode(i.{}, 'hex')",
+}
+"""How a value is read, by whether it is wanted in hex and whether it is bytes."""
 
 
 def tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
@@ -55,14 +64,39 @@ def values(
     (name,) = {key.inlined_table for key in keys}
     with _reading(name):
         query = sql.SQL(
-            "SELECT {} FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
+            "SELECT {} FROM unnest({}::bigint[], {}::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
             " JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
-        ).format(sql.SQL(", ").join(_as_text(cursor, name, columns)), sql.Identifier(name))
-        parameters = {"begins": [key.begin_snapshot for key in keys], "rows": [key.row_id for key in keys]}
-        found = [tuple(row) for row in cursor.execute(query, parameters).fetchall()]
+        ).format(
+            sql.SQL(", ").join(_as_text(cursor, name, columns)),
+            sql.Literal([key.begin_snapshot for key in keys]),  # no parameters: the columns' names may hold a `%`
+            sql.Literal([key.row_id for key in keys]),
+            sql.Identifier(name),
+        )
+        found = [tuple(row) for row in cursor.execute(query).fetchall()]
     if len(found) != len(keys):
         raise DamagedTable(f"{name} has {len(found)} of the {len(keys)} inlined rows that it had, or some twice")
     return found
+
+
+def copy(
+    cursor: Cursor[Row], name: str, columns: Sequence[str], in_bytes: AbstractSet[str], upto: int, to: IO[bytes]
+) -> tuple[int, int]:
+    """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTable.
+
+    Values are texts as in `values`, of the columns `in_bytes` their bytes in hex. Returns how many rows there are, and
+    the bytes of the longest.
+    """
+    with _reading(name):
+        query = sql.SQL(
+            "COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} FROM {} AS i WHERE i.begin_snapshot <= {}) "
+            "TO STDOUT (FORMAT csv)"
+        ).format(sql.SQL(", ").join(_as_text(cursor, name, columns, in_bytes)), sql.Identifier(name), sql.Literal(upto))
+        count, longest = 0, 0
+        with cursor.copy(query) as rows_of_text:
+            for row in rows_of_text:
+                to.write(row)
+                count, longest = count + 1, max(longest, len(row))
+    return count, longest
 
 
 def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelete, ...]:
@@ -77,7 +111,9 @@ def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelet
     return tuple(InlinedDelete(*row) for row in found)
 
 
-def _as_text(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> list[sql.Composable]:
+def _as_text(
+    cursor: Cursor[Row], name: str, columns: Sequence[str], in_hex: AbstractSet[str] = frozenset()
+) -> list[sql.Composable]:
     """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
     types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
     own = {folded(column): (column, type_) for column, type_ in types}
@@ -85,8 +121,10 @@ def _as_text(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> list[sql
         if folded(column) not in own:
             raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column}")
     return [
-        sql.SQL("i.{}" if type_ == "bytea" else "i.{}::text").format(sql.Identifier(column))
-        for column, type_ in (own[folded(name)] for name in columns)
+        sql.SQL(_FORMS[column in in_hex, own[folded(column)][1] == "bytea"]).format(
+            sql.Identifier(own[folded(column)][0])
+        )
+        for column in columns
     ]
 
 

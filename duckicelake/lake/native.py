@@ -30,6 +30,8 @@ from duckicelake.lake.soundness import flaw_of
 from duckicelake.lake.state import LiveFiles, NativeWindow
 
 _SQL = queries("native")
+TAKES_ROWS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
+"""What may take inlined rows out of Postgres."""
 _DEFINES = frozenset({"created_table", "altered_table"})
 _BY_TABLE_ID = frozenset(
     {

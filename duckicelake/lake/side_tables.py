@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 from psycopg import Cursor
-from psycopg.types.json import Json
 
 from duckicelake.lake.changes import (
     Hold,
+    LakeStep,
     NewFile,
     NewManifest,
     NewSnapshot,
@@ -20,21 +20,38 @@ from duckicelake.lake.changes import (
     TableTarget,
 )
 from duckicelake.lake.database import Row
+from duckicelake.lake.documents import batches, document
 from duckicelake.lake.queries import queries
 
 _SQL = queries("write")
 
 
-def write_side_files(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
-    """Insert the files, deletions and manifests that a new snapshot brings."""
-    if side.files:
-        cursor.executemany(_SQL.insert_file, (_file(table_id, file) for file in side.files))
+def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], at: int) -> None:
+    """Insert what a step brings: files, deletions, manifests and snapshots.
+
+    `joined` are the ids in `ducklake_data_file` of the files that join main, by file id.
+    """
+    _write_few(cursor, table_id, step.side)
+    starts = {file.file_id: file.row_id_start for file in step.data_files}
+    manifests = [_manifest(each) for each in step.side.manifests]
+    snapshots = [_snapshot(each) for each in step.snapshots]
+    for files in batches(step.side.files) or [()] * bool(manifests or snapshots):
+        parameters = {
+            "table_id": table_id,
+            "at": at,
+            "files": document([_file(file, joined.get(file.file_id), starts.get(file.file_id)) for file in files]),
+            "manifests": document(manifests),
+            "snapshots": document(snapshots),
+        }
+        cursor.execute(_SQL.insert_rows, parameters)
+        manifests, snapshots = [], []
+
+
+def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
     if side.deletions:
         cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
     if side.virtual_files:
         cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
-    if side.manifests:
-        cursor.executemany(_SQL.insert_manifest, [_manifest(table_id, m) for m in side.manifests])
 
 
 def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
@@ -42,28 +59,27 @@ def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
     cursor.execute(_SQL.unschedule, {"paths": list(paths)})
 
 
-def _file(table_id: int, file: NewFile) -> dict[str, object]:
+def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> dict[str, object]:
     return {
         "file_id": file.file_id,
-        "table_id": table_id,
         "content": file.content,
         "path": file.path,
         "file_format": file.file_format,
         "spec_id": file.spec_id,
-        "partition": Json(file.partition),
+        "partition": orjson.dumps(file.partition).decode(),  # a text of its own: it may hold a NUL character
         "record_count": file.record_count,
         "file_size_in_bytes": file.file_size_in_bytes,
         "added_snapshot_id": file.added_snapshot_id,
         "sequence_number": file.sequence_number,
         "file_sequence_number": file.file_sequence_number,
-        "first_row_id": file.first_row_id,
-        "metrics": Json(file.metrics, dumps=_metrics_text),
-        "ducklake_id": file.ducklake_id,
+        "first_row_id": row_id_start if file.first_row_id is None else file.first_row_id,
+        "metrics": _metrics(file.metrics),
+        "ducklake_id": file.ducklake_id if ducklake_id is None else ducklake_id,
     }
 
 
-def _metrics_text(metrics: Mapping[str, Any]) -> bytes:
-    return metrics.text if isinstance(metrics, Packed) else orjson.dumps(metrics)
+def _metrics(metrics: Mapping[str, Any]) -> orjson.Fragment | dict[str, Any]:
+    return orjson.Fragment(metrics.text) if isinstance(metrics, Packed) else dict(metrics)
 
 
 def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
@@ -77,10 +93,9 @@ def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
     }
 
 
-def _manifest(table_id: int, manifest: NewManifest) -> dict[str, object]:
+def _manifest(manifest: NewManifest) -> dict[str, object]:
     return {
         "manifest_id": manifest.manifest_id,
-        "table_id": table_id,
         "content": manifest.content,
         "format_version": manifest.format_version,
         "spec_id": manifest.spec_id,
@@ -88,9 +103,9 @@ def _manifest(table_id: int, manifest: NewManifest) -> dict[str, object]:
         "sequence_number": manifest.sequence_number,
         "min_sequence_number": manifest.min_sequence_number,
         "added_snapshot_id": manifest.added_snapshot_id,
-        "added": list(manifest.added),
-        "existing": list(manifest.existing),
-        "deleted": list(manifest.deleted),
+        "added": manifest.added,
+        "existing": manifest.existing,
+        "deleted": manifest.deleted,
     }
 
 
@@ -100,13 +115,10 @@ def give_row_ids(cursor: Cursor[Row], row_ids: Sequence[tuple[int, int]]) -> Non
         cursor.executemany(_SQL.give_row_ids, [{"file_id": file, "first_row_id": first} for file, first in row_ids])
 
 
-def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, ducklake_id: int) -> None:
-    """Insert the Iceberg snapshot that this DuckLake snapshot makes."""
-    parameters = {
-        "table_id": table_id,
+def _snapshot(snapshot: NewSnapshot) -> dict[str, object]:
+    return {
         "snapshot_id": snapshot.snapshot_id,
         "proposed_id": snapshot.proposed_id,
-        "ducklake_id": ducklake_id,
         "parent_snapshot_id": snapshot.parent_snapshot_id,
         "sequence_number": snapshot.sequence_number,
         "timestamp_ms": snapshot.timestamp_ms,
@@ -115,9 +127,8 @@ def write_snapshot(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot, du
         "added_rows": snapshot.added_rows,
         "key_id": snapshot.key_id,
         "summary": dict(snapshot.summary),
-        "manifest_ids": list(snapshot.manifest_ids),
+        "manifest_ids": snapshot.manifest_ids,
     }
-    cursor.execute(_SQL.insert_snapshot, parameters)
 
 
 def hold(cursor: Cursor[Row], table_id: int, held: Hold) -> None:
@@ -174,13 +185,8 @@ def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> No
         cursor.execute(_SQL.delete_snapshots, parameters)
     if target.log_dropped:
         cursor.execute(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
-    _append_log(cursor, table_id, target.log_added)
-
-
-def _append_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int, int]]) -> None:
-    for snapshot_id, timestamp_ms in entries:
-        parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "timestamp_ms": timestamp_ms}
-        cursor.execute(_SQL.append_log, parameters)
+    if target.log_added:
+        cursor.execute(_SQL.append_log, {"table_id": table_id, "entries": document(target.log_added)})
 
 
 def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:

@@ -54,8 +54,8 @@ def lock(cursor: Cursor[Row]) -> None:
 
 
 def queue(cursor: Cursor[Row]) -> None:
-    """Wait while another commit has the queue to itself; taken before `lock`, released with the transaction."""
-    cursor.execute(queries("snapshots").queue, {"key": QUEUE_KEY})
+    """`lock`, but before that wait while another commit has the queue to itself; released with the transaction."""
+    cursor.execute(queries("snapshots").queue, {"queue": QUEUE_KEY, "lock": LOCK_KEY})
 
 
 @contextmanager
@@ -75,7 +75,11 @@ def lane(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
 
 @contextmanager
 def _held(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[None]:
-    """A lock of the session. If it can't be let go of, the session ends: what was done meanwhile stays done."""
+    """A lock of the session. If it can't be let go of, the session ends: what was done meanwhile stays done.
+
+    Postgres ends the session, too, once it is idle for as long as a statement may take: a process that hangs, or has
+    vanished with its machine, keeps nobody out for ever.
+    """
     try:
         cursor.execute(take, parameters)
         yield
@@ -84,6 +88,14 @@ def _held(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, i
             cursor.execute(leave, parameters)
         except psycopg.Error:
             cursor.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Of DuckDB clients: whether one waits for the snapshot id that we hold, and whether one seems to have lost."""
+
+    waits: bool
+    lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +132,15 @@ def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int
     """
     lock(cursor)
     wanted = Wanted(schema_change, catalog_ids, file_ids)
-    return wanted.after(wanted.before(claim(cursor, wanted)))[0]
+    claimed, _ = claim(cursor, wanted, lambda: None)
+    return wanted.after(wanted.before(claimed))[0]
 
 
-def claim(cursor: Cursor[Row], wanted: Wanted) -> Counters:
-    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says; `lock` is held."""
+def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Counters, T]:
+    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says; `lock` is held.
+
+    ask: sends what is to be asked once the row is there; in a pipeline both are waited for once.
+    """
     parameters = {
         "schema_changes": int(wanted.schema_change),
         "catalog_ids": wanted.catalog_ids,
@@ -132,9 +148,11 @@ def claim(cursor: Cursor[Row], wanted: Wanted) -> Counters:
     }
     for _ in range(ATTEMPTS):
         # A DuckDB client holding this id makes the insert wait; if that client commits, nothing is inserted.
-        row = cursor.execute(queries("snapshots").claim_snapshot, parameters).fetchone()
+        tried = cursor.connection.cursor().execute(queries("snapshots").claim_snapshot, parameters)
+        asked = ask()
+        row = tried.fetchone()
         if row is not None:
-            return Counters(*row)
+            return Counters(*row), asked
     raise Unavailable(f"DuckDB clients took the next {ATTEMPTS} snapshot ids; nothing was written, try again")
 
 
@@ -160,13 +178,13 @@ def insert_snapshots(cursor: Cursor[Row], claimed: Counters, rows: Sequence[Coun
         cursor.execute(queries("snapshots").insert_snapshots, parameters)
 
 
-def duckdb_waits(cursor: Cursor[Row]) -> Callable[[], bool]:
-    """Ask whether a DuckDB client waits for the snapshot id that this transaction has taken; it will lose, and retry.
+def duckdb_seen(cursor: Cursor[Row]) -> Callable[[], Seen]:
+    """Ask what can be seen of DuckDB clients that lose snapshot ids to this transaction and the last one.
 
     Our own writers wait for `lock`, never for an id. In a pipeline the answer is there for nothing at its end.
     """
-    asked = cursor.connection.cursor().execute(queries("snapshots").duckdb_waits)
-    return lambda: asked.fetchone() == (True,)
+    asked = cursor.connection.cursor().execute(queries("snapshots").duckdb_seen)
+    return lambda: Seen(*(each is True for each in asked.fetchone() or ()))
 
 
 def last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:

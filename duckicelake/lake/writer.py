@@ -4,15 +4,16 @@ The order of locks is fixed: our advisory lock, a snapshot row, the tables' side
 Whatever a change was computed from is checked after a snapshot row is ours, when nobody else can commit any more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import orjson
 import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import CatalogError
-from duckicelake.lake import copying, definition, files, native, reader, side_tables
+from duckicelake.lake import artifacts, copying, definition, files, native, reader, runs, side_tables
 from duckicelake.lake.bases import lock_bases
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Written
 from duckicelake.lake.database import Row, is_retryable
@@ -66,10 +67,16 @@ class Group:
         self._cursor = cursor
         changes = [change for commit in commits for change in commit]
         steps = [step for change in changes for step in change.steps]
-        self._claimed = claim(cursor, _wanted(steps[0])) if steps else None
-        before = None if self._claimed is None else _wanted(steps[0]).before(self._claimed)
-        self._last = before
-        self._bases = lock_bases(cursor, changes, before.snapshot_id if before else None)
+        ask = partial(lock_bases, cursor, changes)
+        self._claimed: Counters | None = None
+        self._last: Counters | None = None
+        if steps:
+            wanted = _wanted(steps[0])
+            self._claimed, bases = claim(cursor, wanted, ask)
+            self._last = wanted.before(self._claimed)
+        else:
+            bases = ask()
+        self._bases = bases(self._last.snapshot_id if self._last else native.newest_snapshot(cursor))
         self._rows: list[Counters] = []
         self._taken: set[int | str] = set()
         self._admitted = [self._admit(commit) for commit in commits]
@@ -152,8 +159,13 @@ def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
     for step, snapshot in zip(change.steps, snapshots, strict=True):
         _write_step(cursor, step, table_id, snapshot)
     _finish(cursor, change, table_id, ids or (begun.newest,))
-    side_tables.unschedule(cursor, [file.path for step in change.steps for file in step.side.files])
-    return Written(table_id, ids, ids[-1] if ids else begun.newest, change)
+    written = Written(table_id, ids, ids[-1] if ids else begun.newest, change)
+    ready = change.files if change.files is not None and change.files.fit(written) else None
+    if ready is not None:
+        artifacts.record_with(cursor, table_id, ready.files)
+    paths = [file.path for step in change.steps for file in step.side.files]
+    side_tables.unschedule(cursor, [*paths, *(file.path for file in (ready.files if ready else ()))])
+    return replace(written, has_files=ready is not None)
 
 
 def _creation_of(change: ChangeSet) -> Creation:
@@ -218,9 +230,12 @@ def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) 
 def release(cursor: Cursor[Row], table_id: int) -> int:
     """Let go of what snapshots that left history held; how many files DuckDB's next cleanup will delete.
 
-    Takes ids for them from DuckLake's counter, with a snapshot that changes nothing (design §6.1).
+    Takes ids for them from DuckLake's counter, with a snapshot that changes nothing (design §6.1). A table that says
+    `gc.enabled=false` lets go of nothing: another catalog may need the files.
     """
     lock(cursor)
+    if side_tables.is_guarded(cursor, table_id):
+        return 0
     paths = side_tables.forget_unlisted(cursor, table_id)
     if paths:
         snapshot = begin_snapshot(cursor, schema_change=False, file_ids=len(paths))
@@ -247,20 +262,22 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
         definition.name_version(cursor, table_id, snapshot)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
-    side_tables.write_side_files(cursor, table_id, step.side)
-    _write_files(cursor, step, table_id, snapshot)
-    for made in step.snapshots:
-        side_tables.write_snapshot(cursor, table_id, made, snapshot.id)
+    joined = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(step.data_files)}
+    side_tables.write_step(cursor, table_id, step, joined, snapshot.id)
+    runs.note(cursor, table_id, step.snapshots)
+    _write_files(cursor, step, table_id, joined, snapshot)
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None
     record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
 
 
-def _write_files(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
+def _write_files(
+    cursor: Cursor[Row], step: LakeStep, table_id: int, joined: Mapping[int, int], snapshot: NewSnapshot
+) -> None:
     """Ids are given to data files, delete files and name maps in this order."""
     first_delete = snapshot.first_file_id + len(step.data_files)
     maps = files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files))
-    files.write_data_files(cursor, table_id, step.data_files, maps, snapshot)
+    files.write_data_files(cursor, table_id, step, joined, maps, snapshot.id)
     files.write_delete_files(cursor, table_id, step.delete_files, first_delete, snapshot.id)
 
 

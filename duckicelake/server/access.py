@@ -24,6 +24,50 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
+@dataclass(frozen=True, slots=True)
+class Register:
+    """What every request leaves behind: its metrics, and its line in the log."""
+
+    metrics: Metrics
+    log: FilteringBoundLogger
+
+    def begun(self) -> None:
+        self.metrics.request_started()
+
+    def handed_over(self) -> None:
+        """Take `begun` back: the request goes another way, on which it begins again."""
+        self.metrics.request_handed_over()
+
+    def ended(
+        self,
+        method: str,
+        route: str,
+        path: str,
+        status: int,
+        started: float,
+        request_id: str,
+        principal: str | None,
+        error: object = None,
+    ) -> None:
+        """started: by time.perf_counter. error: what makes it no ordinary line."""
+        seconds = time.perf_counter() - started
+        self.metrics.request_ended(method, route, status, seconds)
+        line: dict[str, object] = {
+            "request_id": request_id,
+            "method": method,
+            "route": route,
+            "path": path,
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+        }
+        if principal is not None:
+            line["principal"] = principal
+        if error is not None:
+            self.log.error("request", **line, exc_info=error)
+        elif route not in _QUIET:
+            self.log.info("request", **line)
+
+
 @dataclass(slots=True)
 class _Exchange:
     """One request on its way: passes messages on to the server and remembers the status."""
@@ -47,10 +91,9 @@ class _Exchange:
 class Access:
     """ASGI middleware, to be placed around everything that may fail."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, log: FilteringBoundLogger) -> None:
+    def __init__(self, app: ASGIApp, register: Register) -> None:
         self._app = app
-        self._metrics = metrics
-        self._log = log
+        self._register = register
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,7 +101,7 @@ class Access:
             return
         exchange = _Exchange(send, scope, _request_id(scope))
         scope[REQUEST_ID_KEY] = exchange.request_id
-        self._metrics.request_started()
+        self._register.begun()
         try:
             await self._app(scope, receive, exchange.forward)
         except ClientDisconnect:
@@ -74,34 +117,19 @@ class Access:
             await internal_error(exchange.request_id)(scope, receive, exchange.forward)
 
     def _record(self, scope: Scope, exchange: _Exchange) -> None:
-        seconds = time.perf_counter() - exchange.started
         route = getattr(scope.get("route"), "path", UNMATCHED)
-        self._metrics.request_ended(scope["method"], route, exchange.status, seconds)
         if CONFLICT_KEY in scope:
-            self._metrics.conflict(scope[CONFLICT_KEY])
-        error = scope.get(ERROR_KEY)
-        if error is not None:
-            self._log.error("request", **_line(scope, exchange, route, seconds), exc_info=error)
-        elif route not in _QUIET:
-            self._log.info("request", **_line(scope, exchange, route, seconds))
+            self._register.metrics.conflict(scope[CONFLICT_KEY])
+        what = (scope["method"], route, scope["path"], exchange.status, exchange.started, exchange.request_id)
+        self._register.ended(*what, scope.get(PRINCIPAL_KEY), scope.get(ERROR_KEY))
 
 
-def _line(scope: Scope, exchange: _Exchange, route: str, seconds: float) -> dict[str, object]:
-    line = {
-        "request_id": exchange.request_id,
-        "method": scope["method"],
-        "route": route,
-        "path": scope["path"],
-        "status": exchange.status,
-        "ms": round(seconds * 1000, 2),
-    }
-    if PRINCIPAL_KEY in scope:
-        line["principal"] = scope[PRINCIPAL_KEY]
-    return line
+def new_request_id() -> str:
+    return f"{_ids.getrandbits(128):032x}"
 
 
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return str(value, "ascii")
-    return f"{_ids.getrandbits(128):032x}"
+    return new_request_id()

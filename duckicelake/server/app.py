@@ -1,8 +1,9 @@
 """The app: routes, and around them the layers that every request passes."""
 
 import sys
+import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from fastapi import FastAPI
@@ -15,20 +16,34 @@ from duckicelake.catalog.quick_loads import QuickLoads
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.shared_checks import SharedChecks
 from duckicelake.server import errors
-from duckicelake.server.access import Access
+from duckicelake.server.access import Access, Register
 from duckicelake.server.auditing import Audit, journal_of
 from duckicelake.server.auth import Authentication
 from duckicelake.server.bodies import BodyLimit
 from duckicelake.server.context import Context
 from duckicelake.server.guard import guarded
 from duckicelake.server.https import RequireHttps
-from duckicelake.server.load import LoadLimit
+from duckicelake.server.load import LoadLimit, Slots
 from duckicelake.server.loads import Loads
 from duckicelake.server.logging import make_logger
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.openapi import describe
+from duckicelake.server.quotas import Quotas, Rates
 from duckicelake.server.raw_paths import RawPaths
-from duckicelake.server.routes import config, health, namespaces, oauth, storage, tables, transactions, views
+from duckicelake.server.routes import (
+    config,
+    flush,
+    health,
+    maintenance,
+    namespaces,
+    oauth,
+    pipeline,
+    rows,
+    storage,
+    tables,
+    transactions,
+    views,
+)
 from duckicelake.server.tracing import TracedMeter, Tracer, TraceRequests
 
 WAREHOUSE_NAME = "duckicelake"
@@ -40,13 +55,17 @@ API_VERSION = "1"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off."""
+    """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off.
+
+    rows: how much of rows one principal may send.
+    """
 
     max_body_bytes: int = DEFAULT_BODY_LIMIT
     body_seconds: float = 60.0
     max_requests: int = 256
     cors_origins: tuple[str, ...] = ()
     require_https: bool = False
+    rows: Rates = field(default_factory=Rates)
 
 
 class App(FastAPI):
@@ -84,7 +103,9 @@ def create_app(
     metrics = Metrics(services.database.statistics, services.cache.statistics)
     services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
-    app.state.context = Context(services, metrics, known, authentication, metrics_public=metrics_public)
+    quotas = Quotas.of(edge.rows, time.monotonic)
+    context = Context(services, metrics, known, authentication, metrics_public=metrics_public, quotas=quotas)
+    app.state.context = context
     errors.install(app)
     _add_layers(app, edge, services, metrics, log, authentication, tracer)
     return app
@@ -100,11 +121,13 @@ def _add_layers(
     tracer: Tracer | None,
 ) -> None:
     """What a request passes before it comes to the app: given from the innermost to the outermost."""
+    slots, register = Slots(edge.max_requests), Register(metrics, log)
     loads = QuickLoads(services, SharedChecks(services.database.freshness_line(), services.meter))
     layer: ASGIApp = Audit(app.behind_layers, services=services)
     layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds)
-    layer = Loads(layer, route=_route(app, "load_table"), loads=loads, authentication=authentication)
-    layer = LoadLimit(layer, most=edge.max_requests, metrics=metrics)
+    routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
+    layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
+    layer = LoadLimit(layer, slots=slots, metrics=metrics)
     if edge.cors_origins:
         layer = CORSMiddleware(
             layer,
@@ -117,7 +140,7 @@ def _add_layers(
         layer = RequireHttps(layer)
     if tracer is not None:
         layer = TraceRequests(layer, tracer=tracer)
-    layer = Access(layer, metrics=metrics, log=log)
+    layer = Access(layer, register=register)
     app.layers = RawPaths(layer)
 
 
@@ -135,7 +158,9 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for module in (oauth, config, namespaces, tables, storage, views, transactions, health):
+    of_tables = (namespaces, tables, rows, flush, storage)
+    modules = (oauth, config, *of_tables, views, transactions, pipeline, maintenance, health)
+    for module in modules:
         # Flat, not include_router: a request tries one list of patterns, and 405 can tell which methods a path takes.
         app.router.routes.extend(module.router.routes)
     app.router.routes[:] = guarded(app.router.routes)

@@ -52,7 +52,7 @@ class Authentication:
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who asks. Raises NotAuthenticated, InvalidToken, and Unavailable if the token's issuer can't be asked."""
-        now, digest = self.clock(), _digest(authorization)
+        now, digest = self.clock(), digest_of((authorization or "").encode("latin-1"))
         known = self._seen.find(digest, now)
         if known is not None:
             return known
@@ -67,9 +67,9 @@ class Authentication:
         self._seen.remember(digest, principal, min(token.expires, now + _REMEMBERED_SECONDS))
         return principal
 
-    def known(self, authorization: bytes) -> Principal | None:
-        """Who asks, if their token was read lately: what `principal` would answer without reading it again."""
-        return self._seen.find(sha256(authorization).digest(), self.clock())
+    def known(self, digest: bytes) -> Principal | None:
+        """Who asks, if the token was read lately of which this is the `digest_of`: what `principal` would answer."""
+        return self._seen.find(digest, self.clock())
 
     def limiter_for(self, *texts: str) -> CapacityLimiter | None:
         """The few threads that may read these tokens, if another issuer's keys may have to be fetched for one.
@@ -114,8 +114,9 @@ def bearer(authorization: str | None) -> str | None:
     return text.strip() if kind.lower() == "bearer" and text.strip() else None
 
 
-def _digest(authorization: str | None) -> bytes:
-    return sha256((authorization or "").encode("latin-1")).digest()
+def digest_of(authorization: bytes) -> bytes:
+    """Of the header, by which a token that was read is found again."""
+    return sha256(authorization).digest()
 
 
 async def authenticate(authentication: Authentication | None, authorization: str | None) -> Principal:

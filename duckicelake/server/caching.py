@@ -37,15 +37,14 @@ def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
     return any(_opaque(tag) == ours for tag in _ENTITY_TAG.findall(if_none_match))
 
 
-def outcome(loaded: LoadedTable, if_none_match: bytes | None) -> tuple[int, tuple[Header, ...], bytes]:
-    """The same as status, headers and body, for those who send them themselves."""
+def outcome(loaded: LoadedTable, if_none_match: bytes | None) -> tuple[int, tuple[Header, ...], tuple[bytes, ...]]:
+    """The same as status, headers and pieces of the body, for those who send them themselves."""
     assert loaded.etag is not None
     if if_none_match is not None:
         headers = _headers(loaded.etag)
         if if_none_match == headers[-1][1] or is_unchanged(if_none_match.decode("latin-1"), loaded.etag):
-            return 304, headers, b""
-    body = loaded.body
-    return 200, _headers(loaded.etag, len(body)), body
+            return 304, headers, ()
+    return 200, _headers(loaded.etag, sum(map(len, loaded.pieces))), loaded.pieces
 
 
 def conditional(body: bytes, etag: str | None, if_none_match: str | None = None) -> Response:

@@ -15,6 +15,7 @@ from duckicelake.errors import Forbidden
 from duckicelake.server.auth import Authentication
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.permissions import InBody, check_body
+from duckicelake.server.quotas import Quotas, Rates
 from duckicelake.server.readiness import Readiness
 from duckicelake.server.throttle import Throttle
 
@@ -36,6 +37,7 @@ class Context:
     throttle: Throttle = field(default_factory=lambda: Throttle(time.monotonic))
     metrics_public: bool = False
     readiness: Readiness = field(default_factory=Readiness)
+    quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))
 
 
 def address_of(scope: Scope) -> str:

@@ -11,27 +11,43 @@ EXEMPT: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """A busy server is alive, and who watches it must see so."""
 
 
-class LoadLimit:
-    """ASGI middleware: answers 429 while `most` requests are being answered, without reading or routing the request."""
+class Slots:
+    """How many requests are being answered; for one event loop."""
 
-    def __init__(self, app: ASGIApp, most: int, metrics: Metrics) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taken = 0
+
+    def take(self) -> bool:
+        """Whether there was one, which is to be given back."""
+        if self._taken >= self.most:
+            return False
+        self._taken += 1
+        return True
+
+    def leave(self) -> None:
+        self._taken -= 1
+
+
+class LoadLimit:
+    """ASGI middleware: answers 429 while there is no slot, without reading or routing the request."""
+
+    def __init__(self, app: ASGIApp, slots: Slots, metrics: Metrics) -> None:
         self._app = app
-        self._most = most
+        self._slots = slots
         self._metrics = metrics
-        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in EXEMPT:
             await self._app(scope, receive, send)
-        elif self._running >= self._most:
+        elif not self._slots.take():
             self._metrics.request_shed()
-            await _too_many(self._most)(scope, receive, send)
+            await _too_many(self._slots.most)(scope, receive, send)
         else:
-            self._running += 1
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._running -= 1
+                self._slots.leave()
 
 
 def _too_many(most: int) -> ASGIApp:

@@ -65,9 +65,13 @@ class Metrics:
         self._reports = self._counter("metrics_reports", "Metrics reports received from engines", "report")
         self._conflicts = self._counter("conflicts", "Requests answered with 409, by what didn't hold", "kind")
         self._retries = self._counter("retries", "Work done again within a request, by why", "reason")
+        self._jobs = self._counter("jobs", "Jobs of the pipeline that ended, by what came of them", "kind", "result")
         self._phases = self._histogram("phase_seconds", "Time that the phases of loads and commits took", "phase")
         self._behind = self._histogram("catch_up_snapshots", "DuckDB's commits that a load found", buckets=_COUNTS)
         self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_COUNTS)
+        self._rows = self._counter("rows", "Rows that were posted and written")
+        self._flushed = self._counter("rows_flushed", "Rows that went from Postgres to data files")
+        self._batches = self._histogram("row_batches_together", "Batches of rows in one transaction", buckets=_COUNTS)
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         if SHARED_FOLDER_VARIABLE in os.environ:
@@ -75,6 +79,10 @@ class Metrics:
 
     def request_started(self) -> None:
         self._requests.running += 1
+
+    def request_handed_over(self) -> None:
+        """It isn't to be counted, after all."""
+        self._requests.running -= 1
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in _METHODS else "other"
@@ -95,6 +103,9 @@ class Metrics:
         """A request was answered with 409; `kind` is the error's."""
         self._conflicts.labels(kind).inc()
 
+    def job_ended(self, kind: str, result: str) -> None:
+        self._jobs.labels(kind, result).inc()
+
     def phase(self, phase: Phase) -> "_Timed":
         return _Timed(self._phases.labels(phase).observe)
 
@@ -109,6 +120,13 @@ class Metrics:
 
     def written_together(self, commits: int) -> None:
         self._together.observe(commits)
+
+    def rows_written(self, batches: int, rows: int) -> None:
+        self._rows.inc(rows)
+        self._batches.observe(batches)
+
+    def rows_flushed(self, rows: int) -> None:
+        self._flushed.inc(rows)
 
     def store_call(self, call: str) -> "_StoreCall":
         return _StoreCall(self._store_calls, call)

@@ -8,6 +8,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
+from duckicelake.catalog.maintenance import FindOrphans
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
     CommitTransactionRequest,
@@ -24,17 +26,21 @@ from duckicelake.iceberg.rest import (
 from duckicelake.server.routes.tables import MetricsReport
 
 REQUESTS: tuple[type[BaseModel], ...] = (
+    BeginJob,
     CommitTableRequest,
     CommitTransactionRequest,
     CommitViewRequest,
     CreateNamespaceRequest,
     CreateTableRequest,
     CreateViewRequest,
+    EndJob,
+    FindOrphans,
     MetricsReport,
     RegisterTableRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
+    RenewJob,
     UpdateNamespacePropertiesRequest,
 )
 """Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""

@@ -36,6 +36,12 @@ async def _parent(
     return parent_of(parent)
 
 
+async def _of_namespace(
+    namespace: Annotated[str | None, Query(description="of tables in this one; levels joined by %1F")] = None,
+) -> Namespace | None:
+    return parent_of(namespace)
+
+
 async def _page(
     token: Annotated[str | None, Query(alias="pageToken", description="empty: the first page; absent: all")] = None,
     size: Annotated[int | None, Query(alias="pageSize", ge=1, description="most items on a page")] = None,
@@ -48,3 +54,4 @@ TablePath = Annotated[str, Depends(_table)]
 ViewPath = Annotated[str, Depends(_view)]
 PageQuery = Annotated[PageRequest, Depends(_page)]
 ParentQuery = Annotated[Namespace | None, Depends(_parent)]
+NamespaceQuery = Annotated[Namespace | None, Depends(_of_namespace)]

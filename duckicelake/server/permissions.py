@@ -88,6 +88,8 @@ _EITHER = InPath((READ, WRITE))
 _NAMESPACE = "/v1/namespaces/{namespace}"
 _TABLE = f"{_NAMESPACE}/tables/{{table}}"
 _VIEW = f"{_NAMESPACE}/views/{{view}}"
+_PIPELINE = "/pipeline/v1/namespaces/{namespace}/tables/{table}"
+_JOBS = f"{_PIPELINE}/jobs"
 
 NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/healthz"): Public(),
@@ -113,6 +115,11 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", f"{_TABLE}/unregister"): _WRITER,
     # Engines report reads and writes alike; keys and signatures are as good as what the principal has of both.
     ("POST", f"{_TABLE}/metrics"): _EITHER,
+    ("POST", f"{_TABLE}/rows"): _WRITER,
+    ("DELETE", f"{_TABLE}/rows"): _WRITER,
+    ("POST", f"{_TABLE}/rows/flush"): _WRITER,
+    # Who may only write goes on where it stopped.
+    ("GET", f"{_TABLE}/rows/producers/{{app_id}}"): _EITHER,
     ("GET", f"{_TABLE}/credentials"): _EITHER,
     ("POST", f"{_TABLE}/sign"): _EITHER,
     ("POST", f"{_NAMESPACE}/register"): _WRITER,
@@ -126,6 +133,15 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("DELETE", _VIEW): _WRITER,
     ("POST", f"{_NAMESPACE}/register-view"): _WRITER,
     ("POST", "/v1/views/rename"): InBody(WRITE, RenameTableRequest, _renamed),
+    # The list of jobs is filtered by what its reader may read.
+    ("GET", "/pipeline/v1/jobs"): AnyToken(),
+    ("GET", f"{_PIPELINE}/runs"): _READER,
+    ("POST", _JOBS): _WRITER,
+    ("POST", f"{_JOBS}/{{job}}"): _WRITER,
+    ("POST", f"{_JOBS}/{{job}}/end"): _WRITER,
+    # So is the list of tables' statistics.
+    ("GET", "/pipeline/v1/tables"): AnyToken(),
+    ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _WRITER,
 }
 """By method and route template. A route that isn't here is refused to everybody."""
 

@@ -95,6 +95,14 @@ class TracedMeter:
         self.tracer.event("written_together", commits)
         self.meter.written_together(commits)
 
+    def rows_written(self, batches: int, rows: int) -> None:
+        self.tracer.event("rows_written", rows)
+        self.meter.rows_written(batches, rows)
+
+    def rows_flushed(self, rows: int) -> None:
+        self.tracer.event("rows_flushed", rows)
+        self.meter.rows_flushed(rows)
+
     @contextmanager
     def store_call(self, call: str) -> Iterator[None]:
         with self.tracer.span(f"store {call}", remote=True), self.meter.store_call(call):

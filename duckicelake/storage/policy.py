@@ -7,6 +7,7 @@ doesn't know, and `<warehouse>/data/` holds the Iceberg tables, where Spark does
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 from uuid import UUID
@@ -23,8 +24,10 @@ _NAME_BYTES: Final = 255
 _LOCATION_BYTES: Final = 860
 """A key of S3 holds 1,024 bytes; the rest is for the names of the files below."""
 _FILE_BYTES: Final = 2000
+_REMEMBERED: Final = 4096
 
 
+@lru_cache(_REMEMBERED)
 def canonical(location: str) -> str:
     """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
 
@@ -167,7 +170,7 @@ class LocationPolicy:
         return any(is_within(location, prefix) for prefix in (*zones, *self.allowed))
 
     def _zones(self, zone: str) -> str:
-        return " or ".join((zone, *self.allowed))
+        return f"{' or '.join((zone, *self.allowed))} (the server's DUCKICELAKE_ALLOWED_LOCATIONS adds places)"
 
 
 def _check_length(location: str) -> None:

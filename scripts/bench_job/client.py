@@ -13,7 +13,6 @@ from uuid import uuid4
 import orjson
 
 from duckicelake.iceberg.manifest import (
-    UNASSIGNED,
     DataFile,
     EntryStatus,
     FileContent,
@@ -26,6 +25,7 @@ from duckicelake.iceberg.manifest import (
 )
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
+from scripts.client_manifests import line_of
 
 Json = dict[str, Any]
 NAMESPACE: Final = "bench"
@@ -217,22 +217,7 @@ class Appender:
         )
         path = f"{self.metadata['location']}/metadata/{unique}-m0.avro"
         self.files.write(path, data)
-        return ManifestFile(
-            manifest_path=path,
-            manifest_length=len(data),
-            partition_spec_id=0,
-            content=ManifestContent.DATA,
-            sequence_number=UNASSIGNED,
-            min_sequence_number=UNASSIGNED,
-            added_snapshot_id=snapshot_id,
-            added_files_count=files,
-            existing_files_count=0,
-            deleted_files_count=0,
-            added_rows_count=1000 * files,
-            existing_rows_count=0,
-            deleted_rows_count=0,
-            partitions=(),
-        )
+        return line_of(path, data, entries, snapshot_id)
 
 
 def data_file(path: str, columns: int, value: int) -> DataFile:

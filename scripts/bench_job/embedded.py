@@ -1,4 +1,4 @@
-"""The server's use cases in this process, on a lake of its own, and DuckDB beside them."""
+"""The server's use cases in this process, with its memory settings, on a lake of its own, and DuckDB beside them."""
 
 import tempfile
 import time
@@ -11,6 +11,7 @@ import duckdb
 from duckdb_extensions import import_extension
 
 from duckicelake.catalog.services import Services
+from duckicelake.cli import memory
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
@@ -42,6 +43,7 @@ def embedded_lake() -> Iterator[Embedded]:
     with tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder, EmbeddedPostgres(Path(folder)) as postgres:
         database, policy = Database(postgres.url), LocationPolicy(f"{folder}/warehouse")
         prepare(database, policy.data_path)
+        memory.settle()
         store = LocalStore(Path(policy.warehouse))
         yield Embedded(Services(database, store, policy, "client", lambda: time.time_ns() // 1_000_000), postgres.url)
         database.close()

@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckicelake.iceberg.manifest import (
-    UNASSIGNED,
     DataFile,
     EntryStatus,
     FileContent,
-    ManifestContent,
     ManifestEntry,
     ManifestFile,
     assign_row_ids,
@@ -30,6 +28,7 @@ from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.position_deletes import write_position_deletes
+from scripts.client_manifests import content_of, line_of
 
 Json = dict[str, Any]
 SCHEMA: Final[Json] = {
@@ -168,36 +167,15 @@ class Draft:
 
     def _manifest(self, entries: Iterable[ManifestEntry]) -> ManifestFile:
         rows = list(entries)
-        is_data = rows[0].data_file.content is FileContent.DATA
-        content = ManifestContent.DATA if is_data else ManifestContent.DELETES
         schemas = {schema["schema-id"]: schema for schema in self.metadata["schemas"]}
         data = write_manifest(
             format_version=self.metadata["format-version"],
-            content=content,
+            content=content_of(rows),
             schema=Schema.model_validate(schemas[self.metadata["current-schema-id"]]),
             spec=UNPARTITIONED,
             entries=rows,
         )
-        counts = [
-            [row.data_file.record_count for row in rows if row.status is status]
-            for status in (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
-        ]
-        return ManifestFile(
-            manifest_path=self._write("metadata", "m0.avro", data),
-            manifest_length=len(data),
-            partition_spec_id=0,
-            content=content,
-            sequence_number=UNASSIGNED,
-            min_sequence_number=UNASSIGNED,
-            added_snapshot_id=self.snapshot_id,
-            added_files_count=len(counts[0]),
-            existing_files_count=len(counts[1]),
-            deleted_files_count=len(counts[2]),
-            added_rows_count=sum(counts[0]),
-            existing_rows_count=sum(counts[1]),
-            deleted_rows_count=sum(counts[2]),
-            partitions=(),
-        )
+        return line_of(self._write("metadata", "m0.avro", data), data, rows, self.snapshot_id)
 
     def _write(self, folder: str, suffix: str, data: bytes) -> str:
         unique = UUID(int=self.random.getrandbits(128))

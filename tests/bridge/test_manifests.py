@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.bridge.manifests import PACK, ListOwner, must_load, next_list
+from duckicelake.bridge.manifests import LARGEST, PACK, ListedManifest, ListOwner, must_load, next_list
 from duckicelake.lake.changes import NewFile
 
 
@@ -141,3 +141,14 @@ def test_any_sequence_of_adds_and_removes_lists_exactly_the_live_files(seed):
                 (f.sequence_number for f in held), default=manifest.sequence_number
             )
             assert listed.live or manifest.added_snapshot_id == number
+
+
+def test_manifests_of_so_many_files_that_another_copy_would_cost_too_much_stay_apart():
+    def ten_of(files):
+        return tuple(ListedManifest(number, 0, 0, files, 2) for number in range(PACK))
+
+    assert must_load(ten_of(LARGEST - 1), 2) == set(range(PACK))
+    assert must_load(ten_of(LARGEST), 2) == set()
+    made = next_list(ten_of(LARGEST), [new_file(1, 1)], frozenset(), ListOwner(1, 1, 0, 2), itertools.count(PACK))
+    assert [manifest.live_count for manifest in made.listed] == [1, *[LARGEST] * PACK]
+    assert [manifest.added for manifest in made.new] == [(1,)]

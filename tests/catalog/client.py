@@ -19,7 +19,6 @@ from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed
 from duckicelake.iceberg.manifest import (
-    UNASSIGNED,
     DataFile,
     EntryStatus,
     FileContent,
@@ -36,6 +35,7 @@ from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.storage.position_deletes import write_position_deletes
+from scripts.client_manifests import content_of, line_of
 
 Json = dict[str, Any]
 Row = tuple[int, str | None]
@@ -136,32 +136,14 @@ class Draft:
     ) -> ManifestFile:
         """Write a manifest of files to add or of entries as they are; `changes` are put into its line."""
         rows = [self.added(entry) if isinstance(entry, DataFile) else entry for entry in entries]
-        is_data = all(row.data_file.content is FileContent.DATA for row in rows)
-        content = ManifestContent.DATA if is_data else ManifestContent.DELETES
         data = write_manifest(
             format_version=self.format_version,
-            content=content,
+            content=content_of(rows),
             schema=Schema.model_validate(self.metadata["schemas"][-1]),
             spec=spec,
             entries=rows,
         )
-        counts = [[r.data_file.record_count for r in rows if r.status == status] for status in (1, 0, 2)]
-        line = ManifestFile(
-            manifest_path=self.new_file("m0.avro", data),
-            manifest_length=len(data),
-            partition_spec_id=spec.spec_id,
-            content=content,
-            sequence_number=UNASSIGNED,
-            min_sequence_number=UNASSIGNED,
-            added_snapshot_id=self.snapshot_id,
-            added_files_count=len(counts[0]),
-            existing_files_count=len(counts[1]),
-            deleted_files_count=len(counts[2]),
-            added_rows_count=sum(counts[0]),
-            existing_rows_count=sum(counts[1]),
-            deleted_rows_count=sum(counts[2]),
-            partitions=(),
-        )
+        line = line_of(self.new_file("m0.avro", data), data, rows, self.snapshot_id, spec.spec_id)
         return replace(line, **changes)
 
     def manifest_list(self, manifests: Iterable[ManifestFile]) -> str:

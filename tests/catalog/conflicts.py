@@ -23,6 +23,8 @@ from tests.catalog.seams import fresh
 COMPANION = "companion"
 """A table that changes only together with another one."""
 OURS = {"ducklake.snapshot-id", "format-version"}
+OF_NEW_TABLES = {"write.parquet.compression-codec": "zstd"}
+"""Properties of tables that a client creates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Subject:
         return list(self.shown)
 
     def state(self, format_version: int) -> State:
-        return State(self.name, format_version, self.shown[self.snapshots[-1]])
+        return State(self.name, format_version, self.shown[self.snapshots[-1]], properties=OF_NEW_TABLES)
 
 
 Effect = Callable[[State, State, Subject], State | None]

@@ -20,7 +20,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog import tables
+from duckicelake.catalog.flush import flush_rows
+from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.rows import PostedRows, append_rows
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.iceberg.rest import CommitTransactionRequest
@@ -40,13 +43,14 @@ CREATING: Final = "creating a file"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A request, and after how many lasting steps its server dies."""
+    """A request, and after how many lasting steps its server dies; one that isn't alone has seen others commit."""
 
     act: str
     steps: int = NEVER
     name: str = "t"
     body: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
         "client",
         lambda: time.time_ns() // 1_000_000,
     )
+    if not work.alone:
+        services = replace(services, commits=CommitQueue(foreseen=0))
     if work.key is not None:
         services = replace(services, once=Once(UUID(work.key), FINGERPRINT))
     fuse = _LastingSteps(work.steps, lambda: os.kill(os.getpid(), signal.SIGKILL), _Pipe(log))
@@ -152,12 +158,17 @@ def _do(services: Services, work: Work) -> None:
     match work.act:
         case "commit":
             client.commit(work.body, work.name)
+        case "append rows":
+            rows = json.dumps(work.body["rows"]).encode()
+            append_rows(services, PostedRows(NS, work.name, rows, "application/json"))
         case "commit to two":
             commit_transaction(services, CommitTransactionRequest.model_validate(work.body))
         case "create":
             client.create(work.name)
         case "load":
             client.load(work.name)
+        case "flush":
+            flush_rows(services, NS, work.name)
         case "purge":
             tables.drop_table(services, NS, work.name, purge=True)
         case _:

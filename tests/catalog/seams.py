@@ -124,6 +124,22 @@ class FusedDatabase:
         self.database.after_commit(cursor, act)
 
 
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A store during whose first write of a data file something happens."""
+
+    store: ObjectStore
+    acts: list[Callable[[], object]] = field(default_factory=list)
+
+    def write(self, location: str, data: bytes) -> None:
+        self.store.write(location, data)
+        if self.acts:
+            self.acts.pop()()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
 def fused(services: Services, fuse: Fuse) -> Services:
     """A server with nothing cached that dies when the fuse has burnt down."""
     seams: dict[str, Any] = {

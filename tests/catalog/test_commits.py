@@ -12,6 +12,7 @@ from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, CommitFailed, NoSuchTable
 from duckicelake.iceberg.rest import CreateTableRequest
+from duckicelake.lake.documents import BATCH
 from tests.catalog.client import (
     NS,
     SCHEMA,
@@ -286,7 +287,12 @@ def test_properties_are_set_and_removed_and_the_servers_own_is_true(client: Clie
     )
     properties = answer["metadata"]["properties"]
     newest = answer["metadata"]["snapshots"][-1]["summary"]["ducklake.snapshot-id"]
-    assert properties == {"a": "3", "c": "ü 'x\" \\", "ducklake.snapshot-id": newest}
+    assert properties == {
+        "write.parquet.compression-codec": "zstd",
+        "a": "3",
+        "c": "ü 'x\" \\",
+        "ducklake.snapshot-id": newest,
+    }
 
 
 def test_metadata_log_holds_as_many_versions_as_the_property_says(client: Client) -> None:
@@ -404,3 +410,19 @@ def test_properties_overtaken_by_duckdb_are_applied_again(client: Client, duckla
     answer = slow.commit(set_properties(a="b"))
     assert answer["metadata"]["properties"]["a"] == "b"
     assert pyiceberg_rows(answer) == [TWO]
+
+
+def test_commit_of_more_files_than_a_statement_takes_has_them_all(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    draft = Draft(client.metadata())
+    file = draft.data_file([(1, "one")])
+    files = [replace(file, file_path=f"{file.file_path}-{number}.parquet") for number in range(BATCH + 1)]
+    answer = client.commit(draft.body([draft.manifest(files)]))
+    assert sorted(data_files(answer["metadata"])) == sorted(file.file_path for file in files)
+    found = ducklake.sql("SELECT data_file FROM ducklake_list_files('lake', 't', schema => 'ns')").fetchall()
+    assert sorted(path for (path,) in found) == sorted(file.file_path for file in files)
+    with services.database.reading() as cursor:
+        counted = cursor.execute("SELECT count(*), count(DISTINCT data_file_id) FROM ducklake_file_column_stats")
+        assert counted.fetchone() == (BATCH + 1, BATCH + 1)

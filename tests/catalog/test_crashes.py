@@ -99,13 +99,14 @@ def rewritten(metadata: Json, rows: list[Row], number: int) -> Attempt:
     return Attempt(body, sorted([*(row for row in rows if row[1] != "new"), (number, "new")]))
 
 
-@pytest.mark.parametrize("wanted", [appended, deleted, rewritten])
+@pytest.mark.parametrize(("wanted", "alone"), [(appended, True), (deleted, True), (rewritten, True), (appended, False)])
 def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
     services: Services,
     client: Client,
     ducklake: duckdb.DuckDBPyConnection,
     server: Mortal,
     wanted: Callable[[Json, list[Row], int], Attempt],
+    alone: bool,
 ) -> None:
     client.create()
     client.append(*FIRST)
@@ -114,7 +115,7 @@ def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
 
     def work(step: int) -> Work:
         attempts.append(wanted(Client(fresh(services)).metadata(), rows, step))
-        return Work("commit", body=attempts[-1].body)
+        return Work("commit", body=attempts[-1].body, alone=alone)
 
     for _, ending in deaths(server, work):
         answer = Client(fresh(services)).load()
@@ -124,6 +125,7 @@ def test_commit_killed_at_any_step_is_there_or_not_and_if_acknowledged_it_is(
         assert_whole(answer)
         rows = found
     assert set(ending.log) >= COMMITTING
+    assert alone == (ending.log[-1] == "after COMMIT"), "all files are written before, if it is known for what"
     assert_whole_catalog(services)
     assert pyiceberg_rows(Client(fresh(services)).load()) == duckdb_rows(ducklake) == rows
 
@@ -195,6 +197,30 @@ def test_load_killed_at_any_step_is_done_by_the_next_one(
     assert set(ending.log) >= COMMITTING
     assert_whole_catalog(services)
     assert_whole(Client(fresh(services)).load(f"t{step}"))
+
+
+def test_flush_killed_at_any_step_happens_or_not(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, server: Mortal
+) -> None:
+    client.create()
+    client.append(*FIRST)
+    before: list[list[Row]] = []
+
+    def work(step: int) -> Work:
+        ducklake.execute(f"INSERT INTO lake.ns.t VALUES ({step}, 'inlined'), ({step}, 'gone')")
+        ducklake.execute(f"DELETE FROM lake.ns.t WHERE name = 'gone' OR id = 1000 + {step}")
+        before.append(duckdb_rows(ducklake))
+        return Work("flush")
+
+    for _, ending in deaths(server, work):
+        assert duckdb_rows(ducklake) == before[-1], ending.log
+        answer = Client(fresh(services)).load()
+        virtual = [path for path in data_files(answer["metadata"]) if path.endswith("-inlined.parquet")]
+        assert (virtual == []) == ("after COMMIT" in ending.log), ending.log
+    assert set(ending.log) >= COMMITTING
+    assert pyiceberg_rows(answer) == before[-1]
+    assert_whole(answer)
+    assert_whole_catalog(services)
 
 
 def test_purge_killed_at_any_step_happens_or_not(services: Services, client: Client, server: Mortal) -> None:

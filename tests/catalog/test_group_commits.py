@@ -19,7 +19,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.catalog.turns import Turns
 from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.snapshots import QUEUE_KEY, begin_snapshot, duckdb_waits, record_changes
+from duckicelake.lake.snapshots import QUEUE_KEY, begin_snapshot, duckdb_seen, record_changes
 from tests.catalog.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
 
 
@@ -212,7 +212,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
         until(lambda: waits(cursor))
 
     def waits(cursor: Transaction) -> bool:
-        return duckdb_waits(cursor)()
+        return duckdb_seen(cursor)().waits
 
     def insert(snapshot_id: int) -> None:
         with psycopg.connect(database_url) as duckdb_like:

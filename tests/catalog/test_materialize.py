@@ -1,6 +1,6 @@
 """Materialisation: the same bytes from every worker, nothing written twice, and flat costs however many commits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from statistics import mean
 import duckdb
 import pytest
 
+from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.services import Services
 from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
@@ -75,8 +76,9 @@ def recorded(services: Services) -> tuple[Client, Recorded]:
 
 def commit_without_materialising(services: Services, body: Json) -> None:
     """Commit through a server that dies at its first write, which is after COMMIT."""
+    busy = CommitQueue(foreseen=0)
     with pytest.raises(Killed):
-        Client(replace(fresh(services), store=Unwritable(services.store))).commit(body)
+        Client(replace(fresh(services), store=Unwritable(services.store), commits=busy)).commit(body)
 
 
 class Unwritable(Recorded):
@@ -122,6 +124,59 @@ def test_change_of_properties_writes_metadata_only(services: Services, client: C
     other, store = recorded(services)
     other.commit(set_properties(a="b"))
     assert [Path(location).suffixes[-2:] for location, _ in store.written] == [[".metadata", ".json"]]
+
+
+@dataclass(slots=True)
+class Overtaken(Recorded):
+    """A store whose user is overtaken by others while it writes."""
+
+    others: Callable[[], object] = lambda: None
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        Recorded.write_all(self, files)
+        self.others()
+
+
+def recorded_metadata(services: Services) -> list[tuple[int, bool]]:
+    """(version, whether the file is there) of each metadata.json that is recorded."""
+    query = "SELECT object_id, path FROM duckicelake_artifact WHERE kind = 'metadata' ORDER BY 1"
+    with services.database.reading() as cursor:
+        return [(version, services.store.exists(path)) for version, path in cursor.execute(query).fetchall()]
+
+
+def test_files_of_a_commit_that_nobody_overtakes_are_recorded_by_its_transaction(
+    services: Services, client: Client
+) -> None:
+    client.create()
+    before: list[list[tuple[int, bool]]] = []
+    store = Overtaken(services.store, others=lambda: before.append(recorded_metadata(services)))
+    answer = Client(replace(fresh(services), store=store, commits=CommitQueue())).append((1, "one"))
+    assert before == [[(0, True)]]
+    assert recorded_metadata(services) == [(0, True), (1, True)]
+    assert [location for location, _ in store.written if location == answer["metadata-location"]]
+    assert_whole(answer)
+
+
+def test_commit_that_others_overtake_after_its_files_were_written_is_shown_as_it_came_to_be(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    ducklake.execute("CREATE TABLE lake.ns.other (id BIGINT)")
+    queue, overtakers = CommitQueue(), iter(range(1))
+
+    def overtake() -> None:
+        for number in overtakers:
+            ducklake.execute(f"INSERT INTO lake.ns.other VALUES ({number})")
+
+    store = Overtaken(services.store, others=overtake)
+    answer = Client(replace(fresh(services), store=store, commits=queue)).append((1, "one"))
+    assert not queue.is_calm
+    ((newest,),) = ducklake.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
+    assert answer["metadata"]["properties"]["ducklake.snapshot-id"] == str(newest)
+    assert answer == {key: value for key, value in Client(fresh(services)).load().items() if key in answer}
+    assert recorded_metadata(services) == [(0, True), (1, True)]
+    assert sum(location.endswith(".metadata.json") for location, _ in store.written) == 2
+    assert_whole(answer)
 
 
 def test_many_commits_write_each_manifest_once_and_cost_the_same(services: Services, client: Client) -> None:
@@ -177,3 +232,19 @@ def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(serv
     assert Client(fresh(services)).load() == before
     assert {path: path.read_bytes() for path in contents if path.exists()} == contents
     assert_whole(before)
+
+
+def test_commit_of_a_worker_beneath_which_postgres_forgot_what_was_written(services: Services, client: Client) -> None:
+    """As when Postgres loses the last moments in a failover, and this worker had read of them."""
+    client.create()
+    for number in range(3):
+        client.append((number, None))
+    worker = Client(fresh(services))
+    worker.load()
+    with services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM duckicelake_artifact")
+    worker.append((3, None))
+    assert_whole(worker.load())
+    worker.append((4, None))
+    assert pyiceberg_rows(client.load()) == [(number, None) for number in range(5)]
+    assert_whole(client.load())

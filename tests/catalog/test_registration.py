@@ -277,6 +277,8 @@ def without_manifest(other: Foreign) -> str:
         (damage(lambda m: m | {"snapshots": [m["snapshots"][0] | {"manifest-list": "file:///etc/passwd"}]}),
          InvalidRequest, "main isn't the current snapshot|must lie in"),
         (damage(lambda m: m | {"partition-specs": []}), InvalidRequest, "partition spec"),
+        (damage(lambda m: m | {"properties": {"ducklake.append-rebase": "maybe"}}),
+         InvalidRequest, "ducklake.append-rebase is 'maybe': write true or false"),
         (without_manifest, InvalidRequest, "does not exist"),
     ],
 )  # fmt: skip
@@ -348,6 +350,24 @@ def test_table_registered_under_two_names_keeps_the_files_of_both(
     answer = client.load("two")
     assert_files(answer)
     assert duckdb_rows(ducklake, "two") == pyiceberg_rows(answer) == sorted(other_rows(other))
+
+
+def test_registered_table_that_is_guarded_lets_go_of_no_file_of_the_other_catalogs(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, zone: str
+) -> None:
+    other = with_history(new_foreign(zone, properties={"gc.enabled": "false"}))
+    before = rows_by_snapshot(other.location)
+    register(client, other.location)
+    ducklake.execute("DELETE FROM lake.ns.r")
+    metadata = client.metadata("r")
+    gone = [each["snapshot-id"] for each in metadata["snapshots"][:-1]]
+    unnamed = [{"action": "remove-snapshot-ref", "ref-name": name} for name in ("b", "v1")]
+    updates = [*unnamed, {"action": "remove-snapshots", "snapshot-ids": gone}]
+    client.commit({"requirements": [], "updates": updates}, "r")
+    for statement in (*MAINTENANCE, *MAINTENANCE, "CHECKPOINT lake"):
+        ducklake.execute(statement)
+    assert {each["snapshot-id"] for each in client.metadata("r")["snapshots"]}.isdisjoint(gone)
+    assert rows_by_snapshot(other.location) == before
 
 
 @pytest.mark.parametrize("version", [2, 3])

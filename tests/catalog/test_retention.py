@@ -1,11 +1,17 @@
 """`ducklake.max-listed-snapshots`: the oldest snapshots leave by themselves, and their files with them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import duckdb
 import pytest
 
 from duckicelake.bridge.retention import MAX_LISTED
+from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
-from tests.catalog.client import Client, data_files, local, pyiceberg_rows, remove, set_properties, set_ref
+from tests.catalog import engine
+from tests.catalog.client import Client, Json, data_files, local, pyiceberg_rows, remove, set_properties, set_ref
 from tests.catalog.seams import fresh
 
 CLEAN = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
@@ -54,6 +60,64 @@ def test_files_that_only_snapshots_which_left_had_go_with_the_next_cleanup(
     ducklake.execute(CLEAN)
     assert not local(first).exists()
     assert pyiceberg_rows(client.load()) == [(2, "y")]
+
+
+@contextmanager
+def nothing_can_be_scheduled(services: Services) -> Iterator[None]:
+    """What lets go of files fails for a reason that nobody expects."""
+    with services.database.transaction() as cursor:
+        cursor.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'")
+        cursor.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON ducklake_files_scheduled_for_deletion "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    yield
+    with services.database.transaction() as cursor:
+        cursor.execute("DROP FUNCTION refuse CASCADE")
+
+
+def test_commit_after_which_old_files_cannot_be_let_go_of_is_no_failure_and_the_next_one_lets_go(
+    client: Client, services: Services, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    location = local(client.create()["metadata"]["location"])
+    kept = client.append((1, "x"))["metadata"]["current-snapshot-id"]
+
+    def branch_off() -> tuple[Json, Path]:
+        """(The commit that gives up a new branch, the file that only the branch has)"""
+        before = set(location.glob("data/*"))
+        made = client.commit(engine.append((9, "side"), branch="b")(client.metadata()))["metadata"]
+        (file,) = set(location.glob("data/*")) - before
+        gone = [each["snapshot-id"] for each in made["snapshots"] if each["snapshot-id"] != kept]
+        updates = [
+            {"action": "remove-snapshot-ref", "ref-name": "b"},
+            {"action": "remove-snapshots", "snapshot-ids": gone},
+        ]
+        return {"requirements": [], "updates": updates}, file
+
+    give_up, first = branch_off()
+    with nothing_can_be_scheduled(services):
+        client.commit(give_up)
+    assert listed(client) == [kept]
+    ducklake.execute(CLEAN)
+    assert first.exists()
+    give_up, second = branch_off()
+    client.commit(give_up)
+    ducklake.execute(CLEAN)
+    assert not first.exists()
+    assert not second.exists()
+    assert pyiceberg_rows(client.load()) == [(1, "x")]
+
+
+def test_load_after_which_old_files_cannot_be_let_go_of_is_no_failure(
+    client: Client, services: Services, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create(properties={MAX_LISTED: "2"})
+    client.append((1, "x"))
+    (first,) = data_files(client.metadata())
+    client.commit(remove(client.metadata(), first))
+    ducklake.execute("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 HOUR)")
+    with nothing_can_be_scheduled(services):
+        assert pyiceberg_rows(client.load()) == []
 
 
 def test_what_duckdb_writes_counts_too(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:

@@ -48,6 +48,12 @@ async def told(line: FreshnessLine) -> list[Freshness | None] | None:
         return None
 
 
+async def fresh(checks: SharedChecks, asked: Asked) -> Freshness | None:
+    answer: asyncio.Future[Freshness | None] = asyncio.get_running_loop().create_future()
+    checks.ask(asked, lambda told: None if answer.done() else answer.set_result(told))
+    return await answer
+
+
 def over(line: Callable[[], FreshnessLine], act: Callable[[Any], Awaitable[A]]) -> A:
     """What comes of it in an event loop, with a line that is there."""
 
@@ -71,10 +77,10 @@ def test_who_asks_while_a_check_is_under_way_shares_the_next_and_sees_what_was_t
 ) -> None:
     async def ask(line: HeldLine) -> list[Freshness | None]:
         checks = SharedChecks(line)
-        first = asyncio.create_task(checks.fresh(T))
+        first = asyncio.create_task(fresh(checks, T))
         await line.is_held.wait()
         client.create("t")
-        later = [asyncio.create_task(checks.fresh(each)) for each in (T, T, U, Asked("ns", "t", 0))]
+        later = [asyncio.create_task(fresh(checks, each)) for each in (T, T, U, Asked("ns", "t", 0))]
         for _ in range(10):
             await asyncio.sleep(0)
         assert line.sent == [[T]], "what was sent before they asked can't tell them how it is now"
@@ -94,7 +100,7 @@ def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, databa
 
     async def ask(line: HeldLine) -> Freshness | None:
         checks = SharedChecks(line)
-        gone, stays = (asyncio.create_task(checks.fresh(T)) for _ in range(2))
+        gone, stays = (asyncio.create_task(fresh(checks, T)) for _ in range(2))
         await line.is_held.wait()
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -103,6 +109,51 @@ def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, databa
         return await stays
 
     assert over(lambda: HeldLine(database.url), ask) is not None
+
+
+class Buggy(HeldLine):
+    """Fails in a way that nobody has thought of."""
+
+    async def freshness(self, asked: Sequence[Asked]) -> list[Freshness | None]:
+        (first, *_) = await super().freshness(asked)
+        if len(self.sent) == 1:
+            raise ZeroDivisionError
+        return [first] * (len(asked) + 1)
+
+
+def test_check_that_dies_of_a_bug_tells_all_who_wait_that_it_knows_nothing(client: Client, database: Database) -> None:
+    client.create("t")
+
+    async def ask(line: Buggy) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        first = asyncio.create_task(fresh(checks, T))
+        await line.is_held.wait()
+        later = [asyncio.create_task(fresh(checks, each)) for each in (T, U)]
+        await asyncio.sleep(0)
+        line.may_come.set()
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(first, *later)
+        assert line.sent == [[T], [T, U]], "the second check came of itself, and answers more than was asked"
+        return answers
+
+    assert over(lambda: Buggy(database.url), ask) == [None, None, None]
+
+
+def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
+    client: Client, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create("t")
+
+    def fail(_: Freshness | None) -> None:
+        raise ZeroDivisionError
+
+    async def ask(line: FreshnessLine) -> list[Freshness | None]:
+        checks = SharedChecks(line)
+        checks.ask(T, fail)
+        return [await fresh(checks, T), await fresh(checks, T)]
+
+    assert None not in over(database.freshness_line, ask)
+    assert "Who asked for a check failed at its answer" in caplog.text
 
 
 def test_line_tells_of_several_tables_in_order(client: Client, database: Database) -> None:
@@ -130,9 +181,9 @@ def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Datab
         assert line._line is not None
         with database.transaction() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
-        in_vain = await asyncio.gather(checks.fresh(T), checks.fresh(T))
+        in_vain = await asyncio.gather(fresh(checks, T), fresh(checks, T))
         await reached(line)
-        return [*in_vain, await checks.fresh(T)]
+        return [*in_vain, await fresh(checks, T)]
 
     *in_vain, answer = over(database.freshness_line, ask)
     assert in_vain == [None, None]
@@ -150,14 +201,14 @@ def test_who_asks_when_postgres_cuts_the_line_does_not_wait_for_long(
         assert line._line is not None
         with database.transaction() as cursor:
             cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
-            under_way = asyncio.create_task(checks.fresh(T))
+            under_way = asyncio.create_task(fresh(checks, T))
             while line._line._answer is None:
                 await asyncio.sleep(0)
             cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
             async with asyncio.timeout(20):
                 in_vain = await under_way
         await reached(line)
-        return [in_vain, await checks.fresh(T)]
+        return [in_vain, await fresh(checks, T)]
 
     in_vain, answer = over(database.freshness_line, ask)
     assert in_vain is None
@@ -188,9 +239,9 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
         checks = SharedChecks(line)
         with database.transaction() as cursor:
             cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
-            in_vain = await checks.fresh(T)
+            in_vain = await fresh(checks, T)
         await reached(line)
-        return [in_vain, await checks.fresh(T)]
+        return [in_vain, await fresh(checks, T)]
 
     in_vain, answer = over(database.freshness_line, ask)
     assert in_vain is None
@@ -200,6 +251,6 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
 def test_without_a_postgres_nobody_waits(client: Client) -> None:
     async def ask() -> list[Freshness | None]:
         checks = SharedChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}))
-        return [await checks.fresh(T) for _ in range(3)]
+        return [await fresh(checks, T) for _ in range(3)]
 
     assert asyncio.run(ask()) == [None, None, None]

@@ -23,10 +23,13 @@ import pytest
 from duckicelake.lake.address import embedded_url
 from scripts.backends_job.stack import Backends
 from tests.backends import Bucket
+from tests.clusters import place_cluster
 from tests.collector import Collector
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
+SECONDS = 120
+"""What a busy machine may take for anything."""
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -42,7 +45,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         env=environment(**settings),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=SECONDS,
         check=False,
     )
 
@@ -59,12 +62,14 @@ class Served:
 
     def end(self, number: int) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(SECONDS)
 
 
 @contextmanager
 def serving(lake: Path, *arguments: str, **settings: str) -> Iterator[Served]:
     output = lake.parent / "printed"
+    if not lake.exists() and "DUCKICELAKE_DATABASE_URL" not in settings:
+        place_cluster(lake)
     with output.open("wb") as stream:
         process = subprocess.Popen(
             [*COMMAND, "serve", "--lake", str(lake), "--port", "0", *arguments],
@@ -77,11 +82,11 @@ def serving(lake: Path, *arguments: str, **settings: str) -> Iterator[Served]:
         yield Served(process, output, printed_uri(process, output))
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(SECONDS)
 
 
 def printed_uri(process: subprocess.Popen[bytes], output: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         found = re.search(r"https?://127\.0\.0\.1:\d+", output.read_text())
         if found:
@@ -99,7 +104,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_ended(processes: list[int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     while alive := [pid for pid in processes if is_alive(pid)]:
         assert time.monotonic() < deadline, alive
         time.sleep(0.05)
@@ -188,7 +193,7 @@ def test_killed_worker_is_replaced(lake: Path) -> None:
         before = worker_pids(served.process.pid)
         assert len(before) == 2
         os.kill(before[0], signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SECONDS
         while not set(worker_pids(served.process.pid)) - set(before):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -232,7 +237,7 @@ def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Pa
 
 def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
     def wait_for(line: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SECONDS
         while line not in httpx.get(f"{served.uri}/metrics", timeout=30).text:
             assert time.monotonic() < deadline, line
             time.sleep(0.05)

@@ -21,7 +21,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.lake.address import embedded_url
 from duckicelake.lake.snapshots import LOCK_KEY
 from tests.certificates import make_certificate
-from tests.cli.test_commands import lake, run, serving
+from tests.cli.test_commands import SECONDS, lake, run, serving
 
 __all__ = ["lake"]
 
@@ -71,8 +71,8 @@ def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake
             wait_until_refused(served.uri)
             assert not any(commit.done() for commit in commits)
             slow.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
-        answers = [commit.result(30) for commit in commits]
-        assert served.process.wait(30) == 0
+        answers = [commit.result(SECONDS) for commit in commits]
+        assert served.process.wait(SECONDS) == 0
     assert [answer.status_code for answer in answers] == [200, 200, 200]
     with serving(lake) as served:
         kept = httpx.get(f"{served.uri}/v1/namespaces", timeout=30).json()["namespaces"]
@@ -99,7 +99,7 @@ def ask_in_vain(uri: str) -> None:
 
 def wait_for(connection: psycopg.Connection, waiting: int) -> None:
     """Until so many transactions wait for the lock."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while connection.execute(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     ).fetchone() != (waiting,):
@@ -108,7 +108,7 @@ def wait_for(connection: psycopg.Connection, waiting: int) -> None:
 
 
 def wait_until_refused(uri: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         try:
             httpx.get(f"{uri}/healthz", timeout=1)
@@ -204,3 +204,32 @@ def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:
     refused = run("gc", "--lake", str(lake))
     assert refused.returncode == 2
     assert f"duckicelake init --lake {lake}" in refused.stderr
+
+
+# --- flush
+
+
+def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_told_to(lake: Path) -> None:
+    def post(url: str, body: object) -> None:
+        assert httpx.post(url, json=body, timeout=30).status_code == 200
+
+    with serving(lake, "--workers", "2", DUCKICELAKE_FLUSH_ROWS="3") as served:
+        post(f"{served.uri}/v1/namespaces", {"namespace": ["ns"]})
+        fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
+        schema = {"type": "struct", "schema-id": 0, "fields": fields}
+        post(f"{served.uri}/v1/namespaces/ns/tables", {"name": "t", "schema": schema})
+        rows = f"{served.uri}/v1/namespaces/ns/tables/t/rows"
+        post(rows, [{"id": 1}, {"id": 2}])
+        young = run("flush", "ns", "--older-than", "1h", "--lake", str(lake))
+        few = run("flush", "ns.t", "--min-rows", "3", "--lake", str(lake))
+        flushed = run("flush", "ns.t", "--lake", str(lake))
+        absent = run("flush", "ns.u", "--lake", str(lake))
+        post(rows, [{"id": 3}, {"id": 4}, {"id": 5}])
+        until = time.monotonic() + SECONDS
+        while "rows_flushed_total 3.0" not in httpx.get(f"{served.uri}/metrics").text:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    assert [(each.returncode, each.stdout, each.stderr) for each in (young, few)] == [(0, "", "nothing to flush\n")] * 2
+    assert (flushed.returncode, flushed.stdout, flushed.stderr) == (0, "ns.t: 2 rows, 1 files\n", "")
+    assert absent.returncode == 2
+    assert absent.stderr == "duckicelake: ns.u is neither a table nor a namespace with tables\n"

@@ -22,6 +22,14 @@ from tests.engines.engines import Engines
 NUMBERS = count(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quickly_compiled() -> Iterator[None]:
+    """All of Spark's JVMs, those of commands too, compile quickly instead of well, which halves what they cost."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @contextmanager
 def new_folder() -> Iterator[Path]:
     """Not below pytest's folder: as root, Postgres runs as another user, and pytest closes its folder to others."""

@@ -18,7 +18,8 @@ SNIPPETS = re.findall(r"<!-- run: (\w+) -->\n```(\w+)\n(.*?)```", README.read_te
 
 
 def test_readme_has_a_snippet_for_every_client() -> None:
-    assert [name for name, _, _ in SNIPPETS] == ["spark", "pyiceberg", "duckdb", "spark_again", "curl", "pyiceberg_v3"]
+    names = ["spark", "pyiceberg", "duckdb", "spark_again", "curl", "rows", "writer", "pyiceberg_v3"]
+    assert [name for name, _, _ in SNIPPETS] == names
 
 
 @pytest.fixture

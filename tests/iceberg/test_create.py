@@ -67,7 +67,7 @@ def test_new_table_is_what_pyiceberg_makes(version: int) -> None:
         partition_spec=OracleSpec.model_validate(SPEC),
         sort_order=OracleOrder.model_validate(ORDER),
         location="file:///lake/t",
-        properties={"format-version": str(version), "owner": "ada"},
+        properties={"format-version": str(version), "write.parquet.compression-codec": "zstd", "owner": "ada"},
     )
     ours = type(oracle).model_validate(created(version).to_json())
     changing = {"table_uuid", "last_updated_ms"}
@@ -92,8 +92,16 @@ def test_table_created_with_nulls_is_unpartitioned_and_unsorted() -> None:
 
 def test_format_version_property_decides_and_reserved_properties_are_not_stored() -> None:
     table = created(properties={"format-version": "3", "uuid": "x", "a": "b"})
-    assert (table.format_version, table.next_row_id, table.properties) == (3, 0, {"a": "b"})
+    assert (table.format_version, table.next_row_id) == (3, 0)
+    assert table.properties == {"write.parquet.compression-codec": "zstd", "a": "b"}
     assert created(properties={}).next_row_id is None
+
+
+def test_files_of_a_new_table_are_packed_with_zstd_unless_its_properties_say_otherwise() -> None:
+    assert created(properties=None).properties == {"write.parquet.compression-codec": "zstd"}
+    assert created(properties={"write.parquet.compression-codec": "gzip"}).properties == {
+        "write.parquet.compression-codec": "gzip"
+    }
 
 
 @pytest.mark.parametrize(

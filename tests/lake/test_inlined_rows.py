@@ -1,7 +1,14 @@
 """Rows that DuckDB inlined, as files that grow by what is new: with each load, not with each insert (design §6.16)."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from duckicelake.catalog.damage import undamaged
+from duckicelake.catalog.flush import flush_rows
+from duckicelake.errors import DamagedTable
+from duckicelake.lake import inlined
 from tests.lakes import Lake, assert_same_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
@@ -70,4 +77,53 @@ def test_files_of_inlined_rows_leave_the_table_when_duckdb_flushes(lake: Lake) -
     paths = [task.file.file_path for task in lake.static().scan().plan_files()]
     assert not any(path.endswith("-inlined.parquet") for path in paths)
     assert len(paths) == 1
+    assert_same_rows(lake)
+
+
+def test_load_looks_again_as_often_as_flushes_take_what_it_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time between its reading of keys and of values, be it DuckDB's flush or the server's."""
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    insert(lake, 0, 5)
+    values, flushed = inlined.values, list[int]()
+
+    def after_a_flush(*arguments: Any) -> Any:
+        if len(flushed) < 4:
+            flushed.append(len(flushed))
+            if len(flushed) % 2:
+                lake.run(FLUSH)
+            else:
+                assert flush_rows(lake.services, ("main",), "t").snapshot_id is not None
+            insert(lake, 5 + len(flushed), 1)
+        return values(*arguments)
+
+    monkeypatch.setattr(inlined, "values", after_a_flush)
+    assert records(lake) == [1, 1, 1, 1, 5]
+    assert_same_rows(lake)
+
+
+def test_damage_is_named_once_no_flush_explains_it(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
+    insert(lake, 0, 1)
+    ((table_id,),) = lake.sql("SELECT table_id FROM ducklake_table")
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) <= 2:
+            lake.run(FLUSH)
+        insert(lake, len(looks), 1)  # which takes nothing away
+        raise DamagedTable("it has lost rows")
+
+    with pytest.raises(DamagedTable, match=r"Table main\.t is damaged: it has lost rows"):
+        undamaged(lake.services, table_id, look)
+    assert len(looks) == 3
+
+
+def test_names_of_columns_may_look_like_places_for_parameters(lake: Lake) -> None:
+    lake.run('CREATE TABLE t (id BIGINT, "50%" INTEGER, "%s" VARCHAR, "%(at)s" VARCHAR)')
+    lake.run("INSERT INTO t VALUES (1, 2, 'three', 'four'), (2, NULL, NULL, NULL)")
+    assert_same_rows(lake)
+    assert flush_rows(lake.services, ("main",), "t").rows == 2
+    assert_same_rows(lake)
+    lake.run("""ALTER TABLE t ADD COLUMN "%%" INTEGER""", "INSERT INTO t VALUES (3, 4, 'five', 'six', 7)")
     assert_same_rows(lake)

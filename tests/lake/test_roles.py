@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -13,6 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
+from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import StartupError, UnsupportedCatalog
 from duckicelake.lake.database import Database
@@ -21,6 +22,7 @@ from duckicelake.lake.embedded import duckdb_attach
 from duckicelake.lake.format import prepare
 from duckicelake.lake.roles import Logins, apply, grants
 from tests.catalog.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties
+from tests.catalog.seams import Interrupted
 from tests.conftest import services_of
 
 Attach = Callable[..., duckdb.DuckDBPyConnection]
@@ -164,6 +166,24 @@ def test_duckdb_drops_tables_that_the_server_made_and_the_server_writes_those_th
     writer.execute("ALTER TABLE ns.t ADD COLUMN more INTEGER")
     writer.execute("CALL ducklake_flush_inlined_data('lake')")
     assert ids(writer) == [2]
+
+
+def test_duckdb_reads_deletes_that_the_servers_flush_inlines(
+    server: Services, writer: duckdb.DuckDBPyConnection, shared: Shared, attach: Attach
+) -> None:
+    client = new_client(server)
+    client.create()
+    writer.execute("INSERT INTO ns.t VALUES (1, 'one'), (2, 'two'), (3, 'three')")
+    late: list[Callable[[], object]] = [lambda: writer.execute("DELETE FROM ns.t WHERE id = 1")]
+    flush_rows(replace(server, store=Interrupted(server.store, late)), ("ns",), "t")
+    with psycopg.connect(shared.url) as connection:
+        made = connection.execute(
+            "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE starts_with(relname, 'ducklake_inlined_delete_')"
+        ).fetchall()
+    assert made == [(shared.logins.owner,)]
+    writer.execute("DELETE FROM ns.t WHERE id = 2")
+    assert ids(writer) == ids(read_only(shared, attach)) == [3]
+    assert pyiceberg_rows(client.load()) == [(3, "three")]
 
 
 def test_server_login_makes_and_migrates_a_lake(empty_database_url: str, logins: Logins, tmp_path: Path) -> None:

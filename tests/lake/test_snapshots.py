@@ -1,13 +1,16 @@
 """Beginning snapshots: ids stay contiguous whoever else writes, and losing to others is retried."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.snapshots import begin_snapshot, quoted, record_changes, retrying
+from duckicelake.lake.database import Database
+from duckicelake.lake.snapshots import begin_snapshot, lane, queue, queue_alone, quoted, record_changes, retrying
 
 
 def rows(database, query):
@@ -129,3 +132,32 @@ def test_names_are_quoted_as_duckdb_quotes_them(database, ducklake):
         ("created_schema:" + quoted('a "b"'),),
         ("created_table:" + quoted('a "b"', "t,1"),),
     ]
+
+
+@pytest.fixture
+def hasty(database_url):
+    with closing(Database(database_url, 1, statement_seconds=0.3)) as opened:
+        yield opened
+
+
+def test_a_lane_whose_keeper_hangs_is_another_ones_in_the_end(hasty, database):
+    with hasty.statement() as hanging, lane(hanging, 5), database.statement() as other, lane(other, 5):
+        # The other has waited until Postgres had ended the idle session, which doesn't know it yet.
+        assert not hanging.connection.closed
+    with hasty.statement() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_queue_that_somebody_who_hangs_has_alone_goes_on_in_the_end(hasty, database):
+    with hasty.statement() as hanging, queue_alone(hanging), database.transaction() as other:
+        queue(other)
+    with hasty.statement() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_connection_that_kept_a_lane_may_be_idle_for_any_time_afterwards(hasty):
+    with hasty.statement() as cursor, lane(cursor, 5):
+        pid = cursor.connection.info.backend_pid
+    time.sleep(0.6)
+    with hasty.statement() as cursor:
+        assert cursor.connection.info.backend_pid == pid

@@ -9,15 +9,14 @@ from tests.conftest import Attach
 from tests.model.opening import new_lake
 from tests.model.run import OPERATIONS, Step, chosen, run, shrunk
 
-SEEDS = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 2
+LAKES = [(mode, version) for mode in ("client", "ducklake") for version in (2, 3)]
+RUNS_OF_EACH = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 1
 STEPS = 100
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:Delete operation did not match any records")  # PyIceberg's overwrite of nothing
-@pytest.mark.parametrize("seed", range(SEEDS))
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("mode", ["client", "ducklake"])
+@pytest.mark.parametrize(("mode", "version", "seed"), [(*lake, seed) for seed, lake in enumerate(LAKES * RUNS_OF_EACH)])
 def test_any_order_of_operations_leaves_what_the_model_has(
     services: Services, attach: Attach, mode: str, version: int, seed: int
 ) -> None:

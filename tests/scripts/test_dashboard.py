@@ -43,6 +43,7 @@ def exported() -> dict[str, set[str]]:
     metrics.report_received("scan-report")
     metrics.conflict("assert-ref-snapshot-id")
     metrics.caught_up(1)
+    metrics.job_ended("compact", "done")
     metrics.written_together(1)
     metrics.retried("stale_base")
     with metrics.phase("plan"), metrics.store_call("read"):

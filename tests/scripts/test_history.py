@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -302,7 +303,10 @@ def test_proxy_does_to_a_request_what_its_plan_says(spoil: Spoil | None, answere
             got: bytes | None = httpx.post(proxy.uri, content=body, trust_env=False).content
         except httpx.TransportError:
             got = None
-        threading.Event().wait(0.3)
+        until = time.monotonic() + 20
+        while bodies.count(body) < arrived and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)  # and no more of them
     assert got == (body if answered else None)
     assert bodies.count(body) == arrived
 

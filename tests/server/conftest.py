@@ -1,4 +1,4 @@
-"""Apps are tested over real HTTP: uvicorn in a thread, on a free port of loopback."""
+"""Apps are tested over real HTTP: uvicorn in a thread as the command runs it, on a free port of loopback."""
 
 import socket
 import threading
@@ -9,7 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
-from uvicorn import Config, Server
+from uvicorn import Server
+
+from duckicelake.cli.edge import config_of
+from duckicelake.settings import Settings
 
 Serve = Callable[[Any], httpx.Client]
 
@@ -17,7 +20,7 @@ Serve = Callable[[Any], httpx.Client]
 @contextmanager
 def running(app: Any) -> Iterator[str]:
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(Config(app, lifespan="off", ws="none", log_config=None, access_log=False))
+    server = Server(config_of(Settings(), app))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     while not server.started:

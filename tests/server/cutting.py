@@ -6,8 +6,9 @@ The server has answered in full by then, so the change is committed; the client 
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
 import httpx
 
@@ -29,6 +30,9 @@ class CuttingProxy(ThreadingHTTPServer):
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
+    def before(self, request: str) -> None:
+        """Called with each request, as `METHOD path`, before it is passed on."""
+
     def loses(self, request: str, key: str | None) -> bool:
         if key is None:
             return False
@@ -46,6 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+        self.server.before(f"{self.command} {self.path}")
         answer = self.server.client.request(self.command, self.path, content=body, headers=headers)
         if self.server.loses(f"{self.command} {self.path}", self.headers.get("idempotency-key")):
             self.close_connection = True
@@ -66,10 +71,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@contextmanager
-def cutting(target: str) -> Iterator[CuttingProxy]:
+P = TypeVar("P", bound=CuttingProxy)
+
+
+def cutting(target: str) -> AbstractContextManager[CuttingProxy]:
     """The proxy before the server at `target`."""
-    with CuttingProxy(target) as proxy:
+    return serving(CuttingProxy(target))
+
+
+@contextmanager
+def serving(proxy: P) -> Iterator[P]:
+    """The proxy while the block runs."""
+    with proxy:
         thread = threading.Thread(target=proxy.serve_forever)
         thread.start()
         try:

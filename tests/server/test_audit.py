@@ -29,7 +29,7 @@ AUDITED = {
     *("create_namespace", "drop_namespace", "update_properties"),
     *("create_table", "commit_table", "drop_table", "rename_table", "register_table", "unregister_table", "commit"),
     *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
-    "sign_request",
+    *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"

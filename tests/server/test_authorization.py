@@ -61,6 +61,8 @@ KNOWN = set(SCOPES)
 
 NAMESPACE = "/v1/namespaces/{namespace}"
 TABLE, VIEW = f"{NAMESPACE}/tables/{{table}}", f"{NAMESPACE}/views/{{view}}"
+JOBS = "/pipeline/v1/namespaces/{namespace}/tables/{table}/jobs"
+NO_JOB = "00000000-0000-4000-8000-000000000000"
 
 EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /healthz": (ANYBODY, 200),
@@ -85,6 +87,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"DELETE {TABLE}": (WRITERS, 404),
     f"POST {TABLE}/unregister": (WRITERS, 404),
     f"POST {TABLE}/metrics": (READERS | WRITERS, 204),
+    f"POST {TABLE}/rows": (WRITERS, 400),
+    f"DELETE {TABLE}/rows": (WRITERS, 400),
+    f"POST {TABLE}/rows/flush": (WRITERS, 200),
+    f"GET {TABLE}/rows/producers/{{app_id}}": (READERS | WRITERS, 200),
     f"GET {TABLE}/credentials": (READERS | WRITERS, 0),
     f"POST {TABLE}/sign": (READERS | WRITERS, 0),
     f"POST {NAMESPACE}/register": (WRITERS, 409),
@@ -98,6 +104,13 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"DELETE {VIEW}": (WRITERS, 404),
     f"POST {NAMESPACE}/register-view": (WRITERS & READERS, 409),  # the file that the body names must be read
     "POST /v1/views/rename": (WRITERS, 409),
+    "GET /pipeline/v1/jobs": (KNOWN, 200),
+    f"POST {JOBS}": (WRITERS, 400),
+    f"POST {JOBS}/{{job}}": (WRITERS, 404),
+    f"POST {JOBS}/{{job}}/end": (WRITERS, 404),
+    f"GET /pipeline{TABLE}/runs": (READERS, 400),
+    "GET /pipeline/v1/tables": (KNOWN, 200),
+    f"POST /pipeline{TABLE}/orphans": (WRITERS, 400),
 }
 """Who gets through each route, and with what status: 0 is whatever the route says but a refusal of the caller."""
 
@@ -135,6 +148,9 @@ BODIES: dict[str, Any] = {
     f"POST {VIEW}": {"requirements": [WRONG_VIEW_UUID], "updates": []},
     f"POST {NAMESPACE}/register-view": {"name": "v", "metadata-location": "<view>"},
     "POST /v1/views/rename": rename("v"),
+    f"POST {JOBS}": {},
+    f"POST {JOBS}/{{job}}": {},
+    f"POST {JOBS}/{{job}}/end": {"result": "done"},
 }
 ABSENT = {f"DELETE {TABLE}", f"POST {TABLE}/unregister", f"DELETE {VIEW}"}
 """Routes that would change something if what they name existed."""
@@ -186,7 +202,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
-    return route.split(maxsplit=1)[1].format(namespace=namespace, table=table, view=view)
+    return route.split(maxsplit=1)[1].format(namespace=namespace, table=table, view=view, job=NO_JOB, app_id="a")
 
 
 def served() -> set[str]:

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query, Response
 from pydantic import BaseModel
 
 from duckicelake import errors
-from duckicelake.server.access import Access
+from duckicelake.server.access import Access, Register
 from duckicelake.server.bodies import Body, BodyLimit
 from duckicelake.server.errors import ANSWERS, RESPONSES, install
 from duckicelake.server.logging import make_logger
@@ -109,7 +109,7 @@ def app(log_stream: LogStream, metrics: Metrics) -> FastAPI:
     app.delete("/names/{name}")(empty)
     install(app)
     app.add_middleware(BodyLimit, limit=LIMIT)
-    app.add_middleware(Access, metrics=metrics, log=make_logger(log_stream, "json"))
+    app.add_middleware(Access, register=Register(metrics, make_logger(log_stream, "json")))
     app.add_middleware(RawPaths)
     return app
 

@@ -1,22 +1,28 @@
 -- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest.
--- What is lost with the last moments before a crash is only done again, so nobody waits for the disk
+-- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
 WITH newest AS MATERIALIZED (
-    SELECT t.version = %(version)s AS is_newest
-    FROM duckicelake_table t, set_config('synchronous_commit', 'off', true)
-    WHERE t.table_id = %(table_id)s
-    FOR SHARE OF t
+    SELECT version = %(version)s AS is_newest
+    FROM duckicelake_table
+    WHERE table_id = %(table_id)s
+    FOR SHARE
+), files AS MATERIALIZED (
+    SELECT * FROM json_populate_recordset(NULL::duckicelake_artifact, %(files)s::json)
 ), written AS (
     INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
     SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
-    FROM unnest(%(kinds)s::text[], %(object_ids)s::bigint[], %(paths)s::text[], %(lengths)s::bigint[],
-                %(hashes)s::bytea[], %(times)s::bigint[], %(facts)s::json[])
-        AS u (kind, object_id, path, length, sha256, timestamp_ms, facts)
+    FROM files
     WHERE kind <> 'metadata' OR (SELECT is_newest FROM newest)
     ON CONFLICT DO NOTHING
 )
 SELECT is_newest, EXISTS (
-    SELECT FROM unnest(%(paths)s::text[]) AS p (path) CROSS JOIN LATERAL (
+    SELECT FROM files f CROSS JOIN LATERAL (
         SELECT FROM ducklake_files_scheduled_for_deletion s
-        WHERE duckicelake_file_name(s.path) = duckicelake_file_name(p.path)
+        WHERE duckicelake_file_name(s.path) = duckicelake_file_name(f.path)
         LIMIT 1) scheduled)  -- LIMIT keeps this a look into the index, however many are scheduled
 FROM newest;
+
+-- record_with: files of the version that this transaction makes
+INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
+SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
+FROM json_populate_recordset(NULL::duckicelake_artifact, %(files)s::json)
+ON CONFLICT DO NOTHING;

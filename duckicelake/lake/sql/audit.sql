@@ -1,6 +1,6 @@
 -- record: what one transaction changed, a row for each resource; with the snapshot that this transaction made of it
 INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail)
-SELECT %(principal)s, %(address)s, %(request_id)s, %(operation)s, changed.resource, %(result)s,
+SELECT changed.principal, changed.address, changed.request_id, changed.operation, changed.resource, %(result)s,
        (SELECT made.snapshot_id FROM (
             SELECT s.snapshot_id, s.xmin FROM ducklake_snapshot s
             WHERE s.snapshot_id = coalesce(
@@ -9,8 +9,10 @@ SELECT %(principal)s, %(address)s, %(request_id)s, %(operation)s, changed.resour
                 (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
         ) made WHERE made.xmin = pg_current_xact_id()::xid),
        changed.detail::json
-FROM unnest(%(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[])
-     WITH ORDINALITY AS changed (resource, table_id, snapshot_id, detail, ordinal)
+FROM unnest(%(principals)s::text[], %(addresses)s::text[], %(request_ids)s::text[], %(operations)s::text[],
+            %(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[])
+     WITH ORDINALITY AS changed (principal, address, request_id, operation, resource, table_id, snapshot_id, detail,
+                                 ordinal)
 ORDER BY changed.ordinal
 RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail;
 

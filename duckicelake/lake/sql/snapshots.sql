@@ -1,20 +1,23 @@
 -- lock: queue behind other duckicelake writers until the end of the transaction
 SELECT pg_advisory_xact_lock(%(key)s);
 
--- queue: pass unless somebody has the queue to itself
-SELECT pg_advisory_xact_lock_shared(%(key)s);
+-- queue: pass unless somebody has the queue to itself, and then lock. What follows in the transaction are looks into
+-- indexes and rows to insert: to plan them anew each time would take as long as to do them
+SELECT pg_advisory_xact_lock_shared(%(queue)s), pg_advisory_xact_lock(%(lock)s),
+       set_config('plan_cache_mode', 'force_generic_plan', true);
 
--- queue_alone: have the queue to oneself, also when a transaction ends
-SELECT pg_advisory_lock(%(key)s);
+-- queue_alone: have the queue to oneself, also when a transaction ends, until the session is left idle for too long
+SELECT pg_advisory_lock(%(key)s), set_config('idle_session_timeout', current_setting('statement_timeout'), false);
 
 -- leave_queue: no more
-SELECT pg_advisory_unlock(%(key)s);
+SELECT pg_advisory_unlock(%(key)s), set_config('idle_session_timeout', '0', false);
 
--- keep_lane: appends to a table, also when a transaction ends
-SELECT pg_advisory_lock(%(key)s, %(table_id)s);
+-- keep_lane: appends to a table, also when a transaction ends, until the session is left idle for too long
+SELECT pg_advisory_lock(%(key)s, %(table_id)s),
+       set_config('idle_session_timeout', current_setting('statement_timeout'), false);
 
 -- leave_lane: no more
-SELECT pg_advisory_unlock(%(key)s, %(table_id)s);
+SELECT pg_advisory_unlock(%(key)s, %(table_id)s), set_config('idle_session_timeout', '0', false);
 
 -- claim_snapshot: take the next snapshot id; no row if a DuckDB client took it while we waited
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
@@ -40,11 +43,19 @@ UPDATE ducklake_snapshot
 SET schema_version = %(schema_version)s, next_catalog_id = %(catalog_id)s, next_file_id = %(file_id)s
 WHERE snapshot_id = %(id)s;
 
--- duckdb_waits: whether somebody who wants a snapshot id waits for this transaction, which has taken it
+-- duckdb_seen: whether somebody who wants a snapshot id waits for this transaction, which has taken it; and whether
+-- somebody came too late for the last one: another transaction has had an id of Postgres's since that snapshot's, while
+-- a session was busy that isn't ours
 SELECT EXISTS (
     SELECT FROM pg_locks w JOIN pg_locks r USING (pid)
     WHERE w.locktype = 'transactionid' AND NOT w.granted AND w.transactionid = pg_current_xact_id()::xid
-      AND r.locktype = 'relation' AND r.relation = 'ducklake_snapshot'::regclass AND r.mode = 'RowExclusiveLock');
+      AND r.locktype = 'relation' AND r.relation = 'ducklake_snapshot'::regclass AND r.mode = 'RowExclusiveLock'),
+  (SELECT CASE WHEN age(s.xmin) > 1 THEN EXISTS (
+       SELECT FROM pg_stat_activity a
+       WHERE a.datname = current_database() AND a.backend_type = 'client backend'
+         AND a.application_name IS DISTINCT FROM current_setting('application_name')
+         AND coalesce(a.state_change >= s.snapshot_time, true)) ELSE false END
+   FROM ducklake_snapshot s WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1);
 
 -- last_snapshot: the newest one, and its age in seconds
 SELECT snapshot_id, extract(epoch FROM clock_timestamp() - snapshot_time)::float8

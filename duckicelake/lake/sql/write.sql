@@ -2,15 +2,18 @@
 SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
 
 -- lock_bases: the same of several tables; what DuckLake snapshots after one changed, if they are there and say so; and
--- which of the tables got a name after it, at their creation or by a rename
+-- which of the tables got a name after it, at their creation or by a rename. Snapshots are looked up one by one: a plan
+-- for any number of them could read all that there are
 WITH locked AS MATERIALIZED (
     SELECT table_id, version, caught_up_to FROM duckicelake_table
     WHERE table_id = ANY(%(table_ids)s) ORDER BY table_id FOR UPDATE
 )
 SELECT (SELECT coalesce(json_agg(json_build_array(table_id, version, caught_up_to)), '[]') FROM locked),
-       (SELECT coalesce(json_agg(json_build_array(s.snapshot_id, c.changes_made)), '[]')
-        FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
-        WHERE s.snapshot_id > %(after)s),
+       (SELECT coalesce(json_agg(json_build_array(made.snapshot_id, made.changes_made)), '[]')
+        FROM generate_series(%(after)s + 1, (SELECT max(snapshot_id) FROM ducklake_snapshot)) AS since (id),
+        LATERAL (SELECT snapshot_id, changes_made
+                 FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
+                 WHERE snapshot_id = since.id LIMIT 1) AS made),
        (SELECT coalesce(json_agg(json_build_array(table_id, begin_snapshot)), '[]') FROM ducklake_table
         WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s);
 
@@ -36,12 +39,27 @@ WHERE table_id = %(table_id)s AND caught_up_to = %(after)s;
 -- set_epoch: expiries up to here are folded in
 UPDATE duckicelake_table SET epoch = %(epoch)s WHERE table_id = %(table_id)s;
 
--- insert_file: a file with every fact of its manifest entry
-INSERT INTO duckicelake_file (file_id, table_id, content, path, file_format, spec_id, partition, record_count,
-    file_size_in_bytes, added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics, ducklake_id)
-VALUES (%(file_id)s, %(table_id)s, %(content)s, %(path)s, %(file_format)s, %(spec_id)s, %(partition)s,
-    %(record_count)s, %(file_size_in_bytes)s, %(added_snapshot_id)s, %(sequence_number)s, %(file_sequence_number)s,
-    %(first_row_id)s, %(metrics)s, %(ducklake_id)s);
+-- insert_rows: files with every fact of their manifest entries, manifests with their entries, and snapshots
+WITH files AS (
+    INSERT INTO duckicelake_file (file_id, table_id, content, path, file_format, spec_id, partition, record_count,
+        file_size_in_bytes, added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics,
+        ducklake_id)
+    SELECT file_id, %(table_id)s, content, path, file_format, spec_id, (partition #>> '{}')::json, record_count,
+           file_size_in_bytes, added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics,
+           ducklake_id
+    FROM json_populate_recordset(NULL::duckicelake_file, %(files)s::json)
+), manifests AS (
+    INSERT INTO duckicelake_manifest (manifest_id, table_id, content, format_version, spec_id, schema_id,
+        sequence_number, min_sequence_number, added_snapshot_id, added, existing, deleted)
+    SELECT manifest_id, %(table_id)s, content, format_version, spec_id, schema_id, sequence_number,
+           min_sequence_number, added_snapshot_id, added, existing, deleted
+    FROM json_populate_recordset(NULL::duckicelake_manifest, %(manifests)s::json)
+)
+INSERT INTO duckicelake_snapshot (table_id, snapshot_id, proposed_id, ducklake_id, parent_snapshot_id,
+    sequence_number, timestamp_ms, schema_id, first_row_id, added_rows, key_id, summary, manifest_ids)
+SELECT %(table_id)s, snapshot_id, proposed_id, %(at)s, parent_snapshot_id, sequence_number, timestamp_ms, schema_id,
+       first_row_id, added_rows, key_id, summary, manifest_ids
+FROM json_populate_recordset(NULL::duckicelake_snapshot, %(snapshots)s::json);
 
 -- insert_deletion: positions that a delete file removes from a data file
 INSERT INTO duckicelake_deletion (delete_file_id, data_file_id, table_id, positions)
@@ -51,21 +69,8 @@ VALUES (%(delete_file_id)s, %(data_file_id)s, %(table_id)s, %(positions)s);
 INSERT INTO duckicelake_virtual_file (file_id, table_id, inlined_table, row_ids, begin_snapshots)
 VALUES (%(file_id)s, %(table_id)s, %(inlined_table)s, %(row_ids)s, %(begin_snapshots)s);
 
--- insert_manifest: a manifest's entries
-INSERT INTO duckicelake_manifest (manifest_id, table_id, content, format_version, spec_id, schema_id, sequence_number,
-    min_sequence_number, added_snapshot_id, added, existing, deleted)
-VALUES (%(manifest_id)s, %(table_id)s, %(content)s, %(format_version)s, %(spec_id)s, %(schema_id)s,
-    %(sequence_number)s, %(min_sequence_number)s, %(added_snapshot_id)s, %(added)s, %(existing)s, %(deleted)s);
-
 -- give_row_ids: the first row id of a file that had none
 UPDATE duckicelake_file SET first_row_id = %(first_row_id)s WHERE file_id = %(file_id)s;
-
--- insert_snapshot: an Iceberg snapshot
-INSERT INTO duckicelake_snapshot (table_id, snapshot_id, proposed_id, ducklake_id, parent_snapshot_id,
-    sequence_number, timestamp_ms, schema_id, first_row_id, added_rows, key_id, summary, manifest_ids)
-VALUES (%(table_id)s, %(snapshot_id)s, %(proposed_id)s, %(ducklake_id)s, %(parent_snapshot_id)s,
-    %(sequence_number)s, %(timestamp_ms)s, %(schema_id)s, %(first_row_id)s, %(added_rows)s, %(key_id)s, %(summary)s,
-    %(manifest_ids)s);
 
 -- hold: until when snapshots stay that list files which DuckLake gave up
 WITH holding AS MATERIALIZED (
@@ -94,8 +99,9 @@ WHERE table_id = %(table_id)s AND ordinal IN (
 
 -- append_log: main moved
 INSERT INTO duckicelake_snapshot_log (table_id, ordinal, snapshot_id, timestamp_ms)
-SELECT %(table_id)s, coalesce(max(ordinal), 0) + 1, %(snapshot_id)s, %(timestamp_ms)s
-FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s;
+SELECT %(table_id)s, last.ordinal + ordinality, (entry ->> 0)::bigint, (entry ->> 1)::bigint
+FROM json_array_elements(%(entries)s::json) WITH ORDINALITY AS added (entry),
+    (SELECT coalesce(max(ordinal), 0) AS ordinal FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s) last;
 
 -- create_table: a new DuckLake table
 INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, end_snapshot, schema_id, table_name, path,
@@ -174,7 +180,9 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      deletions AS (DELETE FROM duckicelake_deletion WHERE table_id = %(table_id)s),
      exported AS (DELETE FROM duckicelake_seen_delete WHERE table_id = %(table_id)s),
      virtual AS (DELETE FROM duckicelake_virtual_file WHERE table_id = %(table_id)s),
-     refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s)
+     refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s),
+     runs AS (DELETE FROM duckicelake_run WHERE table_id = %(table_id)s),
+     producers AS (DELETE FROM duckicelake_producer WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
 
 -- dropped: tables of a UUID that are no longer there, and have no file that their heir lacks
@@ -265,22 +273,38 @@ WITH wanted AS (
 )
 INSERT INTO ducklake_files_scheduled_for_deletion SELECT * FROM wanted;
 
--- register_files: which rows of DuckLake these files have now; none of them serves inlined rows any more
+-- register_files: which rows of DuckLake older files have now; none of them serves inlined rows any more
 WITH registered AS (
-    SELECT * FROM unnest(%(file_ids)s::bigint[], %(ducklake_ids)s::bigint[], %(row_id_starts)s::bigint[])
-        AS u (file_id, ducklake_id, row_id_start)
+    SELECT (pair ->> 0)::bigint AS file_id, (pair ->> 1)::bigint AS ducklake_id, (pair ->> 2)::bigint AS row_id_start
+    FROM json_array_elements(%(files)s::json) AS pair
 ), real AS (
     DELETE FROM duckicelake_virtual_file v USING registered r WHERE v.file_id = r.file_id
 )
 UPDATE duckicelake_file f SET ducklake_id = r.ducklake_id, first_row_id = coalesce(f.first_row_id, r.row_id_start)
 FROM registered r WHERE f.file_id = r.file_id;
 
--- insert_data_file: a data file of main
-INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
-    path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
-    encryption_key, mapping_id, partial_max)
-VALUES (%(data_file_id)s, %(table_id)s, %(at)s, NULL, NULL, %(path)s, %(path_is_relative)s, 'parquet', %(record_count)s,
-    %(file_size_bytes)s, NULL, %(row_id_start)s, %(partition_id)s, NULL, %(mapping_id)s, NULL);
+-- insert_data_files: data files of main, with statistics of their columns and values of the partition keys
+WITH new AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(files)s::json) AS f (data_file_id bigint, path text, path_is_relative boolean,
+        record_count bigint, file_size_bytes bigint, row_id_start bigint, partition_id bigint, mapping_id bigint,
+        partition_values json, stats json)
+), files AS (
+    INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
+        path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
+        encryption_key, mapping_id, partial_max)
+    SELECT data_file_id, %(table_id)s, %(at)s, NULL, NULL, path, path_is_relative, 'parquet', record_count,
+           file_size_bytes, NULL, row_id_start, partition_id, NULL, mapping_id, NULL
+    FROM new
+), keys AS (
+    INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
+    SELECT data_file_id, %(table_id)s, ordinality - 1, value
+    FROM new CROSS JOIN json_array_elements_text(partition_values) WITH ORDINALITY
+)
+INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
+    min_value, max_value, contains_nan, extra_stats)
+SELECT data_file_id, %(table_id)s, (s ->> 0)::bigint, (s ->> 5)::bigint, (s ->> 6)::bigint, (s ->> 7)::bigint,
+       s ->> 3, s ->> 4, (s ->> 2)::boolean, NULL
+FROM new CROSS JOIN json_array_elements(stats) AS s;
 
 -- insert_column_mapping: what files without field ids call the columns
 INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mapping_id)s, %(table_id)s, 'map_by_name');
@@ -288,19 +312,6 @@ INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mappi
 -- insert_name_mapping: what they call one of them
 INSERT INTO ducklake_name_mapping (mapping_id, column_id, source_name, target_field_id, parent_column, is_partition)
 VALUES (%(mapping_id)s, %(column_id)s, %(source_name)s, %(field_id)s, %(parent)s, %(is_partition)s);
-
--- insert_file_stats: columns' statistics in data files
-INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
-    min_value, max_value, contains_nan, extra_stats)
-SELECT data_file_id, %(table_id)s, column_id, column_size_bytes, value_count, null_count, min_value, max_value,
-    contains_nan, NULL
-FROM unnest(%(data_file_ids)s::bigint[], %(column_ids)s::bigint[], %(sizes)s::bigint[], %(value_counts)s::bigint[],
-    %(null_counts)s::bigint[], %(min_values)s::text[], %(max_values)s::text[], %(contains_nan)s::boolean[])
-    AS n (data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan);
-
--- insert_partition_value: a data file's value of one partition key
-INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
-VALUES (%(data_file_id)s, %(table_id)s, %(key_index)s, %(value)s);
 
 -- insert_delete_file: all deletes of a data file; carries the deletes of an Iceberg client
 WITH target AS (
@@ -321,14 +332,14 @@ FROM target;
 WITH old AS (
     DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s
 ), old_columns AS (
-    DELETE FROM ducklake_table_column_stats WHERE table_id = %(table_id)s AND column_id = ANY(%(replaced)s::bigint[])
+    DELETE FROM ducklake_table_column_stats
+    WHERE table_id = %(table_id)s AND column_id IN (
+        SELECT value::bigint FROM json_array_elements_text(%(replaced)s::json))
 ), columns AS (
     INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
         extra_stats)
-    SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL
-    FROM unnest(%(column_ids)s::bigint[], %(contains_null)s::boolean[], %(contains_nan)s::boolean[],
-        %(min_values)s::text[], %(max_values)s::text[])
-        AS n (column_id, contains_null, contains_nan, min_value, max_value)
+    SELECT %(table_id)s, (s ->> 0)::bigint, (s ->> 1)::boolean, (s ->> 2)::boolean, s ->> 3, s ->> 4, NULL
+    FROM json_array_elements(%(columns)s::json) AS s
 )
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
 VALUES (%(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s);

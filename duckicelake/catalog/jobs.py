@@ -1,0 +1,210 @@
+"""Jobs of the pipeline: begin, renew, end, list. Their rows tell who does what to which table, and hold its leases."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, get_args
+from uuid import UUID
+
+import orjson
+from pydantic import AfterValidator, Field
+
+from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.principal import Capability
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest, JobHeld, JobOver, NoSuchJob
+from duckicelake.iceberg.model import Long, SpecModel
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.lake import jobs
+from duckicelake.lake.jobs import Job, NewJob, WantedJobs
+
+Kind = Literal[
+    "ingest",
+    "stream",
+    "changes",
+    "import",
+    "bench",
+    "flush",
+    "compact",
+    "sort",
+    "rewrite-deletes",
+    "pack-manifests",
+    "expire",
+    "remove-orphans",
+    "statistics",
+]
+Result = Literal["done", "unchanged", "skipped", "failed"]
+KINDS: Final = frozenset(get_args(Kind))
+
+LARGEST_JSON: Final = 64 * 1024
+_MOST_SNAPSHOTS: Final = 10_000
+
+
+def _small(value: dict[str, Any]) -> dict[str, Any]:
+    if len(orjson.dumps(value)) > LARGEST_JSON:
+        raise ValueError(f"is larger than {LARGEST_JSON} bytes")
+    return value
+
+
+Details = Annotated[dict[str, Any], AfterValidator(_small)]
+Words = Annotated[str, Field(min_length=1, max_length=200)]
+Seconds = Annotated[int, Field(ge=1, le=3600)]
+
+
+class BeginJob(SpecModel):
+    """A job that begins. id: chosen by the client, so that a request may be sent again. lease: what it alone may do.
+
+    It is given up if it isn't renewed within `lease_seconds`. engine: what runs it, and where.
+    """
+
+    id: UUID
+    kind: Kind
+    run_id: Words | None = None
+    lease: Words | None = None
+    lease_seconds: Seconds = 60
+    engine: Words
+    parameters: Details = Field(default_factory=dict)
+
+
+class RenewJob(SpecModel):
+    """A job that goes on. counts: how far it is."""
+
+    lease_seconds: Seconds = 60
+    counts: Details = Field(default_factory=dict)
+
+
+class EndJob(SpecModel):
+    """A job that is over."""
+
+    result: Result
+    message: Annotated[str, Field(max_length=4000)] | None = None
+    snapshot_ids: Annotated[tuple[Long, ...], Field(max_length=_MOST_SNAPSHOTS)] = ()
+    counts: Details = Field(default_factory=dict)
+
+
+class JobAnswer(SpecModel):
+    """A job as the server tells it. result: also `running`, and `lost`: neither ended nor renewed in time."""
+
+    id: UUID
+    kind: str
+    namespace: tuple[str, ...]
+    table: str
+    run_id: str | None = None
+    lease: str | None = None
+    principal: str
+    engine: str
+    parameters: dict[str, Any]
+    started: datetime
+    lease_until: datetime
+    ended: datetime | None = None
+    result: str
+    message: str | None = None
+    snapshot_ids: tuple[int, ...]
+    counts: dict[str, Any]
+
+
+def begin_job(services: Services, namespace: Namespace, table: str, request: BeginJob) -> JobAnswer:
+    """Note that a job begins; JobHeld if another has its lease. The same job may begin again as long as it runs."""
+    who = services.caller.principal.name
+    new = NewJob(
+        id=request.id,
+        kind=request.kind,
+        schema_name=schema_name(namespace),
+        table_name=table,
+        run_id=request.run_id,
+        lease=request.lease,
+        principal=who,
+        engine=request.engine,
+        parameters=request.parameters,
+    )
+    with services.database.transaction() as cursor:
+        is_new = jobs.begin(cursor, new, request.lease_seconds)
+        found = jobs.find(cursor, new.id, new.schema_name, table, who)
+        if found is None:
+            raise _held(jobs.holder(cursor, new.schema_name, table, new.lease), namespace, table)
+        if not is_new and found.ended is not None:
+            raise JobOver(f"Job {new.id} has ended before ({found.result}): begin one with an id of its own")
+    return _answer(found)
+
+
+def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: RenewJob) -> JobAnswer:
+    """Note how far a job is; JobOver if it has ended or another has taken over, NoSuchJob."""
+    with services.database.transaction() as cursor:
+        renewed = jobs.renew(cursor, job_id, request.lease_seconds, request.counts)
+        job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
+        if job is None:
+            raise NoSuchJob(f"No such job of yours on {'.'.join((*namespace, table))}: {job_id}")
+        if not renewed:
+            raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
+    return _answer(job)
+
+
+def end_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: EndJob) -> JobAnswer:
+    """Note what came of a job, once or again; JobOver if something else did, NoSuchJob."""
+    with services.database.transaction() as cursor:
+        ended = jobs.end(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
+        job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
+        if job is None:
+            raise NoSuchJob(f"No such job of yours on {'.'.join((*namespace, table))}: {job_id}")
+        if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, request.snapshot_ids):
+            raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
+    return _answer(job)
+
+
+def list_jobs(
+    services: Services,
+    page: PageRequest,
+    *,
+    namespace: Namespace | None = None,
+    table: str | None = None,
+    kind: str | None = None,
+    run_id: str | None = None,
+    result: str | None = None,
+) -> Page[JobAnswer]:
+    """Jobs on tables that the caller may read, newest first; pages may be shorter than asked for. InvalidRequest."""
+    if page.after and not page.after.isdecimal():
+        raise InvalidRequest("pageToken is not one of this list; start again without it")
+    wanted = WantedJobs(
+        before=int(page.after) if page.after else None,
+        schema_name=None if namespace is None else schema_name(namespace),
+        table_name=table,
+        kind=kind,
+        run_id=run_id,
+        result=result,
+    )
+    with services.database.reading() as cursor:
+        found = jobs.listed(cursor, wanted, page.fetch)
+    shown = cut(found, page, lambda job: str(job.number))
+    may = services.caller.principal.may
+    items = tuple(_answer(job) for job in shown.items if may(Capability.READ, namespace_of(job.schema_name)))
+    return Page(items, shown.next_token)
+
+
+def _held(holder: jobs.Holder | None, namespace: Namespace, table: str) -> JobHeld:
+    name = ".".join((*namespace, table))
+    if holder is None:
+        return JobHeld(f"The id of the new job on {name} is another job's: choose a random one")
+    until = holder.lease_until.astimezone(UTC)
+    return JobHeld(
+        f"{name} is held by job {holder.id} ({holder.kind} of {holder.principal}, {holder.engine}) "
+        f"until {until:%Y-%m-%d %H:%M:%S} UTC, or longer if it goes on"
+    )
+
+
+def _answer(job: Job) -> JobAnswer:
+    return JobAnswer(
+        id=job.id,
+        kind=job.kind,
+        namespace=namespace_of(job.schema_name),
+        table=job.table_name,
+        run_id=job.run_id,
+        lease=job.lease,
+        principal=job.principal,
+        engine=job.engine,
+        parameters=dict(job.parameters),
+        started=job.started,
+        lease_until=job.lease_until,
+        ended=job.ended,
+        result=job.result,
+        message=job.message,
+        snapshot_ids=tuple(job.snapshot_ids),
+        counts=dict(job.counts),
+    )

@@ -1,0 +1,119 @@
+"""How tables are, as far as their upkeep depends on it, and which files of a table nobody needs."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from duckicelake.catalog import gc
+from duckicelake.catalog.paging import Page, PageRequest, cut
+from duckicelake.catalog.principal import Capability
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.iceberg.model import Long, SpecModel
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.lake import maintenance
+from duckicelake.lake.maintenance import InlinedRows, Statistics
+from duckicelake.storage.objects import StoredFile
+from duckicelake.storage.policy import canonical, is_within
+
+_ASKED_AT_ONCE: Final = 10_000
+
+
+class TableStatistics(SpecModel):
+    """What a table's upkeep is decided by; `lake.maintenance.Statistics` says what the numbers are.
+
+    policies: what the table's properties, its namespaces', DuckLake's options and the catalog's settings come to.
+    """
+
+    namespace: tuple[str, ...]
+    table: str
+    format_version: int | None = None
+    location: str | None = None
+    target_size: int
+    policies: dict[str, str]
+    files: int
+    bytes: int
+    records: int
+    deleted: int
+    files_with_deletes: int
+    delete_files: int
+    unsorted_bytes: int
+    by_deleted_tenths: tuple[int, ...]
+    small_by_partition: dict[str, int]
+    small_files: int
+    small_bytes: int
+    inlined_rows: int
+    inlined_oldest_ms: int | None = None
+    snapshots: int
+    oldest_ms: int | None = None
+    current_ms: int | None = None
+    described_ms: int | None = None
+    cleaned_ms: int | None = None
+    manifests: int
+    small_manifests: int
+
+
+class FoundFile(SpecModel):
+    """A file that lies in a table's folders. modified_ms: when it was last written, since the epoch."""
+
+    location: Annotated[str, Field(min_length=1, max_length=4000)]
+    size: Annotated[int, Field(ge=0)]
+    modified_ms: Long
+
+
+class FindOrphans(SpecModel):
+    """Files that may be nobody's."""
+
+    files: Annotated[tuple[FoundFile, ...], Field(max_length=_ASKED_AT_ONCE)]
+
+
+def table_statistics(
+    services: Services, page: PageRequest, namespace: Namespace | None = None, table: str | None = None
+) -> Page[TableStatistics]:
+    """Tables that the caller may read, of a namespace and those below it, or one; pages may be shorter than asked for.
+
+    NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
+    """
+    if page.after and not page.after.isdecimal():
+        raise InvalidRequest("pageToken is not one of this list; start again without it")
+    schema = None if namespace is None else schema_name(namespace)
+    may = services.caller.principal.may
+    with services.database.statement() as cursor:
+        found = maintenance.tables(cursor, schema, table, int(page.after or 0), page.fetch)
+        listed = cut(found, page, lambda each: str(each[0]))
+        ids = [table_id for table_id, name in listed.items if may(Capability.READ, namespace_of(name))]
+        rows = maintenance.statistics(cursor, ids, services.maintenance) if ids else []
+    if table is not None and not rows:
+        raise NoSuchTable(f"Table does not exist: {'.'.join((*(namespace or ()), table))}")
+    return Page(tuple(_answer(*row) for row in rows), listed.next_token)
+
+
+def find_orphans(services: Services, namespace: Namespace, table: str, files: Sequence[FoundFile]) -> tuple[str, ...]:
+    """Those of the files below the table's location that nobody needs: of writers that failed or were killed.
+
+    A file that no row of the catalog names, neither live nor past nor scheduled for deletion. What a writer is yet to
+    commit looks the same: ask for old ones only. NoSuchTable, InvalidRequest.
+    """
+    with services.database.statement() as cursor:
+        location = maintenance.location(cursor, schema_name(namespace), table)
+    if location is None:
+        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {'.'.join((*namespace, table))}")
+    given = {canonical(file.location): file for file in files}
+    inside = [place for place in given if is_within(place, canonical(location))]
+    stored = [StoredFile(place, given[place].size, given[place].modified_ms) for place in inside]
+    return tuple(given[file.location].location for file in gc.unneeded(services, stored))
+
+
+_AS_THEY_ARE: Final = TableStatistics.model_fields.keys() & {each.name for each in fields(Statistics)}
+
+
+def _answer(row: Statistics, inlined: InlinedRows) -> TableStatistics:
+    return TableStatistics(
+        **{name: getattr(row, name) for name in _AS_THEY_ARE},
+        namespace=namespace_of(row.schema_name),
+        table=row.table_name,
+        inlined_rows=inlined.rows,
+        inlined_oldest_ms=inlined.oldest_ms,
+    )

@@ -1,0 +1,60 @@
+"""What is known of tables that rows are posted to, so that posting more reads nothing of them."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from sys import maxsize
+from threading import Lock
+from typing import Final
+
+from duckicelake.bridge.stats import widen
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.row_batches import InsertTarget
+from duckicelake.rows.layout import Layout
+
+MOST: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowTarget:
+    """A table that rows are posted to. metadata: as of when its columns were read; the rest of it may be older.
+
+    folder: where DuckLake keeps the table's files.
+    """
+
+    lake: InsertTarget
+    layout: Layout
+    metadata: TableMetadata
+    folder: str
+    leaves: Mapping[int, PrimitiveType]
+
+    def widen(
+        self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats]]
+    ) -> dict[int, ColumnStats | None]:
+        """Table-wide statistics after rows with these, which are exact."""
+        return widen(existing, batches, self.leaves, maxsize)
+
+
+@dataclass(slots=True)
+class RowTargets:
+    """Those that were used last, by the table's name; safe to share between threads."""
+
+    _known: OrderedDict[tuple[Namespace, str], RowTarget] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def find(self, namespace: Namespace, name: str) -> RowTarget | None:
+        with self._lock:
+            found = self._known.get((namespace, name))
+            if found is not None:
+                self._known.move_to_end((namespace, name))
+            return found
+
+    def put(self, namespace: Namespace, name: str, target: RowTarget) -> None:
+        with self._lock:
+            self._known[namespace, name] = target
+            self._known.move_to_end((namespace, name))
+            if len(self._known) > MOST:
+                self._known.popitem(last=False)

@@ -1,0 +1,166 @@
+"""Rows posted to a table: in one Postgres transaction what DuckDB would have written for the same INSERT.
+
+Nothing is written to the side tables: Iceberg clients see the rows at their next load, as they see what DuckDB wrote.
+"""
+
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Final
+
+from duckicelake.catalog.auditing import Noted, origin, touched
+from duckicelake.catalog.groups import RowsCommit
+from duckicelake.catalog.row_cache import RowTarget
+from duckicelake.catalog.row_files import discarding, write_files
+from duckicelake.catalog.row_targets import row_target
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.lake import producers
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.producers import Applied, Producer
+from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
+from duckicelake.rows import inlining, statistics
+from duckicelake.rows.batch import Batch
+from duckicelake.rows.problems import OnUnknown
+from duckicelake.rows.reading import read_batch
+
+ATTEMPTS: Final = 50
+LONGEST_APP_ID: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The producer of a batch, and its own number for it: only one above that of its last batch is applied."""
+
+    app_id: str
+    sequence: int
+
+    def __post_init__(self) -> None:
+        if not self.app_id or len(self.app_id) > LONGEST_APP_ID or "\0" in self.app_id:
+            raise InvalidRequest(f"app-id takes 1 to {LONGEST_APP_ID} letters, none of them NUL")
+
+
+@dataclass(frozen=True, slots=True)
+class PostedRows:
+    """A request for rows to be inserted into a table."""
+
+    namespace: Namespace
+    table: str
+    body: bytes
+    content_type: str
+    on_unknown: OnUnknown = "reject"
+    counted: Counted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAnswer:
+    """What became of posted rows: the DuckLake snapshot that has them and the first of their row ids; None of none."""
+
+    snapshot_id: int | None
+    rows: int
+    first_row_id: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        row_ids = {"first": self.first_row_id, "count": self.rows}
+        return {"snapshot-id": self.snapshot_id, "rows": self.rows, "row-ids": row_ids}
+
+
+def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
+    """Insert the rows, all of them or none.
+
+    Raises NoSuchTable, InvalidRequest naming rows that don't fit, AlreadyApplied, Unsupported, DamagedTable.
+    """
+    return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result))
+
+
+def last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> Applied | None:
+    """The last batch of a producer that the table has; None before the first one. NoSuchTable."""
+    with services.database.reading() as cursor:
+        is_there, found = producers.newest(cursor, schema_name(namespace), table, app_id)
+    if not is_there:
+        raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, table))}")
+    return found
+
+
+def _append(services: Services, posted: PostedRows) -> RowsAnswer:
+    target: RowTarget | None = None
+    for _ in range(ATTEMPTS):
+        target = row_target(services, posted.namespace, posted.table, target)
+        try:
+            with services.meter.phase("rows_read"):
+                batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
+        except InvalidRequest:
+            if row_target(services, posted.namespace, posted.table, target).layout is target.layout:
+                raise
+            continue
+        if not batch.num_rows:
+            return nothing_posted(services, posted)
+        try:
+            return answer(_write(services, posted, target, batch))
+        except StaleBase:
+            services.meter.retried("stale_base")
+    name = ".".join((*posted.namespace, posted.table))
+    raise Unavailable(f"Other writers changed {name} {ATTEMPTS} times in a row; try again")
+
+
+def nothing_posted(services: Services, posted: PostedRows) -> RowsAnswer:
+    """The end of a request without rows."""
+    services.settle_unchanged([touched(posted.namespace, posted.table)], (None, 0, None))
+    return RowsAnswer(None, 0, None)
+
+
+def _write(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> WrittenRows:
+    prepared = prepared_rows(services, posted, target, batch)
+    with discarding(services, target, prepared.files):
+        return write_rows(services, posted, prepared)
+
+
+def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_alone: bool = False) -> WrittenRows:
+    """Write a prepared batch, StaleBase if it doesn't hold; is_alone: the caller keeps all other commits waiting."""
+    write = services.commits.write_alone if is_alone else services.commits.write
+    return write(services.database, services.meter, _commit(services, posted, batch))
+
+
+def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
+    """The batch as it is to be written; its files are."""
+    rows = _prepared(services, target, batch)
+    if posted.counted is None:
+        return rows
+    return replace(rows, producer=Producer(rows.table_id, posted.counted.app_id), sequence=posted.counted.sequence)
+
+
+def _prepared(services: Services, target: RowTarget, batch: Batch) -> RowBatch:
+    """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files."""
+    if batch.num_rows > target.lake.limit or inlining.obstacle(batch) is not None:
+        files = write_files(services, target, batch)
+        return RowBatch(target.lake, batch.num_rows, [file.stats for file in files], target.widen, files=files)
+    stats = [statistics.column_stats(batch)]
+    return RowBatch(target.lake, batch.num_rows, stats, target.widen, _packed(target, batch))
+
+
+def _packed(target: RowTarget, batch: Batch) -> list[str]:
+    """The batch's columns in the order of their ids, which is DuckDB's."""
+    assert target.lake.inlined is not None
+    ids = (column.field_id for column in batch.layout.stored)
+    by_id = sorted(zip(ids, inlining.encode(batch), strict=True), key=itemgetter(0))
+    return [packed(values, kind) for (_, values), kind in zip(by_id, target.lake.inlined.types, strict=True)]
+
+
+def _commit(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
+    """The batch with the last steps of its transaction."""
+    what = replace(touched(posted.namespace, posted.table, {"rows": batch.count}), table_id=batch.table_id)
+
+    def settle(cursor: Transaction, written: WrittenRows) -> None:
+        if services.once is not None:
+            services.once.settle(cursor, (written.snapshot_id, written.count, written.first_row_id))
+
+    def noted(written: WrittenRows) -> Noted:
+        return Noted(origin(services.caller), replace(what, snapshot_id=written.snapshot_id), services.journal)
+
+    return RowsCommit(batch, settle, noted=noted)
+
+
+def answer(written: WrittenRows) -> RowsAnswer:
+    """What the client is told of written rows."""
+    return RowsAnswer(written.snapshot_id, written.count, written.first_row_id)

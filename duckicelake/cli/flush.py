@@ -1,0 +1,63 @@
+"""What `duckicelake flush` does, and the thread of `duckicelake serve` that does it by itself."""
+
+import sys
+from contextlib import AbstractContextManager
+from datetime import datetime
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
+from duckicelake.catalog.services import Services
+from duckicelake.cli.collecting import opened
+from duckicelake.errors import CatalogError
+from duckicelake.lake.maintenance import Waiting
+from duckicelake.server.logging import make_logger
+from duckicelake.settings import Settings
+
+
+def flush_tables(settings: Settings, name: str | None, before: datetime | None, min_rows: int) -> bool:
+    """Flush the tables of a name, or all, that have rows from before a moment, and so many; whether all could be.
+
+    Raises NoSuchTable, Unavailable, StartupError where there is no lake.
+    """
+    before_ms = None if before is None else before.timestamp() * 1000
+    with opened(settings) as services:
+        found = [table for table in waiting_tables(services, name) if _is_due(table, before_ms, min_rows)]
+        if not found:
+            sys.stderr.write("nothing to flush\n")
+        columns = (TextColumn("Flushing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            done = [_flush(services, table) for table in progress.track(found)]
+            return all(done)
+
+
+def flusher_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
+    """Flushes what reaches a threshold of the settings, for as long as the context lasts."""
+    log = make_logger(sys.stderr, settings.log_format)
+    age = None if settings.flush_age is None else round(settings.flush_age * 1000)
+
+    def failed(table: Waiting | None, error: Exception) -> None:
+        name = None if table is None else f"{table.schema_name}.{table.table_name}"
+        log.warning("rows could not be flushed", table=name, error=str(error))
+
+    return flushing_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), failed)
+
+
+def _is_due(table: Waiting, before_ms: float | None, min_rows: int) -> bool:
+    is_old = before_ms is None or (table.oldest_ms is not None and table.oldest_ms < before_ms)
+    return is_old and table.rows >= min_rows
+
+
+def _flush(services: Services, table: Waiting) -> bool:
+    name = f"{table.schema_name}.{table.table_name}"
+    try:
+        flushed = flush_waiting(services, table)
+    except CatalogError as error:
+        sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
+        return False
+    deletes = f", {flushed.deletes} deletes" if flushed.deletes else ""
+    sys.stdout.write(f"{name}: {flushed.rows} rows{deletes}, {flushed.files} files\n")
+    sys.stdout.flush()
+    return True

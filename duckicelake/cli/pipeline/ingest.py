@@ -1,0 +1,86 @@
+"""`duckicelake pipeline ingest`: files, or a database by JDBC, into a table."""
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from duckicelake.cli.pipeline.app import command
+from duckicelake.cli.pipeline.run import Run, Summary
+from duckicelake.errors import BadInput
+from duckicelake.pipeline.destination import Target, load_into
+from duckicelake.pipeline.following import FollowRequest, follow
+from duckicelake.pipeline.ingest import IngestRequest
+from duckicelake.pipeline.ingest import ingest as ingest_source
+from duckicelake.pipeline.names import parse_table
+from duckicelake.pipeline.sources import source_of
+
+
+class Evolve(StrEnum):
+    """What may become of the table's columns."""
+
+    ADD = "add"
+    STRICT = "strict"
+
+
+@command(
+    "duckicelake pipeline ingest flights.csv --table air.flights --partition-by 'month(time_hour)'",
+    "duckicelake pipeline ingest 's3a://bucket/day=*/*.parquet' --table air.flights --mode merge --key id",
+    "duckicelake pipeline ingest jdbc:postgresql://db/shop --option dbtable=orders --table shop.orders",
+    "duckicelake pipeline ingest ./incoming --format json --table web.events --follow --checkpoint ./events.checkpoint",
+)
+def ingest(
+    run: Run,
+    sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns of files, or a JDBC URL.")],
+    table: Annotated[str, typer.Option(help="Where rows go, as ns.t; made if it isn't there.")],
+    format_: Annotated[
+        str | None, typer.Option("--format", help="csv, json, parquet, orc, avro or jdbc (default: by the suffix).")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="Columns and types, as 'id long, name string' (default: found out).")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="<name>=<value> of Spark's reader, as sep=; may be repeated.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="append, overwrite, overwrite-partitions or merge.")] = "append",
+    key: Annotated[list[str] | None, typer.Option(help="Column that tells rows apart, for merge; repeatable.")] = None,
+    partition_by: Annotated[str | None, typer.Option(help="Of a new table, as 'month(time), bucket(8, id)'.")] = None,
+    sort_by: Annotated[str | None, typer.Option(help="Of a new table, as 'time desc, id'.")] = None,
+    evolve: Annotated[
+        Evolve, typer.Option(help="add: new columns are added, and types widened; strict: refused.")
+    ] = Evolve.ADD,
+    quarantine: Annotated[
+        str | None, typer.Option(help="Table of bad records (default: the table's name and _quarantine).")
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Ingested once under this id, however often it is run (default: a new one).")
+    ] = None,
+    follow_: Annotated[bool, typer.Option("--follow", help="Go on with files as they come.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder in which --follow keeps what it has read.", show_default=False)
+    ] = None,
+    until_idle: Annotated[bool, typer.Option(help="With --follow: stop once all files are read.")] = False,
+    every: Annotated[float, typer.Option(min=0, help="Seconds between looks for new files.")] = 10.0,
+) -> Summary:
+    """Ingest files or a database's table, exactly once; bad records go to quarantine with the reason."""
+    source = source_of(sources, format_, option or (), schema)
+    beside = None if quarantine is None else Target(*parse_table(quarantine))
+    target = Target(*parse_table(table), partition_by, sort_by)
+    load = load_into(target, mode, tuple(key or ()), may_change=evolve is Evolve.ADD, quarantine=beside)
+    if not follow_:
+        request = IngestRequest(source, load, run_id or str(uuid4()))
+        with run.spark(source.packages()) as spark:
+            return asdict(ingest_source(spark, run.client, request, run.reporter))
+    if run_id is not None:
+        raise BadInput("--follow has its checkpoint instead of a --run-id")
+    with run.spark(source.packages()) as spark:
+        follow(spark, run.client, FollowRequest(source, load, _given(checkpoint), every, until_idle), run.reporter)
+    return None
+
+
+def _given(checkpoint: str | None) -> str:
+    if checkpoint is None:
+        raise BadInput("--follow needs a --checkpoint: a folder that stays, as ./events.checkpoint")
+    return checkpoint

@@ -1,0 +1,73 @@
+"""`duckicelake pipeline jobs`: what runs, what ran, and what was lost."""
+
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from duckicelake.cli.pipeline.app import command
+from duckicelake.cli.pipeline.run import Run, Summary
+from duckicelake.pipeline.names import parse_name, parse_table, shown
+
+_WIDTH_OF_A_LINE = 500
+
+
+@command("duckicelake pipeline jobs", "duckicelake pipeline jobs --table ns.t --result failed --json")
+def jobs(
+    run: Run,
+    table: Annotated[str | None, typer.Option(help="Of this table, as ns.t.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Of tables in this namespace.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Of this kind, as ingest or compact.")] = None,
+    result: Annotated[
+        str | None, typer.Option(help="running, done, unchanged, skipped, failed, or lost: killed, most likely.")
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="With this run id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 20,
+) -> Summary:
+    """List jobs of the pipeline on tables that you may read, the newest first."""
+    wanted = {"kind": kind, "result": result, "run_id": run_id} | _of(table, namespace)
+    found = list(islice(run.client.jobs(**{name: value for name, value in wanted.items() if value}), limit))
+    if run.as_json:
+        return {"jobs": found}
+    _print(found)
+    return None
+
+
+def _of(table: str | None, namespace: str | None) -> dict[str, str]:
+    if table is not None:
+        levels, name = parse_table(table)
+        return {"namespace": "\x1f".join(levels), "table": name}
+    return {} if namespace is None else {"namespace": "\x1f".join(parse_name(namespace))}
+
+
+def _print(jobs: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("began (UTC)", "took", "what", "table", "result", "who", "snapshots", "counts", "message"):
+        table.add_column(column, justify="right" if column == "took" else "left", overflow="fold")
+    for job in jobs:
+        table.add_row(
+            *(Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)) for text in _row(job))
+        )
+    console = Console(highlight=False)
+    # A file or a pipe has no width: there every job is one line.
+    (console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_LINE)).print(table)
+
+
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    began = datetime.fromisoformat(job["started"])
+    ended = datetime.fromisoformat(job["ended"]) if job["ended"] else None
+    return (
+        f"{began:%Y-%m-%d %H:%M:%S}",
+        f"{(ended - began).total_seconds():.1f} s" if ended else "",
+        job["kind"],
+        shown(tuple(job["namespace"]), job["table"]),
+        job["result"],
+        job["principal"],
+        " ".join(map(str, job["snapshot-ids"])),
+        ", ".join(f"{name} {value}" for name, value in job["counts"].items()),
+        job["message"] or "",
+    )

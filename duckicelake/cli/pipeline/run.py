@@ -1,0 +1,82 @@
+"""What a command of the pipeline works with: the catalog, a Spark, and a way to tell how far it is."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import typer
+
+from duckicelake.cli.pipeline.showing import Display, display
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.connection import Connection
+from duckicelake.pipeline.launching import ICEBERG_AWS
+from duckicelake.pipeline.pairs import pairs
+from duckicelake.pipeline.progress import watching
+from duckicelake.pipeline.session import spark_session
+
+Summary = Mapping[str, Any] | None
+"""What a command did, as JSON values; None: it has told it already."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command that runs."""
+
+    connection: Connection
+    reporter: Display
+    as_json: bool
+
+    @cached_property
+    def client(self) -> CatalogClient:
+        return CatalogClient(self.connection)
+
+    @contextmanager
+    def spark(self, packages: Sequence[str] = ()) -> Iterator[Any]:
+        """A session of Spark with the catalog `lake`, for as long as the context lasts."""
+        config = self.client.config()  # a wrong address or password shows at once, not after Spark's attempts
+        on_s3 = "S3FileIO" in config.get("defaults", {}).get("io-impl", "")
+        needed = (*packages, *((ICEBERG_AWS,) if on_s3 else ()))
+        self.reporter.begin("starting Spark")
+        with _unlogged(), spark_session(self.connection, packages=needed) as session:
+            self.reporter.done()
+            with watching(session, self.reporter.tasks):
+                yield session
+
+    def tell(self, summary: Summary) -> None:
+        """Print the summary: one JSON object, or lines for people."""
+        if summary is None:
+            return
+        if self.as_json:
+            typer.echo(json.dumps(summary, default=str))
+            return
+        for name, value in summary.items():
+            if value not in (None, [], (), {}):
+                typer.echo(f"{name.replace('_', ' '):20} {_plain(value)}")
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without the lines that pyspark and py4j log about what they also raise."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def run_of(*, master: str | None, conf: Sequence[str] | None, as_json: bool, **where: Any) -> Iterator[Run]:
+    """The run of these options; BadInput for a wrong one."""
+    settings = pairs("--conf", conf, "spark.driver.memory=4g")
+    with display(as_json=as_json) as reporter:
+        yield Run(Connection(master=master, conf=settings, **where), reporter, as_json)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

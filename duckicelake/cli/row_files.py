@@ -1,0 +1,195 @@
+"""Files and pipes of rows, NDJSON or CSV, and which line each row came from."""
+
+import csv
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from duckicelake.errors import BadSource
+
+Format: TypeAlias = Literal["ndjson", "csv"]
+Read: TypeAlias = tuple[Any, Sequence[int]]
+"""Rows as a writer takes them, and the line of each."""
+
+Types: TypeAlias = Callable[[], Mapping[str, Any]]
+"""Asks for the types of the table's columns, in Iceberg's JSON."""
+
+STANDARD_INPUT: Final = "-"
+_CHUNK: Final = 1 << 20
+_MOST_RUNS: Final = 1 << 20
+_LONGEST_FIELD: Final = 1 << 30
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files one after the other, `-` being standard input. format: None goes by each one's name."""
+
+    files: Sequence[str]
+    format: Format | None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all; None with standard input among them. BadSource."""
+        if STANDARD_INPUT in self.files:
+            return None
+        try:
+            return sum(Path(file).stat().st_size for file in self.files)
+        except OSError as error:
+            raise BadSource(f"{error.filename} can't be read: {error.strerror}") from error
+
+    def read(self, places: "Places", types: Types) -> Iterator[tuple[Any, int]]:
+        """Rows as a writer takes them, and how many bytes have been read so far; BadSource."""
+        before = 0
+        for name in self.files:
+            shown = "standard input" if name == STANDARD_INPUT else name
+            try:
+                with _opened(name) as file:
+                    for rows, lines in self._rows(file, name, types):
+                        places.add(shown, lines)
+                        yield rows, before + _at(file, name)
+                    before += _at(file, name)
+            except BadSource as error:
+                raise BadSource(f"{shown}: {error}") from error
+            except OSError as error:
+                raise BadSource(f"{shown} can't be read: {error.strerror}") from error
+
+    def _rows(self, file: BufferedReader, name: str, types: Types) -> Iterator[Read]:
+        kind = self.format or ("csv" if name.lower().endswith(".csv") else "ndjson")
+        return csv_rows(file, types()) if kind == "csv" else json_rows(file)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BufferedReader]:
+    if name == STANDARD_INPUT:
+        yield cast("BufferedReader", sys.stdin.buffer)
+    else:
+        with Path(name).open("rb") as file:
+            yield file
+
+
+def _at(file: BufferedReader, name: str) -> int:
+    return 0 if name == STANDARD_INPUT else file.tell()
+
+
+class Places:
+    """Where rows came from: runs of rows that stand in successive lines of a file."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._runs: deque[tuple[int, str, int]] = deque(maxlen=_MOST_RUNS)
+
+    def add(self, file: str, lines: Sequence[int]) -> None:
+        """Note the lines of the next rows."""
+        for line in _starts(lines):
+            self._begin(file, line)
+            self._rows += 1
+        if isinstance(lines, range):
+            self._rows += len(lines) - 1
+
+    def of(self, row: int) -> str:
+        """File and line of a row, both for people; rows count from 0, lines from 1."""
+        first, file, line = next((run for run in reversed(self._runs) if run[0] <= row), (0, "the input", 1))
+        return f"{file}, line {line + row - first}"
+
+    def _begin(self, file: str, line: int) -> None:
+        if self._runs:
+            first, same, start = self._runs[-1]
+            if (same, start + self._rows - first) == (file, line):
+                return
+        self._runs.append((self._rows, file, line))
+
+
+def _starts(lines: Sequence[int]) -> Sequence[int]:
+    return lines[:1] if isinstance(lines, range) else lines
+
+
+def json_rows(file: BufferedReader) -> Iterator[Read]:
+    """The lines of NDJSON as they come, as many at a time as there are; what they say is the catalog's to judge."""
+    rest, number, is_first = b"", 1, True
+    while chunk := file.read1(_CHUNK):
+        if is_first:
+            chunk, is_first = chunk.removeprefix(_BOM), False
+        whole, newline, rest = (rest + chunk).rpartition(b"\n")
+        if newline:
+            yield from _numbered(whole, number)
+            number += whole.count(b"\n") + 1
+    yield from _numbered(rest, number)
+
+
+def _numbered(text: bytes, number: int) -> Iterator[Read]:
+    lines = text.split(b"\n")
+    places = [number + index for index, line in enumerate(lines) if line.strip()]
+    if places:
+        yield text, range(number, number + len(lines)) if len(places) == len(lines) else places
+
+
+def csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Read]:
+    """The records of CSV with a header, values read as the columns of the table want them; an empty field is null.
+
+    types: Iceberg's, by column. Raises BadSource for what is no CSV; values that don't fit are the catalog's to refuse.
+    """
+    csv.field_size_limit(_LONGEST_FIELD)
+    text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    reader = csv.reader(text, strict=True)
+    try:
+        header = next(reader, [])
+        if len(set(header)) < len(header):
+            raise BadSource("two columns of the header have one name")
+        read = [_reader(types.get(name)) for name in header]
+        end = reader.line_num
+        for record in reader:
+            begin, end = end + 1, reader.line_num
+            if not record:
+                continue
+            if len(record) != len(header):
+                raise BadSource(f"line {begin} has {len(record)} fields, the header {len(header)}")
+            values = [value(text) if text else None for value, text in zip(read, record, strict=True)]
+            yield dict(zip(header, values, strict=True)), [begin]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadSource(f"after line {reader.line_num} it isn't CSV in UTF-8: {error}") from error
+    finally:
+        text.detach()
+
+
+def _reader(type_: Any) -> Callable[[str], Any]:
+    match type_:
+        case "int" | "long":
+            return _integer
+        case "float" | "double":
+            return _number
+        case "boolean":
+            return lambda text: {"true": True, "false": False}.get(text.lower(), text)
+        case dict():
+            return _json
+        case _:
+            return str
+
+
+def _integer(text: str) -> int | str:
+    digits = text[1:] if text[0] in "+-" else text
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else text
+
+
+def _number(text: str) -> float | str:
+    if "_" in text:
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) or text.strip("+-").lower() in {"nan", "inf", "infinity"} else text
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

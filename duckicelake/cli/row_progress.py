@@ -1,0 +1,67 @@
+"""How far a writer of rows is: a bar on a terminal, a line now and then elsewhere. All of it goes to stderr."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from duckicelake.client import Progress as Written
+from duckicelake.client import Writer
+
+_SECONDS_BETWEEN_LINES: Final = 10.0
+
+Read = Callable[[int], None]
+"""Told how many bytes have been read so far."""
+
+
+@contextmanager
+def showing(writer: Writer, what: str, size: int | None) -> Iterator[Read]:
+    """Show how far the writer is while the block runs. size: bytes to be read, if that is known."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines(writer)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), Rows(writer), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(what, total=size)
+        yield lambda bytes_: bars.update(task, completed=bytes_)
+
+
+class Rows(ProgressColumn):
+    """Rows, rows a second, and what is wrong, asked of the writer each time the bar is drawn."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def render(self, task: Task) -> Text:
+        return Text(told(self._writer.progress, task.elapsed or 0.0))
+
+
+def told(progress: Written, seconds: float) -> str:
+    """A line that says how far it is after so many seconds."""
+    parts = [f"{progress.written:,} rows", f"{progress.written / max(seconds, 1e-3):,.0f} rows/s"]
+    if progress.skipped:
+        parts.append(f"{progress.skipped:,} skipped")
+    parts.append(f"{progress.retries:,} retries")
+    if progress.trouble:
+        parts.append(f"waiting: {progress.trouble}")
+    return ", ".join(parts)
+
+
+def _lines(writer: Writer) -> Read:
+    began = last = time.monotonic()
+
+    def tell(_: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _SECONDS_BETWEEN_LINES:
+            last = now
+            typer.echo(told(writer.progress, now - began), err=True)
+
+    return tell

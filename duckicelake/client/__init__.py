@@ -1,0 +1,18 @@
+"""Rows into tables, from any Python program: small batches, in order, each of them once.
+
+    from duckicelake.client import Connection, Writer
+
+    with Writer("zoo.visits", Connection("http://localhost:8181")) as writer:
+        writer.append({"visitor": "Ann", "tickets": 2})
+
+It needs httpx, and pyarrow for who appends Arrow or pandas; nothing of the server.
+"""
+
+from duckicelake.client.async_writer import AsyncWriter
+from duckicelake.client.portions import Batching
+from duckicelake.client.stream import Progress
+from duckicelake.client.writer import Writer
+from duckicelake.errors import RowsNotWritten
+from duckicelake.pipeline.connection import Connection
+
+__all__ = ["AsyncWriter", "Batching", "Connection", "Progress", "RowsNotWritten", "Writer"]

@@ -1,0 +1,170 @@
+"""Batches of rows as requests, sent until they are answered: each has its effect once, however often it is sent."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import httpx
+
+from duckicelake.client.keys import new_key
+from duckicelake.client.patience import STRANGER_SECONDS, Patience
+from duckicelake.client.portions import Portion
+from duckicelake.errors import CatalogUnreachable, JobConflict, PipelineError
+from duckicelake.pipeline.client import CatalogClient, encoded, refusal, segment
+from duckicelake.pipeline.connection import Connection
+from duckicelake.pipeline.names import parse_table
+from duckicelake.pipeline.rest import Answer
+
+OnUnknown: TypeAlias = Literal["reject", "ignore"]
+T = TypeVar("T")
+
+_TIMEOUT: Final = httpx.Timeout(120, connect=5)
+_BUSY: Final = frozenset({408, 429, 502, 503, 504})
+_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_HOPELESS: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go. app_id: of a stream that counts its rows, so that it can be taken up again."""
+
+    table: str
+    connection: Connection
+    on_unknown: OnUnknown = "reject"
+    app_id: str | None = None
+    retry_seconds: float = 300.0
+
+
+class AgainError(Exception):
+    """The request may be sent again; `wanted` is how many seconds the server wants to be left alone."""
+
+    def __init__(self, why: str, *, wanted: float | None = None, is_unsent: bool = False) -> None:
+        super().__init__(why)
+        self.wanted = wanted
+        self.is_unsent = is_unsent
+
+
+class Sender:
+    """Sends one stream's batches, one at a time. `retries` counts; `trouble` is what it waits for, if it does."""
+
+    def __init__(self, target: Target, stopped: threading.Event) -> None:
+        self._target = target
+        self._table = parse_table(target.table)
+        self._stopped = stopped
+        self._catalog = CatalogClient(target.connection)
+        is_encrypted = target.connection.uri.startswith("https:")
+        self._http = httpx.Client(timeout=_TIMEOUT, verify=is_encrypted)  # else it reads certificates for nothing
+        self._path: str | None = None
+        self._applied: int | None = None if target.app_id else 0
+        self._is_stranger = True
+        self.retries = 0
+        self.trouble: str | None = None
+
+    def applied(self) -> int:
+        """How many rows of the stream an earlier writer has written; asked once."""
+        if self._applied is None:
+            producer = f"/producers/{segment(self._target.app_id or '')}"
+            answer = self._patiently(lambda: self._ask("GET", producer, {}, {}, None))
+            self._applied = int(answer["sequence"] or 0)
+        return self._applied
+
+    def send(self, portion: Portion, first: int) -> int:
+        """Write rows of which `first` have come before; the DuckLake snapshot that has them.
+
+        PipelineError says why they can't be written.
+        """
+        query: dict[str, str | int] = {"on-unknown": "ignore"} if self._target.on_unknown == "ignore" else {}
+        if self._target.app_id:
+            query |= {"app-id": self._target.app_id, "sequence": first + portion.count}
+        headers = {"Content-Type": portion.content_type, "Idempotency-Key": str(new_key())}
+        body = portion.body()
+        answer = self._patiently(lambda: self._ask("POST", "", query, headers, body))
+        return int(answer["snapshot-id"])
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Attempt it until it is answered; CatalogUnreachable once patience is over."""
+        seconds = min(STRANGER_SECONDS, self._target.retry_seconds) if self._is_stranger else self._target.retry_seconds
+        patience, is_unsent = Patience(seconds), True
+        while True:
+            try:
+                found = attempt()
+            except AgainError as again:
+                is_unsent &= again.is_unsent
+                self._wait(again, patience, is_unsent=is_unsent)
+            else:
+                self.trouble = None
+                return found
+
+    def _wait(self, again: AgainError, patience: Patience, *, is_unsent: bool) -> None:
+        pause = patience.pause(again.wanted)
+        self.trouble = str(again)
+        if pause is None or self._stopped.wait(pause):
+            outcome = "" if is_unsent else "; whether the last batch was written isn't known"
+            raise CatalogUnreachable(f"{again}; gave up after {patience.attempts} attempts{outcome}") from again
+        self.retries += 1
+
+    def _ask(self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
+        """The JSON of a good answer; AgainError, or what the refusal means."""
+        url = self._url() + path
+        answer = self._once(method, url, query, headers, body)
+        if answer.status_code == 401 and self._target.connection.credential is not None:
+            answer = self._once(method, url, query, headers, body, anew=True)
+        read = Answer(answer.status_code, _json(answer))
+        if answer.is_success and isinstance(read.body, dict):
+            return read.body
+        raise self._problem(read, answer, f"{method} {url}")
+
+    def _once(
+        self, method: str, url: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any, anew: bool = False
+    ) -> httpx.Response:
+        token = self._reached(lambda: self._catalog.logged_in(anew=anew))
+        authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
+        try:
+            answer = self._http.request(method, url, params=query, headers={**headers, **authorization}, content=body)
+        except _HOPELESS as error:
+            raise CatalogUnreachable(f"{url} can't be asked: {error}") from error
+        except httpx.TransportError as error:
+            why = f"{self._target.connection.uri} doesn't answer ({error or type(error).__name__})"
+            raise AgainError(why, is_unsent=isinstance(error, _UNSENT)) from error
+        self._is_stranger = False
+        return answer
+
+    def _url(self) -> str:
+        if self._path is None:
+            namespace, table = self._table
+            levels = "namespaces", encoded(namespace), "tables", segment(table), "rows"
+            self._path = self._reached(lambda: self._catalog.iceberg(*levels))
+        return self._target.connection.uri.rstrip("/") + self._path
+
+    def _reached(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except CatalogUnreachable as error:
+            raise AgainError(str(error), is_unsent=True) from error
+
+    def _problem(self, read: Answer, answer: httpx.Response, asked: str) -> Exception:
+        kind, message = read.problem
+        if read.status in _BUSY or kind == "CommitStateUnknownException":
+            return AgainError(f"{asked}: {message}", wanted=_seconds(answer), is_unsent=read.status == 429)
+        if kind == "AlreadyAppliedException":
+            return JobConflict(f"another writer has the stream {self._target.app_id!r}: {message}")
+        if read.status == 413:
+            return PipelineError(f"{message}; send smaller batches, or raise DUCKICELAKE_MAX_BODY_BYTES")
+        return refusal(read, asked)
+
+
+def _seconds(answer: httpx.Response) -> float | None:
+    """What Retry-After says, if it is a number."""
+    text = answer.headers.get("Retry-After", "")
+    return float(text) if text.isdigit() else None
+
+
+def _json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None

@@ -1,0 +1,314 @@
+"""Inlined rows of a table become data files: what is read for it, and what is written in one transaction.
+
+Read without a lock at one snapshot, encoded in peace, and written only if what was read is there still. Rows that came
+meanwhile stay inlined; rows that ended meanwhile are noted as deletes of the new files, which DuckDB inlines as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import orjson
+from psycopg import Cursor, sql
+
+from duckicelake.errors import DamagedTable, NoSuchTable
+from duckicelake.lake import inlined, native
+from duckicelake.lake.changes import PackedStats
+from duckicelake.lake.database import Row
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, children_of
+from duckicelake.lake.queries import queries
+from duckicelake.lake.roles import as_owner
+from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, record_changes
+
+_SQL = queries("flush")
+_LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table
+_REPLACES_FILES: Final = frozenset({"merge_adjacent", "rewrite_delete", "deleted_from_table"})
+"""What makes other files, or delete files, of those that inlined deletes are about."""
+IN_BYTES: Final = frozenset({"varchar", "json", "blob"})
+"""Types whose values Postgres holds as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedTable:
+    """A table of inlined rows, copied to a CSV file: row id, begin, end, then the columns' values.
+
+    longest: bytes of the longest row.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: int
+    copy: Path
+    longest: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedFrom:
+    """Positions of a data file with the snapshots that deleted them, which only Postgres has; and its delete file."""
+
+    data_file_id: int
+    path: str
+    positions: Mapping[int, int]
+    before: LakeFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """What a table has inlined at a snapshot, as far as it can be flushed. prefix: of its files' relative paths."""
+
+    table_id: int
+    at: int
+    definition: TableDefinition
+    prefix: str
+    has_folders: bool
+    tables: tuple[InlinedTable, ...]
+    deletes: tuple[DeletedFrom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedFile:
+    """A data file of rows that were inlined; `path` is relative. deletes: the delete file of rows that had ended."""
+
+    inlined_table: str
+    path: str
+    begin_snapshot: int
+    partial_max: int
+    record_count: int
+    file_size_bytes: int
+    footer_size: int
+    row_id_start: int
+    stats: Sequence[ColumnStats]
+    partition_values: Sequence[str | None] = ()
+    deletes: "FlushedDeletes | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushedDeletes:
+    """A delete file; `path` is relative."""
+
+    path: str
+    begin_snapshot: int
+    partial_max: int
+    delete_count: int
+    file_size_bytes: int
+    footer_size: int
+
+
+Places = Callable[[str, Sequence[InlinedKey]], Sequence[tuple[str, int]]]
+"""Tells for rows of an inlined table the path and position of each in its new file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What is to be written. deletes: in the order of `source.deletes`."""
+
+    source: Inlined
+    files: Sequence[FlushedFile]
+    deletes: Sequence[FlushedDeletes]
+    places: Places
+
+    @property
+    def file_ids(self) -> int:
+        """How many ids it takes."""
+        return len(self.files) + len(self.deletes) + sum(file.deletes is not None for file in self.files)
+
+
+@contextmanager
+def lease(cursor: Cursor[Row], table_id: int) -> Iterator[bool]:
+    """Whether nobody else has the lease to flush the table; if so it is this session's, without a transaction."""
+    parameters = {"key": _LEASE_KEY, "table_id": table_id % 2**31}
+    held = cursor.execute(_SQL.keep_lease, parameters).fetchone() == (True,)
+    try:
+        yield held
+    finally:
+        if held:
+            cursor.execute(_SQL.leave_lease, parameters)
+
+
+def read(cursor: Cursor[Row], table_id: int, folder: Path) -> Inlined:
+    """What is inlined now, the rows copied to files in the folder; NoSuchTable, DamagedTable.
+
+    In one transaction that sees one state.
+    """
+    at = native.newest_snapshot(cursor)
+    definition = native.definition(cursor, table_id, at)
+    if definition is None:
+        raise NoSuchTable(f"Table {table_id} does not exist any more")
+    prefix = native.path_prefix(cursor, table_id)
+    copied = (
+        _copied(cursor, table_id, name, since, at, folder) for name, since in inlined.tables(cursor, table_id).items()
+    )
+    option = cursor.execute(_SQL.folders, {"table_id": table_id}).fetchone()
+    return Inlined(
+        table_id=table_id,
+        at=at,
+        definition=definition,
+        prefix=prefix,
+        has_folders=option is None or option[0].lower() != "false",
+        tables=tuple(table for table in copied if table.rows),
+        deletes=tuple(_deleted_from(cursor, table_id, at, prefix)),
+    )
+
+
+def _copied(cursor: Cursor[Row], table_id: int, name: str, since: int | None, at: int, folder: Path) -> InlinedTable:
+    definition = None if since is None else native.definition(cursor, table_id, since)
+    if definition is None:
+        raise DamagedTable(f"nothing tells which columns {name}, a table of its inlined rows, has")
+    top = children_of(definition.columns, None)
+    in_bytes = {column.column_name for column in top if column.column_type in IN_BYTES}
+    copy = folder / f"{name}.csv"
+    with copy.open("wb") as file:
+        rows, longest = inlined.copy(cursor, name, [column.column_name for column in top], in_bytes, at, file)
+    return InlinedTable(name, definition.columns, rows, copy, longest)
+
+
+def _deleted_from(cursor: Cursor[Row], table_id: int, at: int, prefix: str) -> Iterable[DeletedFrom]:
+    """By data file. Those stay that are older than the end of an earlier delete file: two would hold at one time."""
+    positions: dict[int, dict[int, int]] = {}
+    for delete in inlined.deletes(cursor, table_id, at):
+        positions.setdefault(delete.data_file_id, {})[delete.position] = delete.begin_snapshot
+    if not positions:
+        return
+    parameters = {"table_id": table_id, "data_file_ids": list(positions), "prefix": prefix}
+    for data_file_id, path, *delete_file, ended in cursor.execute(_SQL.files_with_deletes, parameters).fetchall():
+        found = positions[data_file_id]
+        if ended is None or ended <= min(found.values()):
+            yield DeletedFrom(data_file_id, path, found, _delete_file(data_file_id, *delete_file))
+
+
+def _delete_file(
+    data_file_id: int, id_: int | None, begin: int, path: str, file_format: str, count: int, size: int
+) -> LakeFile | None:
+    return None if id_ is None else LakeFile(id_, data_file_id, begin, None, path, file_format, count, size)
+
+
+def write(cursor: Cursor[Row], flush: Flush) -> int:
+    """The snapshot that flushes; StaleBase if something that it goes on from was changed or flushed meanwhile.
+
+    NoSuchTable if the table was dropped.
+    """
+    source, table_id = flush.source, flush.source.table_id
+    snapshot = begin_snapshot(cursor, schema_change=False, file_ids=flush.file_ids)
+    _check(cursor, source, snapshot.id - 1)
+    cursor.execute(queries("write").wait_briefly)
+    late = {table.name: _take(cursor, table, source.at) for table in source.tables}
+    _take_deletes(cursor, source)
+    ids = _write_files(cursor, flush, snapshot)
+    for name, ended in late.items():
+        _note_late(cursor, flush, name, ended, ids)
+    kinds = ["inline_flush", *(["rewrite_delete"] if flush.deletes else [])]
+    record_changes(cursor, snapshot.id, [f"{kind}:{table_id}" for kind in kinds])
+    return snapshot.id
+
+
+def _check(cursor: Cursor[Row], source: Inlined, upto: int) -> None:
+    kinds: AbstractSet[str] = frozenset().union(
+        *(change.kinds for change in native.changes(cursor, source.table_id, source.at, upto))
+    )
+    if "dropped_table" in kinds:
+        raise NoSuchTable(f"Table {source.table_id} does not exist any more")
+    in_the_way = kinds & (native.TAKES_ROWS | (_REPLACES_FILES if source.deletes else frozenset()))
+    if in_the_way:
+        raise StaleBase(f"table {source.table_id} has had {', '.join(sorted(in_the_way))}")
+    if "altered_table" in kinds:
+        _check_partitioning(cursor, source, upto)
+
+
+def _check_partitioning(cursor: Cursor[Row], source: Inlined, upto: int) -> None:
+    """DuckDB skips files by the partition values that it expects of all files since the newest partitioning."""
+    definition = native.definition(cursor, source.table_id, upto)
+    if definition is None or definition.partition_id != source.definition.partition_id:
+        raise StaleBase(f"table {source.table_id} is partitioned otherwise by now")
+
+
+def _take(cursor: Cursor[Row], table: InlinedTable, at: int) -> dict[InlinedKey, int]:
+    """Delete the rows that were read; those that ended since, with when."""
+    name = sql.Identifier(table.name)
+    late = sql.SQL(
+        "SELECT begin_snapshot, row_id, end_snapshot FROM {} WHERE begin_snapshot <= %(at)s AND end_snapshot > %(at)s"
+    )
+    ended = cursor.execute(late.format(name), {"at": at}).fetchall()
+    deleted = cursor.execute(sql.SQL("DELETE FROM {} WHERE begin_snapshot <= %(at)s").format(name), {"at": at})
+    _expect(deleted.rowcount, table.rows, table.name)
+    return {InlinedKey(table.name, begin, row_id): end for begin, row_id, end in ended}
+
+
+def _take_deletes(cursor: Cursor[Row], source: Inlined) -> None:
+    if source.deletes:
+        name = f"ducklake_inlined_delete_{source.table_id}"
+        query = sql.SQL("DELETE FROM {} WHERE begin_snapshot <= %(at)s AND file_id = ANY(%(files)s)")
+        parameters = {"at": source.at, "files": [each.data_file_id for each in source.deletes]}
+        deleted = cursor.execute(query.format(sql.Identifier(name)), parameters)
+        _expect(deleted.rowcount, sum(len(each.positions) for each in source.deletes), name)
+
+
+def _expect(found: int, wanted: int, name: str) -> None:
+    if found != wanted:
+        raise StaleBase(f"{name} has {found} rows of the {wanted} that it had")
+
+
+def _write_files(cursor: Cursor[Row], flush: Flush, snapshot: NewSnapshot) -> dict[str, int]:
+    """The ids of the new data files by path."""
+    source = flush.source
+    ids = {file.path: snapshot.first_file_id + index for index, file in enumerate(flush.files)}
+    rows = [_data_file(file, ids[file.path], source.definition.partition_id) for file in flush.files]
+    cursor.execute(_SQL.insert_data_files, {"table_id": source.table_id, "files": orjson.dumps(rows).decode()})
+    for target in source.deletes:
+        if target.before is not None:
+            _remove(cursor, target.before)
+    targets = [(ids[file.path], file.deletes) for file in flush.files if file.deletes is not None]
+    targets += [(each.data_file_id, file) for each, file in zip(source.deletes, flush.deletes, strict=True)]
+    first = snapshot.first_file_id + len(ids)
+    deletes = [
+        {"delete_file_id": first + index, "data_file_id": target, **asdict(file)}
+        for index, (target, file) in enumerate(targets)
+    ]
+    cursor.execute(_SQL.insert_delete_files, {"table_id": source.table_id, "files": orjson.dumps(deletes).decode()})
+    return ids
+
+
+def _data_file(file: FlushedFile, data_file_id: int, partition_id: int | None) -> dict[str, object]:
+    return {
+        "data_file_id": data_file_id,
+        "path": file.path,
+        "begin_snapshot": file.begin_snapshot,
+        "partial_max": file.partial_max,
+        "record_count": file.record_count,
+        "file_size_bytes": file.file_size_bytes,
+        "footer_size": file.footer_size,
+        "row_id_start": file.row_id_start,
+        "partition_id": partition_id if file.partition_values else None,
+        "partition_values": file.partition_values,
+        "stats": orjson.Fragment(PackedStats(file.stats).text),
+    }
+
+
+def _remove(cursor: Cursor[Row], file: LakeFile) -> None:
+    """Take a delete file out of DuckLake: its deletes are in the one that comes."""
+    removed = cursor.execute(_SQL.remove_delete_file, {"delete_file_id": file.file_id}).fetchall()
+    _expect(len(removed), 1, file.path)
+    cursor.execute(_SQL.schedule, {"file_id": file.file_id, "path": file.path})
+
+
+def _note_late(
+    cursor: Cursor[Row], flush: Flush, name: str, ended: Mapping[InlinedKey, int], ids: Mapping[str, int]
+) -> None:
+    """Note rows that ended after they were read as DuckDB does: as deletes of a data file that are inlined."""
+    if not ended:
+        return
+    table = sql.Identifier(f"ducklake_inlined_delete_{flush.source.table_id}")
+    made = sql.SQL("CREATE TABLE IF NOT EXISTS {} (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+    with as_owner(cursor):
+        cursor.execute(made.format(table))
+    places = flush.places(name, list(ended))
+    query = sql.SQL("INSERT INTO {} SELECT * FROM unnest(%(files)s::bigint[], %(rows)s::bigint[], %(ends)s::bigint[])")
+    parameters = {
+        "files": [ids[path] for path, _ in places],
+        "rows": [position for _, position in places],
+        "ends": list(ended.values()),
+    }
+    cursor.execute(query.format(table), parameters)

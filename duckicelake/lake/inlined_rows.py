@@ -1,0 +1,204 @@
+"""Writes batches of rows as DuckDB does, those of many callers in one DuckLake snapshot (`ducklake-facts.md` §6).
+
+Up to a limit rows go to a table in Postgres, else they come as files. Iceberg's side tables hear of them as they do of
+what DuckDB wrote: when somebody next loads the table.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+
+from psycopg import Cursor, sql
+
+from duckicelake.errors import AlreadyApplied, CatalogError
+from duckicelake.lake import definition, files, native, producers
+from duckicelake.lake.changes import NewDataFile, TableStats
+from duckicelake.lake.database import Row
+from duckicelake.lake.documents import document
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.producers import Producer
+from duckicelake.lake.queries import queries
+from duckicelake.lake.row_batches import RowBatch, WrittenRows
+from duckicelake.lake.row_tables import TableNow, ask
+from duckicelake.lake.snapshots import Wanted, claim, record_changes
+
+_SQL = queries("rows")
+
+
+class Group:
+    """Batches for one or many tables that get one snapshot. `lock` is held, and the connection best in a pipeline."""
+
+    def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch]) -> None:
+        """Take the snapshot id, and check that every batch holds for what its table is now."""
+        self._cursor = cursor
+        file_ids = max(1, sum(len(batch.files) for batch in batches))
+        wanted = Wanted(schema_change=any(batch.makes_table for batch in batches), file_ids=file_ids)
+        self._claimed, asked = claim(cursor, wanted, partial(ask, cursor, batches))
+        self._before = wanted.before(self._claimed)
+        self._next_file_id = self._before.next_file_id
+        self._tables, self._sequences = asked()
+        self._new_sequences: dict[Producer, int] = {}
+        self._admitted: set[int] = set()
+        self._outcomes = [self._admit(batch) for batch in batches]
+
+    def write(self) -> list[WrittenRows | StaleBase | CatalogError]:
+        """Write them; in the place of one that can't be written is why. The reason is raised if none can."""
+        admitted = [each for each in self._outcomes if isinstance(each, RowBatch)]
+        if not admitted:
+            raise next(each for each in self._outcomes if not isinstance(each, RowBatch))
+        by_table: defaultdict[int, list[RowBatch]] = defaultdict(list)
+        for batch in admitted:
+            by_table[batch.table_id].append(batch)
+        written = {id(batch): rows for group in by_table.values() for batch, rows in self._write_table(group)}
+        _write_stats(self._cursor, [(self._tables[table_id], group) for table_id, group in by_table.items()])
+        producers.note(self._cursor, self._new_sequences, self._claimed.snapshot_id)
+        record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table))
+        return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
+
+    def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError:
+        problem = self._tables[batch.table_id].problem(batch, self._before) or self._touched(batch)
+        if problem is not None:
+            return StaleBase(problem)
+        if batch.producer is not None:
+            known = self._sequences.get(batch.producer)
+            if known is not None and batch.sequence <= known:
+                return _applied(batch, known)
+            self._sequences[batch.producer] = self._new_sequences[batch.producer] = batch.sequence
+        self._admitted.add(batch.table_id)
+        return batch
+
+    def _touched(self, batch: RowBatch) -> str | None:
+        """That others were faster, where a batch holds only for a table that nobody touches."""
+        after, upto = batch.untouched_since, self._before.snapshot_id
+        if after is None:
+            return None
+        if batch.table_id in self._admitted or native.changes(self._cursor, batch.table_id, after, upto):
+            return f"table {batch.table_id} was touched after DuckLake snapshot {after}"
+        return None
+
+    def _write_table(self, batches: Sequence[RowBatch]) -> list[tuple[RowBatch, WrittenRows]]:
+        """In the order of the batches, but inlined rows before files, so that their row ids follow each other."""
+        state, at = self._tables[batches[0].table_id], self._claimed.snapshot_id
+        ordered = sorted(batches, key=lambda batch: bool(batch.files))
+        inlined = [batch for batch in ordered if not batch.files]
+        if inlined:
+            self._insert(state, inlined)
+        row_id, written = state.sizes[1], []
+        for batch in ordered:
+            written.append((batch, WrittenRows(at, row_id, batch.count)))
+            if batch.files:
+                self._next_file_id = files.insert_lake_files(
+                    self._cursor, batch.table_id, _numbered(batch, row_id), self._next_file_id, at
+                )
+            row_id += batch.count
+        return written
+
+    def _insert(self, state: "TableNow", batches: Sequence[RowBatch]) -> None:
+        target = batches[0].target
+        assert target.inlined is not None
+        if batches[0].makes_table:
+            columns, version = target.definition.columns, target.inlined.version
+            definition.make_inlined_table(self._cursor, batches[0].table_id, columns, version)
+        arrays = [f"{{{','.join(parts)}}}" for parts in zip(*(batch.columns for batch in batches), strict=True)]
+        query = _insert_into(target.inlined.name, target.inlined.types)
+        self._cursor.execute(query, [state.sizes[1] - 1, self._claimed.snapshot_id, *arrays])
+
+
+@lru_cache(maxsize=1024)
+def _insert_into(name: str, types: Sequence[str]) -> str:
+    """A statement that takes the row id before the first one, the snapshot and an array for each column."""
+    values = sql.SQL(", ").join(sql.SQL(f"%s::{type_}[]") for type_ in types)
+    columns = sql.SQL(", ").join(sql.Identifier(f"c{number}") for number in range(len(types)))
+    return (
+        sql.SQL(
+            "INSERT INTO {} SELECT %s::bigint + v.ordinal, %s::bigint, NULL, {} "
+            "FROM unnest({}) WITH ORDINALITY AS v ({}, ordinal)"
+        )
+        .format(sql.Identifier(name), columns, values, columns)
+        .as_string(None)
+    )
+
+
+def _numbered(batch: RowBatch, row_id: int) -> list[NewDataFile]:
+    """The batch's files with the row ids that theirs begin with."""
+    numbered = []
+    for file in batch.files:
+        numbered.append(replace(file, row_id_start=row_id))
+        row_id += file.record_count
+    return numbered
+
+
+def _write_stats(cursor: Cursor[Row], tables: Sequence[tuple[TableNow, Sequence[RowBatch]]]) -> None:
+    for state, batches in tables:
+        if not state.has_rows:
+            files.write_stats(cursor, state.table_id, _first_stats(batches))
+    known = [(state, batches) for state, batches in tables if state.has_rows]
+    if known:
+        parameters = {
+            "table_ids": [state.table_id for state, _ in known],
+            "counts": [_rows(batches) for _, batches in known],
+            "sizes": [_size(batches) for _, batches in known],
+        }
+        cursor.execute(_SQL.count_rows, parameters)
+        _widen(cursor, known)
+
+
+def _first_stats(batches: Sequence[RowBatch]) -> TableStats:
+    columns = batches[0].widen(None, _stats(batches))
+    return TableStats(_rows(batches), _rows(batches), _size(batches), columns)
+
+
+def _widen(cursor: Cursor[Row], tables: Sequence[tuple[TableNow, Sequence[RowBatch]]]) -> None:
+    """Write what has become wider; what isn't known any more goes."""
+    wider, unknown = [], []
+    for state, batches in tables:
+        assert state.stats is not None
+        for column, row in batches[0].widen(state.stats, _stats(batches)).items():
+            if row is None:
+                unknown.append((state.table_id, column))
+            elif row != state.stats[column]:
+                wider.append({"table_id": state.table_id, "column_id": column, **_values(row)})
+    if wider:
+        cursor.execute(_SQL.widen_columns, {"columns": document(wider)})
+    if unknown:
+        table_ids, column_ids = zip(*unknown, strict=True)
+        cursor.execute(_SQL.forget_columns, {"table_ids": list(table_ids), "column_ids": list(column_ids)})
+
+
+def _values(row: ColumnStats) -> dict[str, bool | str | None]:
+    return {
+        "contains_null": row.contains_null,
+        "contains_nan": row.contains_nan,
+        "min_value": row.min_value,
+        "max_value": row.max_value,
+    }
+
+
+def _stats(batches: Sequence[RowBatch]) -> list[Sequence[ColumnStats]]:
+    return [stats for batch in batches for stats in batch.stats]
+
+
+def _rows(batches: Sequence[RowBatch]) -> int:
+    return sum(batch.count for batch in batches)
+
+
+def _size(batches: Sequence[RowBatch]) -> int:
+    return sum(file.file_size_bytes for batch in batches for file in batch.files)
+
+
+def _tokens(by_table: Mapping[int, Sequence[RowBatch]]) -> list[str]:
+    return [
+        f"{kind}:{table_id}"
+        for table_id, batches in by_table.items()
+        for kind in dict.fromkeys("inserted_into_table" if batch.files else "inlined_insert" for batch in batches)
+    ]
+
+
+def _applied(batch: RowBatch, known: int) -> AlreadyApplied:
+    assert batch.producer is not None
+    return AlreadyApplied(
+        f"The last batch of {batch.producer.app_id} for this table has sequence {known}, so one with sequence "
+        f"{batch.sequence} is taken to be applied: send those above {known}"
+    )

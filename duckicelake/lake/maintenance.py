@@ -1,0 +1,166 @@
+"""What a table's upkeep is decided by: how many files, rows and deletes there are, in what sizes and how old.
+
+Numbers are of DuckLake's newest state; those of Iceberg's history are as of when a client last saw the table.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import orjson
+from psycopg import Cursor, sql
+from psycopg.errors import UndefinedTable
+
+from duckicelake.lake.database import Row
+from duckicelake.lake.queries import queries
+
+_SQL = queries("maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedRows:
+    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if nothing tells any more."""
+
+    rows: int = 0
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One table; sizes are bytes. target_size: what its files should have; `small` are those under 3/4 of that.
+
+    by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine. small_by_partition:
+    in how many partitions there are so many small files. oldest_ms: the oldest snapshot that no branch or tag names.
+    described_ms: the newest one that has statistics. cleaned_ms: when orphans were looked for last. delete_files:
+    Iceberg's. location, format_version: None if no Iceberg client knows it.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    format_version: int | None
+    location: str | None
+    target_size: int
+    policies: Mapping[str, str]
+    files: int
+    bytes: int
+    records: int
+    deleted: int
+    files_with_deletes: int
+    delete_files: int
+    unsorted_bytes: int
+    by_deleted_tenths: Sequence[int]
+    small_by_partition: Mapping[str, int]
+    small_files: int
+    small_bytes: int
+    snapshots: int
+    oldest_ms: int | None
+    current_ms: int | None
+    described_ms: int | None
+    cleaned_ms: int | None
+    manifests: int
+    small_manifests: int
+
+
+def tables(
+    cursor: Cursor[Row], schema_name: str | None, table_name: str | None, after: int, limit: int | None
+) -> list[tuple[int, str]]:
+    """The ids of live tables after one, each with its schema: of all, of a namespace and those below it, or one."""
+    parameters = {"schema_name": schema_name, "table_name": table_name, "after": after, "limit": limit}
+    return cursor.execute(_SQL.tables, parameters).fetchall()
+
+
+def statistics(
+    cursor: Cursor[Row], table_ids: Sequence[int], defaults: Mapping[str, str]
+) -> list[tuple[Statistics, InlinedRows]]:
+    """Those of the tables that are live, by id. defaults: policies of tables that don't say otherwise.
+
+    Statements see what is committed when each begins: numbers that decide about upkeep needn't be of one moment.
+    """
+    rows, deletes = _inlined(cursor, table_ids)
+    parameters = {
+        "table_ids": list(table_ids),
+        "defaults": orjson.dumps(dict(defaults)).decode(),
+        "noted_files": list(deletes),
+        "noted_deletes": list(deletes.values()),
+    }
+    found = cursor.execute(_SQL.statistics, parameters).fetchall()
+    return [(Statistics(*row), rows.get(row[0], InlinedRows())) for row in found]
+
+
+def location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str | None:
+    """Where a live table's Iceberg files are; None if there is no such table, or no Iceberg client knows it."""
+    row = cursor.execute(_SQL.location, {"schema_name": schema_name, "table_name": table_name}).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _inlined(cursor: Cursor[Row], table_ids: Sequence[int]) -> tuple[dict[int, InlinedRows], Mapping[int, int]]:
+    """(live inlined rows by table, how many rows are deleted in Postgres by data file)."""
+    named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
+    counts: Counter[int] = Counter()
+    begins: dict[int, int] = {}
+    for table_id, count, begin in _read(cursor, _LIVE_ROWS, [(id_, name) for id_, name, has_rows in named if has_rows]):
+        if count:
+            counts[table_id] += count
+            begins[table_id] = min(begin, begins.get(table_id, begin))
+    noted = _read(cursor, _DELETES, [(id_, name) for id_, name, has_rows in named if not has_rows])
+    times: dict[int, int] = dict(cursor.execute(_SQL.times, {"snapshot_ids": list(begins.values())}).fetchall())
+    rows = {table_id: InlinedRows(count, times.get(begins[table_id])) for table_id, count in counts.items()}
+    return rows, {file_id: count for _, file_id, count in noted}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What of a table is in Postgres, past versions of rows included, and since when the oldest of it is.
+
+    bytes: of the rows alone. oldest_ms: None if nothing tells any more.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    rows: int
+    deletes: int
+    bytes: int
+    oldest_ms: int | None
+
+
+def waiting(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[Waiting]:
+    """What could be flushed of the tables, of those where there is anything."""
+    named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
+    sums: dict[int, tuple[int, int, int, int]] = {}
+    for are_rows in (True, False):
+        tables_of_kind = [(id_, name) for id_, name, has_rows in named if has_rows is are_rows]
+        for table_id, count, size, begin in _read(cursor, _ALL, tables_of_kind):
+            if count:
+                rows, deletes, bytes_, oldest = sums.get(table_id, (0, 0, 0, begin))
+                own = (rows + count, deletes) if are_rows else (rows, deletes + count)
+                sums[table_id] = (*own, bytes_ + size, min(oldest, begin))
+    times: dict[int, int] = dict(
+        cursor.execute(_SQL.times, {"snapshot_ids": [sum_[3] for sum_ in sums.values()]}).fetchall()
+    )
+    names = cursor.execute(_SQL.names, {"table_ids": list(sums)}).fetchall()
+    return [Waiting(id_, schema, name, *sums[id_][:3], times.get(sums[id_][3])) for id_, schema, name in names]
+
+
+_ALL: Final = sql.SQL(
+    "(SELECT {}::bigint, count(*), coalesce(sum(pg_column_size(i.*)), 0)::bigint, min(begin_snapshot) FROM {} AS i)"
+)
+_LIVE_ROWS: Final = sql.SQL("(SELECT {}::bigint, count(*), min(begin_snapshot) FROM {} WHERE end_snapshot IS NULL)")
+_DELETES: Final = sql.SQL("(SELECT {}::bigint, file_id, count(*) FROM {} GROUP BY file_id)")
+_READ_AT_ONCE: Final = 500
+
+
+def _read(cursor: Cursor[Row], query: sql.SQL, tables: Sequence[tuple[int, str]]) -> Iterator[Row]:
+    """The query's rows for each of the tables. DuckDB drops them at run time: one that is gone has nothing in it."""
+    for first in range(0, len(tables), _READ_AT_ONCE):
+        some = tables[first : first + _READ_AT_ONCE]
+        each = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]
+        try:
+            yield from cursor.execute(sql.SQL(" UNION ALL ").join(each)).fetchall()
+        except UndefinedTable:
+            half = len(some) // 2
+            if half:
+                yield from chain(_read(cursor, query, some[:half]), _read(cursor, query, some[half:]))

@@ -1,0 +1,67 @@
+-- files_with_deletes: data files of a table by id, with the one delete file that they have, and since when others ended
+SELECT f.data_file_id, CASE WHEN f.path_is_relative THEN p.prefix || f.path ELSE f.path END,
+       d.delete_file_id, d.begin_snapshot, CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+       d.format, d.delete_count, d.file_size_bytes,
+       (SELECT max(e.end_snapshot) FROM ducklake_delete_file e WHERE e.data_file_id = f.data_file_id)
+FROM (SELECT %(prefix)s::text AS prefix) p
+JOIN ducklake_data_file f ON f.table_id = %(table_id)s AND f.data_file_id = ANY(%(data_file_ids)s)
+LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
+     AND d.begin_snapshot < duckicelake_never();
+
+-- folders: whether files of a partition lie in folders named after it
+SELECT value FROM ducklake_metadata
+WHERE key = 'hive_file_pattern'
+  AND (scope IS NULL OR scope = 'table' AND scope_id = %(table_id)s
+       OR scope = 'schema' AND scope_id = (SELECT schema_id FROM ducklake_table
+                                           WHERE table_id = %(table_id)s AND end_snapshot IS NULL))
+ORDER BY scope = 'table' DESC NULLS LAST, scope = 'schema' DESC NULLS LAST
+LIMIT 1;
+
+-- insert_data_files: files of rows that were inlined, shown since the oldest of these was
+WITH new AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(files)s::json) AS f (data_file_id bigint, begin_snapshot bigint, path text,
+        record_count bigint, file_size_bytes bigint, footer_size bigint, row_id_start bigint, partition_id bigint,
+        partial_max bigint, partition_values json, stats json)
+), files AS (
+    INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
+        path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
+        encryption_key, mapping_id, partial_max)
+    SELECT data_file_id, %(table_id)s, begin_snapshot, NULL, NULL, path, true, 'parquet', record_count,
+           file_size_bytes, footer_size, row_id_start, partition_id, NULL, NULL, partial_max
+    FROM new
+), keys AS (
+    INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
+    SELECT data_file_id, %(table_id)s, ordinality - 1, value
+    FROM new CROSS JOIN json_array_elements_text(partition_values) WITH ORDINALITY
+), stats AS (
+    INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count,
+        null_count, min_value, max_value, contains_nan, extra_stats)
+    SELECT data_file_id, %(table_id)s, (s ->> 0)::bigint, (s ->> 5)::bigint, (s ->> 6)::bigint, (s ->> 7)::bigint,
+           s ->> 3, s ->> 4, (s ->> 2)::boolean, NULL
+    FROM new CROSS JOIN json_array_elements(stats) AS s
+)
+UPDATE ducklake_table_stats
+SET file_size_bytes = file_size_bytes + (SELECT coalesce(sum(file_size_bytes), 0) FROM new)
+WHERE table_id = %(table_id)s;
+
+-- remove_delete_file: one that another with the same deletes and more takes the place of
+DELETE FROM ducklake_delete_file WHERE delete_file_id = %(delete_file_id)s AND end_snapshot IS NULL
+RETURNING delete_file_id;
+
+-- schedule: what DuckDB's next cleanup deletes, unless a snapshot of ours needs it
+INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
+VALUES (%(file_id)s, %(path)s, false, clock_timestamp());
+
+-- insert_delete_files: all deletes of a data file, each with the snapshot that deleted the row
+INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id, path,
+    path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max)
+SELECT delete_file_id, %(table_id)s, begin_snapshot, NULL, data_file_id, path, true, 'parquet', delete_count,
+       file_size_bytes, footer_size, NULL, partial_max
+FROM json_to_recordset(%(files)s::json) AS f (delete_file_id bigint, begin_snapshot bigint, data_file_id bigint,
+    path text, delete_count bigint, file_size_bytes bigint, footer_size bigint, partial_max bigint);
+
+-- keep_lease: whether flushing the table is left to this session from now on
+SELECT pg_try_advisory_lock(%(key)s, %(table_id)s);
+
+-- leave_lease: no more
+SELECT pg_advisory_unlock(%(key)s, %(table_id)s);

@@ -1,0 +1,58 @@
+-- give_up: end the job that holds a lease on a table and hasn't renewed it in time
+UPDATE duckicelake_job
+SET ended = lease_until, result = 'lost', message = 'it did not renew its lease in time, and another job took over'
+WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND lease = %(lease)s
+  AND id <> %(id)s AND ended IS NULL AND lease_until < clock_timestamp();
+
+-- begin: add a job, unless it is there or its lease is taken
+INSERT INTO duckicelake_job (id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, lease_until)
+VALUES (%(id)s, %(kind)s, %(schema_name)s, %(table_name)s, %(run_id)s, %(lease)s, %(principal)s, %(engine)s,
+        %(parameters)s, clock_timestamp() + %(seconds)s * interval '1 second')
+ON CONFLICT DO NOTHING;
+
+-- holder: who has a lease on a table, until when
+SELECT id, kind, principal, engine, lease_until FROM duckicelake_job
+WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND lease = %(lease)s AND ended IS NULL;
+
+-- renew: say that a job goes on, and how far it is
+UPDATE duckicelake_job
+SET lease_until = clock_timestamp() + %(seconds)s * interval '1 second', counts = %(counts)s
+WHERE id = %(id)s AND ended IS NULL;
+
+-- end: say what came of a job that runs
+UPDATE duckicelake_job
+SET ended = clock_timestamp(), result = %(result)s, message = %(message)s, snapshot_ids = %(snapshot_ids)s,
+    counts = %(counts)s
+WHERE id = %(id)s AND ended IS NULL;
+
+-- job: one, if it is this principal's and of this table
+SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until, ended,
+       coalesce(result, CASE WHEN lease_until < clock_timestamp() THEN 'lost' ELSE 'running' END),
+       message, snapshot_ids, counts
+FROM duckicelake_job
+WHERE id = %(id)s AND schema_name = %(schema_name)s AND table_name = %(table_name)s AND principal = %(principal)s;
+
+-- jobs: those asked for, newest first
+SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until, ended,
+       result, message, snapshot_ids, counts
+FROM (
+    SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until,
+           ended, coalesce(result, CASE WHEN lease_until < clock_timestamp() THEN 'lost' ELSE 'running' END) AS result,
+           message, snapshot_ids, counts
+    FROM duckicelake_job
+) AS told
+WHERE (%(before)s::bigint IS NULL OR number < %(before)s)
+  AND (%(schema_name)s::text IS NULL OR schema_name = %(schema_name)s)
+  AND (%(table_name)s::text IS NULL OR table_name = %(table_name)s)
+  AND (%(kind)s::text IS NULL OR kind = %(kind)s)
+  AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
+  AND (%(result)s::text IS NULL OR result = %(result)s)
+ORDER BY number DESC
+LIMIT %(limit)s;
+
+-- forget: some of the oldest, if they began before a time and don't run any more
+DELETE FROM duckicelake_job WHERE number IN (
+    SELECT number
+    FROM (SELECT number, started, coalesce(ended, lease_until) AS over FROM duckicelake_job ORDER BY number LIMIT 100) AS oldest
+    WHERE started < clock_timestamp() - interval '90 days' AND over < clock_timestamp()
+);

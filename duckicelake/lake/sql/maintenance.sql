@@ -1,0 +1,176 @@
+-- inlined: the tables of rows and of deletes that DuckDB keeps in Postgres, if there is anything in them
+SELECT i.table_id, i.table_name, true
+FROM ducklake_inlined_data_tables i JOIN pg_class c ON c.oid = to_regclass(quote_ident(i.table_name))
+WHERE i.table_id = ANY(%(table_ids)s) AND pg_relation_size(c.oid) > 0
+UNION ALL
+SELECT t.id, c.relname, false
+FROM unnest(%(table_ids)s::bigint[]) AS t (id)
+JOIN pg_class c ON c.oid = to_regclass('ducklake_inlined_delete_' || t.id)
+WHERE pg_relation_size(c.oid) > 0;
+
+-- tables: ids of live tables after one, in a namespace and those below it, or of one name there
+SELECT t.table_id, s.schema_name
+FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s
+  AND (%(schema_name)s::text IS NULL OR s.schema_name = %(schema_name)s
+       OR (%(table_name)s::text IS NULL AND starts_with(s.schema_name, %(schema_name)s || '.')))
+  AND (%(table_name)s::text IS NULL OR t.table_name = %(table_name)s)
+ORDER BY t.table_id
+LIMIT %(limit)s;
+
+-- statistics: all that decides how tables are to be maintained
+WITH wanted AS MATERIALIZED (
+    SELECT t.table_id, t.table_name, s.schema_id, s.schema_name
+    FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+    WHERE t.end_snapshot IS NULL AND t.table_id = ANY(%(table_ids)s)
+),
+known AS MATERIALIZED (
+    SELECT d.table_id, d.location, d.format_version, d.current_snapshot_id,
+           m.properties::jsonb AS properties,
+           ARRAY(SELECT (r.value ->> 'snapshot-id')::bigint FROM json_each(coalesce(m.refs, '{}')) r) AS named,
+           ARRAY(SELECT (e.value ->> 'snapshot-id')::bigint
+                 FROM json_array_elements(coalesce(m.statistics, '[]')) e) AS described
+    FROM duckicelake_table d, json_to_record(d.metadata) AS m (properties json, refs json, statistics json)
+    WHERE d.table_id = ANY(%(table_ids)s)
+),
+-- DuckLake's options are policies, too: the catalog's, then a schema's, then a table's
+option AS (
+    SELECT scope, scope_id, jsonb_object_agg(CASE key
+               WHEN 'target_file_size' THEN 'write.target-file-size-bytes'
+               WHEN 'auto_compact' THEN 'maintenance.compaction.enabled'
+               WHEN 'rewrite_delete_threshold' THEN 'maintenance.compaction.delete-ratio'
+               ELSE key END, value) AS policies
+    FROM ducklake_metadata
+    WHERE key IN ('target_file_size', 'auto_compact', 'rewrite_delete_threshold', 'expire_older_than')
+    GROUP BY scope, scope_id
+),
+inherited AS (
+    SELECT w.schema_id, jsonb_object_agg(each.key, each.value ORDER BY length(p.schema_name)) AS policies
+    FROM (SELECT DISTINCT schema_id, schema_name FROM wanted) w
+    JOIN ducklake_schema p ON p.end_snapshot IS NULL
+         AND (p.schema_name = w.schema_name OR starts_with(w.schema_name, p.schema_name || '.'))
+    JOIN duckicelake_namespace n ON n.schema_id = p.schema_id
+    CROSS JOIN json_each_text(n.properties) each
+    GROUP BY w.schema_id
+),
+ruled AS MATERIALIZED (
+    SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described,
+           %(defaults)s::jsonb || coalesce(o.policies, '{}') || coalesce(os.policies, '{}') || coalesce(ot.policies, '{}')
+           || coalesce(i.policies, '{}') || coalesce(k.properties, '{}') AS policies
+    FROM wanted w
+    LEFT JOIN known k USING (table_id)
+    LEFT JOIN inherited i USING (schema_id)
+    LEFT JOIN option o ON o.scope IS NULL
+    LEFT JOIN option os ON os.scope = 'schema' AND os.scope_id = w.schema_id
+    LEFT JOIN option ot ON ot.scope = 'table' AND ot.scope_id = w.table_id
+),
+sized AS MATERIALIZED (
+    SELECT *, CASE WHEN policies ->> 'write.target-file-size-bytes' ~ '^[1-9][0-9]{0,14}$'
+                   THEN (policies ->> 'write.target-file-size-bytes')::bigint ELSE 536870912 END AS target
+    FROM ruled
+),
+sorted AS (
+    SELECT DISTINCT ON (schema_name, table_name) schema_name, table_name, (counts ->> 'ducklake-snapshot')::bigint AS upto
+    FROM duckicelake_job
+    WHERE kind = 'sort' AND result = 'done' AND counts ->> 'ducklake-snapshot' ~ '^[0-9]{1,18}$'
+    ORDER BY schema_name, table_name, number DESC
+),
+cleaned AS (
+    SELECT schema_name, table_name, trunc(extract(epoch FROM max(started)) * 1000)::bigint AS cleaned_ms
+    FROM duckicelake_job
+    WHERE kind = 'remove-orphans' AND result IN ('done', 'unchanged')
+    GROUP BY schema_name, table_name
+),
+noted AS (
+    SELECT * FROM unnest(%(noted_files)s::bigint[], %(noted_deletes)s::bigint[]) AS n (data_file_id, deletes)
+),
+folder AS (
+    SELECT data_file_id, string_agg(coalesce(partition_value, 'NULL'), chr(31) ORDER BY partition_key_index) AS part
+    FROM ducklake_file_partition_value WHERE table_id = ANY(%(table_ids)s) GROUP BY data_file_id
+),
+file AS MATERIALIZED (
+    SELECT f.table_id, f.file_size_bytes AS bytes, f.record_count, f.begin_snapshot > coalesce(o.upto, -1) AS is_unsorted,
+           f.file_size_bytes < s.target * 3 / 4 AS is_small,
+           coalesce(d.delete_count, 0) + coalesce(n.deletes, 0) AS deleted,
+           coalesce(i.spec_id || ':' || nullif(i.partition::text, '[]'), folder.part) AS part
+    FROM sized s
+    JOIN ducklake_data_file f ON f.table_id = s.table_id AND f.end_snapshot IS NULL
+    LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
+         AND d.begin_snapshot < duckicelake_never()
+    LEFT JOIN noted n ON n.data_file_id = f.data_file_id
+    LEFT JOIN duckicelake_file i ON i.ducklake_id = f.data_file_id AND i.content = 0 AND i.table_id = f.table_id
+    LEFT JOIN folder ON folder.data_file_id = f.data_file_id
+    LEFT JOIN sorted o ON o.schema_name = s.schema_name AND o.table_name = s.table_name
+),
+small AS (
+    SELECT table_id, jsonb_object_agg(files, parts) AS by_part, sum(files * parts) AS files, sum(bytes) AS bytes
+    FROM (SELECT table_id, files, count(*) AS parts, sum(bytes) AS bytes
+          FROM (SELECT table_id, part, count(*) AS files, sum(bytes) AS bytes
+                FROM file WHERE is_small GROUP BY table_id, part) p
+          GROUP BY table_id, files) c
+    GROUP BY table_id
+),
+filed AS (
+    SELECT table_id, count(*) AS files, sum(bytes) AS bytes, sum(record_count) AS records, sum(deleted) AS deleted,
+           count(*) FILTER (WHERE deleted > 0) AS with_deletes,
+           sum(bytes) FILTER (WHERE is_unsorted) AS unsorted,
+           ARRAY[count(*) FILTER (WHERE share >= 0.1), count(*) FILTER (WHERE share >= 0.2),
+                 count(*) FILTER (WHERE share >= 0.3), count(*) FILTER (WHERE share >= 0.4),
+                 count(*) FILTER (WHERE share >= 0.5), count(*) FILTER (WHERE share >= 0.6),
+                 count(*) FILTER (WHERE share >= 0.7), count(*) FILTER (WHERE share >= 0.8),
+                 count(*) FILTER (WHERE share >= 0.9)] AS by_deleted_tenths
+    FROM (SELECT *, deleted::float8 / greatest(record_count, 1) AS share FROM file) f
+    GROUP BY table_id
+),
+history AS (
+    SELECT h.table_id, count(*) AS snapshots,
+           min(h.timestamp_ms) FILTER (WHERE h.snapshot_id <> ALL (k.named)) AS oldest_ms,
+           max(h.timestamp_ms) FILTER (WHERE h.snapshot_id = k.current_snapshot_id) AS current_ms,
+           max(h.timestamp_ms) FILTER (WHERE h.snapshot_id = ANY (k.described)) AS described_ms
+    FROM known k JOIN duckicelake_snapshot h USING (table_id)
+    GROUP BY h.table_id
+),
+listed AS (
+    SELECT k.table_id, count(*) AS manifests,
+           sum(cardinality(m.added) + cardinality(m.existing)) FILTER (WHERE m.content = 1) AS delete_files,
+           count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000) AS small_manifests
+    FROM known k
+    JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id
+    CROSS JOIN unnest(h.manifest_ids) each (manifest_id)
+    JOIN duckicelake_manifest m USING (manifest_id)
+    GROUP BY k.table_id
+)
+SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
+       (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each_text(s.policies)
+        WHERE starts_with(key, 'maintenance.') OR starts_with(key, 'history.expire.')
+           OR key IN ('gc.enabled', 'expire_older_than', 'write.target-file-size-bytes')),
+       coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
+       coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
+       coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),
+       coalesce(m.by_part, '{}'), coalesce(m.files, 0)::bigint, coalesce(m.bytes, 0)::bigint,
+       coalesce(h.snapshots, 0), h.oldest_ms, h.current_ms, h.described_ms, c.cleaned_ms,
+       coalesce(l.manifests, 0), coalesce(l.small_manifests, 0)
+FROM sized s
+LEFT JOIN filed f USING (table_id)
+LEFT JOIN small m USING (table_id)
+LEFT JOIN history h USING (table_id)
+LEFT JOIN listed l USING (table_id)
+LEFT JOIN cleaned c ON c.schema_name = s.schema_name AND c.table_name = s.table_name
+ORDER BY s.table_id;
+
+-- names: of live tables
+SELECT t.table_id, s.schema_name, t.table_name
+FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND t.table_id = ANY(%(table_ids)s)
+ORDER BY t.table_id;
+
+-- times: when DuckLake snapshots were made, in milliseconds since the epoch, as far as they are there still
+SELECT snapshot_id, trunc(extract(epoch FROM snapshot_time) * 1000)::bigint
+FROM ducklake_snapshot WHERE snapshot_id = ANY(%(snapshot_ids)s);
+
+-- location: of a live table that an Iceberg client knows
+SELECT d.location
+FROM ducklake_table t
+JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+JOIN duckicelake_table d ON d.table_id = t.table_id
+WHERE t.end_snapshot IS NULL AND s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s;

@@ -1,0 +1,199 @@
+"""The catalog over REST: Iceberg's routes, and the few of ours below `/pipeline/v1/`.
+
+    client = CatalogClient(Connection("http://127.0.0.1:8181"))
+    client.load_table(("ns",), "t")["metadata"]["current-snapshot-id"]
+
+Answers are JSON as it came. Every method raises CatalogUnreachable, BadCredentials, NotAllowed, NoTable, JobConflict,
+BadInput or PipelineError. May be used by several threads.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from duckicelake.errors import (
+    BadCredentials,
+    BadInput,
+    CatalogUnreachable,
+    JobConflict,
+    NoTable,
+    NotAllowed,
+    PipelineError,
+)
+from duckicelake.pipeline.connection import Connection
+from duckicelake.pipeline.names import Namespace
+from duckicelake.pipeline.rest import Answer, Json, send
+
+_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between attempts of what may be sent again."""
+_BUSY: Final = frozenset({429, 502, 503, 504})
+_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
+    400: BadInput,
+    401: BadCredentials,
+    403: NotAllowed,
+    404: NoTable,
+    409: JobConflict,
+    422: BadInput,
+}
+
+
+class CatalogClient:
+    """A catalog. Logs in when it must, and again when the token has run out; waits a little for one that is busy."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._uri = connection.uri.rstrip("/")
+        self._token = connection.token
+        self._lock = Lock()
+        self._prefix: str | None = None
+
+    def config(self) -> Json:
+        """What the catalog says of itself; the first thing to ask."""
+        query = {} if self.connection.warehouse is None else {"warehouse": self.connection.warehouse}
+        return self.get("/v1/config", query)
+
+    def namespaces(self, parent: Namespace = ()) -> Iterator[Namespace]:
+        """Direct children, or the top level."""
+        query = {"parent": "\x1f".join(parent)} if parent else {}
+        for page in self.pages(self.iceberg("namespaces"), query):
+            yield from (tuple(levels) for levels in page["namespaces"])
+
+    def tables(self, namespace: Namespace) -> Iterator[str]:
+        """Names of a namespace's tables."""
+        for page in self.pages(self.iceberg("namespaces", encoded(namespace), "tables")):
+            yield from (identifier["name"] for identifier in page["identifiers"])
+
+    def load_table(self, namespace: Namespace, table: str, snapshots: str = "all") -> Json:
+        """The table as Iceberg's clients get it: `metadata-location`, `metadata`, `config`. NoTable."""
+        path = self.iceberg("namespaces", encoded(namespace), "tables", segment(table))
+        return self.get(path, {"snapshots": snapshots})
+
+    def table_exists(self, namespace: Namespace, table: str) -> bool:
+        path = self.iceberg("namespaces", encoded(namespace), "tables", segment(table))
+        return self._ask("HEAD", path).status != 404
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        return self._ask("HEAD", self.iceberg("namespaces", encoded(namespace))).status != 404
+
+    def make_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+        """Unless it is there, which needs no right to make any."""
+        if self.namespace_exists(namespace):
+            return
+        with suppress(JobConflict):  # somebody else has just made it
+            self.post(self.iceberg("namespaces"), {"namespace": list(namespace), "properties": dict(properties or {})})
+
+    def begin_job(self, namespace: Namespace, table: str, job: Json) -> Json:
+        """JobConflict says who has the lease. May be sent again with the same id; `running.py` is how jobs do it."""
+        return self.post(jobs_path(namespace, table), job)
+
+    def renew_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
+        """JobConflict: the job is over."""
+        return self.post(f"{jobs_path(namespace, table)}/{job_id}", body)
+
+    def end_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
+        """JobConflict: it was over before, with another result."""
+        return self.post(f"{jobs_path(namespace, table)}/{job_id}/end", body)
+
+    def jobs(self, **filters: str) -> Iterator[Json]:
+        """Jobs, newest first. Filters: namespace (levels joined by U+001F), table, kind, run_id, result."""
+        query = {name.replace("_", "-"): value for name, value in filters.items()}
+        for page in self.pages("/pipeline/v1/jobs", query):
+            yield from page["jobs"]
+
+    def run(self, namespace: Namespace, table: str, run_id: str) -> Json | None:
+        """What a run committed to a table last: `epoch`, `snapshot-id`, `summary`; None if nothing."""
+        path = f"/pipeline/v1/namespaces/{encoded(namespace)}/tables/{segment(table)}/runs"
+        found = self.get(path, {"run-id": run_id})["runs"]
+        return found[0] if found else None
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """The JSON at a path, asked for again while the catalog is busy."""
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path).body
+
+    def post(self, path: str, body: Json) -> Json:
+        """Send what may be sent twice."""
+        return self._ask("POST", path, body).body
+
+    def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
+        """Every page of a listing."""
+        token = ""
+        while token is not None:
+            page = self.get(path, {**(query or {}), "pageToken": token})
+            yield page
+            token = page.get("next-page-token")
+
+    def iceberg(self, *segments: str) -> str:
+        """The path of one of Iceberg's routes, with the prefix that the catalog wants."""
+        if self._prefix is None:
+            config = self.config()
+            self._prefix = str((config.get("defaults", {}) | config.get("overrides", {})).get("prefix", ""))
+        return "/".join(("/v1", *((self._prefix,) if self._prefix else ()), *segments))
+
+    def _ask(self, method: str, path: str, body: Json = None) -> Answer:
+        """Ask until the catalog isn't busy, with a token that holds. A 404 of a HEAD is an answer."""
+        answer = self._patiently(method, path, body, self.logged_in())
+        if answer.status == 401 and self.connection.credential is not None:
+            answer = self._patiently(method, path, body, self.logged_in(anew=True))
+        if answer.status >= 400 and (method, answer.status) != ("HEAD", 404):
+            raise refusal(answer, f"{method} {self._uri}{path}")
+        if answer.body is None:
+            raise CatalogUnreachable(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
+        return answer
+
+    def _patiently(self, method: str, path: str, body: Json, token: str | None) -> Answer:
+        for pause in _PAUSES:
+            answer = send(method, self._uri + path, body=body, token=token)
+            if answer.status not in _BUSY:
+                return answer
+            time.sleep(pause)
+        return send(method, self._uri + path, body=body, token=token)
+
+    def logged_in(self, *, anew: bool = False) -> str | None:
+        """The token, got with the credential where there is none yet; None where neither is needed."""
+        with self._lock:
+            if self.connection.credential is not None and (anew or self._token is None):
+                self._token = log_in(self.connection)
+            return self._token
+
+
+def log_in(connection: Connection) -> str:
+    """A token for the connection's credential; BadCredentials."""
+    name, _, secret = (connection.credential or "").partition(":")
+    form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
+    if connection.scope is not None:
+        form["scope"] = connection.scope
+    answer = send("POST", connection.login_uri, form=form)
+    if answer.status in {400, 401, 403}:
+        raise BadCredentials(f"{connection.login_uri} refuses {name!r}: {answer.problem[1]}; check --credential")
+    if answer.status != 200 or not isinstance(answer.body, dict) or "access_token" not in answer.body:
+        raise CatalogUnreachable(f"{connection.login_uri} gives no token: {answer.problem[1]}")
+    return str(answer.body["access_token"])
+
+
+def encoded(namespace: Namespace) -> str:
+    """A namespace as a segment of a path."""
+    return "%1F".join(map(segment, namespace))
+
+
+def segment(name: str) -> str:
+    """A name as a segment of a path."""
+    return quote(name, safe="")
+
+
+def jobs_path(namespace: Namespace, table: str) -> str:
+    return f"/pipeline/v1/namespaces/{encoded(namespace)}/tables/{segment(table)}/jobs"
+
+
+def refusal(answer: Answer, asked: str) -> PipelineError:
+    """What an answer that is no success means. asked: method and address."""
+    kind, message = answer.problem
+    if answer.status == 401:
+        return BadCredentials(f"{asked}: {message}; give --credential or --token")
+    if answer.status >= 500 or answer.status in _BUSY:
+        return CatalogUnreachable(f"{asked} can't be served now ({answer.status}): {message}")
+    if kind == "" and answer.status == 404:
+        return CatalogUnreachable(f"{asked} isn't there: is it the URI of an Iceberg REST catalog?")
+    return _ERRORS.get(answer.status, PipelineError)(message)

@@ -1,0 +1,146 @@
+"""What went wrong, out of what Spark, Java and Iceberg raise: one line that says what and what to do."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from duckicelake.errors import (
+    BadColumn,
+    BadCredentials,
+    BadInput,
+    BadSource,
+    CatalogUnreachable,
+    JobConflict,
+    NoPackages,
+    NoTable,
+    NotAllowed,
+    OutOfMemory,
+    PipelineError,
+)
+
+OUT_OF_MEMORY: Final = (
+    "Spark ran out of memory: give it more, with --conf spark.driver.memory=8g where it is local, else "
+    "--conf spark.executor.memory=8g; or let it do less at a time, with --master local[N] of fewer threads"
+)
+_MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
+    r"OutOfMemoryError|[Cc]ommand exited with code 52|exit(?:ed with)? code:? 137|OOMKilled": (
+        OutOfMemory,
+        OUT_OF_MEMORY,
+    ),
+    r"NotAuthorizedException": (BadCredentials, "check --credential, --token and --oauth2-server-uri"),
+    r"ForbiddenException": (NotAllowed, "the client's scopes don't reach so far"),
+    r"UNRESOLVED_COLUMN|CANNOT_RESOLVE_COLUMN|Cannot find (?:source )?(?:column|field)|"
+    r"INCOMPATIBLE_DATA_FOR_TABLE|INSERT_COLUMN_ARITY_MISMATCH|NUM_COLUMNS_MISMATCH": (
+        BadColumn,
+        "check the columns' names and types",
+    ),
+    r"COLUMN_ALREADY_EXISTS": (BadSource, "two columns have names that differ at most by case"),
+    r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSource, "the file is damaged, or isn't of this format"),
+    r"PATH_NOT_FOUND|FileNotFoundException|Path does not exist": (
+        BadSource,
+        "check the path; every executor must see it",
+    ),
+    r"TABLE_OR_VIEW_NOT_FOUND|NoSuchTableException": (NoTable, "check the name, as ns.table"),
+    r"SCHEMA_NOT_FOUND|NoSuchNamespaceException": (BadInput, "create the namespace first"),
+    r"Cannot find catalog plugin class|ClassNotFoundException: org.apache.iceberg": (
+        NoPackages,
+        "give spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    ),
+    r"HttpHostConnectException|UnknownHostException|ConnectTimeoutException": (
+        CatalogUnreachable,
+        "is the catalog running?",
+    ),
+    r"RESTException|RuntimeMetaException: Failed|ServiceUnavailableException|ServiceFailureException": (
+        CatalogUnreachable,
+        "is the catalog running?",
+    ),
+}
+"""Each is looked for in the error with all its causes, in this order."""
+_ICEBERG: Final = "org.apache.iceberg.exceptions."
+_CONFLICTS: Final = frozenset(
+    {
+        f"{_ICEBERG}CommitFailedException",
+        f"{_ICEBERG}NotFoundException",
+        "java.util.ConcurrentModificationException",
+        "org.apache.spark.SparkConcurrentModificationException",
+    }
+)
+_CONFLICTING: Final = re.compile(r"Found |Missing required files|Cannot commit|Cannot determine history")
+"""How Iceberg's ValidationException begins where others were faster, and not where somebody asks for the impossible."""
+_LAST_WORDS: Final = (
+    "Answer from Java side is empty",
+    "SparkContext was shut down",
+    "Error while sending or receiving",
+)
+_LONGEST: Final = 500
+_PREFIX: Final = re.compile(r"^(?:An error occurred while calling \S+\.?|: |[\w.$]+(?:Exception|Error): )+")
+
+
+def explained(error: BaseException) -> PipelineError | None:
+    """The error as one of ours, with what to do about it; None for a bug, whose traceback is all there is to say.
+
+    To be asked while Spark still runs: it is asked for the message.
+    """
+    if isinstance(error, PipelineError):
+        return error
+    if not _is_of_spark(error):
+        return None
+    text = _told(error)
+    if is_conflict(error):
+        told = "others wrote to the table at the same time; nothing was committed: run it again"
+        return JobConflict(f"{_line_around(text, 0)}; {told}")
+    for mark, (kind, advice) in _MARKS.items():
+        found = re.search(mark, text)
+        if found is not None:
+            return kind(advice if kind is OutOfMemory else f"{_line_around(text, found.start())}; {advice}")
+    return PipelineError(_line_around(text, text.rfind("Caused by: ") + 1))
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether trying again may help, as others changed the table meanwhile, or removed files of it."""
+    if isinstance(error, JobConflict):
+        return True
+    causes = list(_java_causes(error))
+    names = {name for name, _ in causes}
+    return (
+        not names.isdisjoint(_CONFLICTS)
+        or any(name == f"{_ICEBERG}ValidationException" and _CONFLICTING.match(told) for name, told in causes)
+        or ("java.io.FileNotFoundException" in names and any(name.startswith(_ICEBERG) for name in names))
+    )
+
+
+def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Class and message of Java's exception and of what caused it. Pyspark keeps it under two names."""
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(Exception):  # nobody is there to ask once the JVM has died
+        while cause is not None:
+            yield str(cause.getClass().getName()), str(cause.getMessage())
+            cause = cause.getCause()
+
+
+def is_last_word(error: BaseException) -> bool:
+    """Whether the error is what is heard of a JVM that has died, or is about to."""
+    return isinstance(error, ConnectionError) or any(mark in _told(error) for mark in _LAST_WORDS)
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    return any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__)
+
+
+def _told(error: BaseException) -> str:
+    """The message, which Java's errors only then look for."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever it is, it means that nobody is there to ask
+        return _LAST_WORDS[0]
+
+
+def _line_around(text: str, at: int) -> str:
+    """The line that says it, or the first that says something; without the names of Java's classes before it."""
+    start = text.rfind("\n", 0, at) + 1
+    for line in (*text[start:].splitlines()[:1], *text.splitlines()):
+        said = _PREFIX.sub("", line.removeprefix("Caused by: ").strip()).strip()
+        if said:
+            return said[:_LONGEST]
+    return "Spark failed without a word"

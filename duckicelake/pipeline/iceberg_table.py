@@ -1,0 +1,135 @@
+"""A table in Spark's JVM, with Iceberg's own actions on it. Each commit carries the job's keys in its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from duckicelake.pipeline.java import Jvm, each
+from duckicelake.pipeline.layout import Order
+from duckicelake.pipeline.names import sql_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class IcebergTable:
+    """The table as it is when this is made. summary: what goes into that of each snapshot that actions make."""
+
+    def __init__(self, spark: SparkSession, namespace: tuple[str, ...], table: str, summary: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.jvm = Jvm(spark)
+        self.jvm.make_active()
+        self._summary = summary
+        self.java = self.jvm.table(sql_name(namespace, table))
+        self.head = self._head()
+
+    def _head(self) -> int | None:
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    def made(self) -> list[dict[str, str]]:
+        """The summaries of main's snapshots since then that the job made, newest first, each with its `snapshot-id`."""
+        self.java.refresh()
+        found = []
+        for snapshot in self._since():
+            summary = dict(snapshot.summary())
+            if self._summary.items() <= summary.items():
+                found.append({**summary, "snapshot-id": str(snapshot.snapshotId())})
+        return found
+
+    def is_behind(self) -> bool:
+        """Whether main has moved since then, as far as `made` saw."""
+        return self._head() != self.head
+
+    def _since(self) -> Iterator[Any]:
+        snapshot = self.java.currentSnapshot()
+        while snapshot is not None and snapshot.snapshotId() != self.head:
+            yield snapshot
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self.java.snapshot(parent)
+
+    def rewrite(self, order: Order | None, options: Mapping[str, str]) -> dict[str, int]:
+        """Rewrite data files, sorted if there is an order; what conflicts with others' commits isn't committed."""
+        action = self._stamped(self._actions().rewriteDataFiles(self.java)).options(options)
+        if order is None:
+            action = action.binPack()
+        elif order.is_zorder:
+            action = action.zOrder(self.jvm.strings(key.part.name for key in order.keys))
+        else:
+            action = action.sort(self._sort_order(order))
+        result = action.execute()
+        return {
+            "rewritten files": result.rewrittenDataFilesCount(),
+            "added files": result.addedDataFilesCount(),
+            "rewritten bytes": result.rewrittenBytesCount(),
+            "removed delete files": result.removedDeleteFilesCount(),
+            "failed files": result.failedDataFilesCount(),
+        }
+
+    def rewrite_deletes(self) -> dict[str, int]:
+        """Merge small files of position deletes, and drop those of rows that are gone."""
+        result = self._stamped(self._actions().rewritePositionDeletes(self.java)).execute()
+        return {
+            "rewritten delete files": result.rewrittenDeleteFilesCount(),
+            "added delete files": result.addedDeleteFilesCount(),
+        }
+
+    def pack_manifests(self) -> dict[str, int]:
+        """Write manifests of few files anew, together, by partition."""
+        result = self._stamped(self._actions().rewriteManifests(self.java)).execute()
+        return {
+            "rewritten manifests": _length(result.rewrittenManifests()),
+            "added manifests": _length(result.addedManifests()),
+        }
+
+    def compute_statistics(self) -> dict[str, int]:
+        """Write sketches of each column's distinct values for the current snapshot, from all of its rows."""
+        file = self._actions().computeTableStats(self.java).execute().statisticsFile()
+        return {} if file is None else {"columns": len(file.blobMetadata())}
+
+    def expire(self, before_ms: int, keep: int) -> dict[str, int]:
+        """Forget snapshots of before a moment, but the newest and what branches and tags keep; delete their files."""
+        action = self._actions().expireSnapshots(self.java).expireOlderThan(before_ms).retainLast(keep)
+        result = action.execute()
+        return {
+            "deleted data files": result.deletedDataFilesCount(),
+            "deleted delete files": result.deletedPositionDeleteFilesCount(),
+            "deleted manifests": result.deletedManifestsCount() + result.deletedManifestListsCount(),
+        }
+
+    def files_below(self, before_ms: int) -> Iterator[dict[str, Any]]:
+        """The files below the table's location that were last written before a moment."""
+        location = self.java.location().rstrip("/")
+        for file in each(self.java.io().listPrefix(f"{location}/")):
+            if file.createdAtMillis() < before_ms:
+                yield {"location": file.location(), "size": file.size(), "modified-ms": file.createdAtMillis()}
+
+    def delete_file(self, location: str) -> None:
+        self.java.io().deleteFile(location)
+
+    def stamp(self, update: Any) -> Any:
+        """A snapshot update of Iceberg's core, with the job's keys."""
+        for key, value in self._summary.items():
+            update.set(key, value)
+        return update
+
+    def _actions(self) -> Any:
+        return self.jvm.iceberg.spark.actions.SparkActions.get(self.jvm.session)
+
+    def _stamped(self, action: Any) -> Any:
+        for key, value in self._summary.items():
+            action.snapshotProperty(key, value)
+        return action
+
+    def _sort_order(self, order: Order) -> Any:
+        builder = self.jvm.iceberg.SortOrder.builderFor(self.java.schema())
+        nulls = self.jvm.iceberg.NullOrder
+        for key in order.keys:
+            add = builder.desc if key.descending else builder.asc
+            add(key.part.name, nulls.NULLS_FIRST if key.nulls_first else nulls.NULLS_LAST)
+        return builder.build()
+
+
+def _length(iterable: Any) -> int:
+    return sum(1 for _ in each(iterable))

@@ -1,0 +1,151 @@
+"""Ingest: files, or a database by JDBC, into a table, exactly once for each run id.
+
+    request = IngestRequest(source_of(["flights.csv"]), load_into(Target(("air",), "flights")))
+    ingest(spark, client, request, SILENT)
+
+Records that can't be rows go to the quarantine table with the reason. A run that is repeated does nothing; one that was
+killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
+
+from duckicelake.errors import BadInput
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.destination import Load
+from duckicelake.pipeline.reporting import Reporter
+from duckicelake.pipeline.running import JOB_KEY, Job, running
+from duckicelake.pipeline.sources import Source, SourceFile, fingerprint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from duckicelake.pipeline.loading import Loaded
+    from duckicelake.pipeline.writing import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """What to read, and how it goes to the table. run_id: this and no other content is ingested under it once."""
+
+    source: Source
+    load: Load
+    run_id: str = field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What a run came to, by this attempt or an earlier one. result: `done`, or `unchanged` if nothing was left to do.
+
+    rows: in the table; quarantined: in the quarantine, which has a name only if there are any.
+    """
+
+    table: str
+    run_id: str
+    result: Literal["done", "unchanged"]
+    rows: int
+    quarantined: int
+    quarantine: str | None
+    files: int
+    snapshot_ids: tuple[int, ...]
+    seconds: float
+
+
+def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, reporter: Reporter) -> IngestResult:
+    """Ingest the source, or what is left to do of the run.
+
+    BadSource, BadColumn and BadInput before anything is written; JobConflict if other writers are faster every time.
+    One job at a time in a Spark session: jobs beside each other take one each (`spark.newSession()`).
+    """
+    from duckicelake.pipeline.reading import list_files
+
+    began = time.monotonic()
+    source, target = request.source, request.load.target
+    reporter.begin(f"listing {', '.join(source.shown)}")
+    files = list_files(spark, source)
+    reporter.done()
+    parameters = {"source": source.shown[:10], "format": source.format, "mode": request.load.mode, "files": len(files)}
+    with running(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
+        reporter.begin(f"ingesting into {target} (run id {request.run_id})", len(files) or None, "files")
+        loaded, is_new = _once(spark, client, request, files, job)
+        reporter.advance(len(files))
+        reporter.done()
+        result = _result(request, loaded, is_new, len(files), time.monotonic() - began)
+        counts = {"rows": result.rows, "quarantined": result.quarantined, "files": result.files}
+        job.counts.update(counts)
+        job.ends(result.result, snapshot_ids=result.snapshot_ids)
+    return result
+
+
+def _once(
+    spark: SparkSession, client: CatalogClient, request: IngestRequest, files: list[SourceFile], job: Job
+) -> tuple[Loaded, bool]:
+    """What the run came to, and whether anything was left to do."""
+    from duckicelake.pipeline.loading import Loaded, quarantine_epoch
+    from duckicelake.pipeline.writing import SOURCE_KEY, Epoch
+
+    epoch = Epoch(request.run_id, 0, {SOURCE_KEY: fingerprint(request.source, files), JOB_KEY: job.id})
+    run = epoch.done(client, request.load.target)
+    if run is not None and _was_finished(client, request):
+        aside = quarantine_epoch(request.load, epoch).done(client, request.load.quarantine)
+        return Loaded(run, aside), False
+    return load_files(spark, client, request.source, request.load, files, epoch), True
+
+
+def load_files(
+    spark: SparkSession, client: CatalogClient, source: Source, how: Load, files: list[SourceFile], epoch: Epoch
+) -> Loaded:
+    """Read the files and load their rows."""
+    from duckicelake.pipeline.loading import load
+    from duckicelake.pipeline.reading import groups_of
+    from duckicelake.pipeline.targets import columns_of
+
+    columns = columns_of(spark, client, how.target)
+    given = None if source.schema is None else _schema(spark, source.schema)
+    groups = groups_of(spark, source, files, given, columns, apart=how.mode == "merge")
+    return load(spark, client, how, epoch, groups, columns=columns, given=given)
+
+
+def _schema(spark: SparkSession, ddl: str) -> Any:
+    try:
+        return spark.createDataFrame([], ddl).schema
+    except Exception as error:
+        raise BadInput(f"--schema {ddl!r} isn't columns with types, as 'id long, name string': {error}") from error
+
+
+def _was_finished(client: CatalogClient, request: IngestRequest) -> bool:
+    """Whether an attempt has come to its end, so that nothing is left for the quarantine either."""
+    target = request.load.target
+    found = client.jobs(
+        namespace="\x1f".join(target.namespace), table=target.table, kind="ingest", run_id=request.run_id
+    )
+    return any(job["result"] in {"done", "unchanged"} for job in found)
+
+
+def _result(request: IngestRequest, loaded: Loaded, is_new: bool, files: int, seconds: float) -> IngestResult:
+    bad = loaded.quarantined
+    return IngestResult(
+        table=str(request.load.target),
+        run_id=request.run_id,
+        result="done" if is_new else "unchanged",
+        rows=rows_of(loaded.run),
+        quarantined=0 if bad is None else rows_of(bad),
+        quarantine=None if bad is None else str(request.load.quarantine),
+        files=files,
+        snapshot_ids=tuple(run["snapshot-id"] for run in (loaded.run, bad) if run is not None),
+        seconds=round(seconds, 3),
+    )
+
+
+def rows_of(run: Mapping[str, Any]) -> int:
+    """Rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
+    summary = run["summary"]
+    merged = [summary.get(f"spark.merge-into.num-target-rows-{kind}") for kind in ("inserted", "matched-updated")]
+    if any(count is not None for count in merged):
+        return sum(int(count or 0) for count in merged)
+    return int(summary.get("added-records", 0))

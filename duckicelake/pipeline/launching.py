@@ -1,0 +1,165 @@
+"""Starting Spark's JVM so that its chatter goes to a file, and telling why it didn't start or didn't survive."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import STDOUT, Popen, TimeoutExpired
+from tempfile import mkstemp
+from typing import TYPE_CHECKING, Any, Final
+
+from duckicelake.errors import MissingRequirement, NoJava, NoPackages, OutOfMemory, PipelineError
+from duckicelake.pipeline.configuring import REDACTION, SECRETS
+from duckicelake.pipeline.failures import OUT_OF_MEMORY, explained, is_last_word
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+ICEBERG_AWS: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+"""For lakes on S3."""
+
+_STOP_SECONDS: Final = 60
+_DEATH_SECONDS: Final = 5
+_OUT_OF_MEMORY: Final = 52
+"""What Spark's processes exit with that ran out of it."""
+_REASONS: Final[Sequence[tuple[str, type[MissingRequirement], str]]] = (
+    (
+        "JAVA_HOME is not set",
+        NoJava,
+        "there is no Java: install a JDK 17 or newer, and set JAVA_HOME if it isn't found",
+    ),
+    ("/bin/java: No such file", NoJava, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
+    ("/bin/java: Permission denied", NoJava, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
+    ("UnsupportedClassVersionError", NoJava, "this Java is too old: Spark needs 17 or newer"),
+    ("unresolved dependency", NoPackages, "Spark's packages can't be had from Maven: is there a network, or a mirror?"),
+    (
+        "Unable to locate package",
+        NoPackages,
+        "Spark's packages can't be had from Maven: is there a network, or a mirror?",
+    ),
+)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process, and its JVM."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def launch_conf(master: str | None, packages: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
+    """What must be said when Spark starts; `conf` wins. Under spark-submit it has been said where, and with what."""
+    told = {
+        "spark.app.name": "duckicelake",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+        REDACTION: SECRETS,
+    }
+    if not is_submitted():
+        told |= _local_conf(master or "local[*]")
+        more = filter(None, conf.get("spark.jars.packages", "").split(","))
+        return {**told, **conf, "spark.jars.packages": ",".join(dict.fromkeys((ICEBERG, *packages, *more)))}
+    return {**told, **conf}
+
+
+def _local_conf(master: str) -> dict[str, str]:
+    told = {"spark.master": master, "spark.ui.enabled": "false"}
+    if master.startswith("local"):
+        told |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": f"{_megabytes()}m",
+            "spark.pyspark.python": sys.executable,
+        }
+    return told
+
+
+def _megabytes() -> int:
+    """A quarter of the machine's memory, as the one JVM does all the work."""
+    return max(1024, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 // 1024**2)
+
+
+@contextmanager
+def launched(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A Spark of its own while the block runs; its log is kept, and named, where nobody can tell why the block failed.
+
+    Raises NoJava, NoPackages where Spark doesn't start, OutOfMemory where its JVM dies of that, and what `explained`
+    says of other errors of Spark's.
+    """
+    descriptor, name = mkstemp(prefix="duckicelake-spark-", suffix=".log")
+    log = Path(name)
+    with os.fdopen(descriptor, "wb") as output:
+        session = _session(conf, output, log)
+    process: Popen[bytes] | None = session.sparkContext._gateway.proc  # type: ignore[union-attr] # noqa: SLF001
+    is_clear = True
+    try:
+        yield session
+    except Exception as error:
+        failure = _death(process, error) or explained(error)
+        is_clear = process is None or type(failure) not in {PipelineError, type(None)}
+        if not is_clear:
+            (failure or error).add_note(f"Spark's log is {log}")
+        if failure is None or failure is error:
+            raise
+        raise failure from error
+    finally:
+        _stop(session, process)
+        if is_clear:
+            log.unlink()
+
+
+def _session(conf: Mapping[str, str], output: Any, log: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    try:
+        gateway = launch_gateway(settings, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
+    except (PySparkRuntimeError, OSError) as error:
+        raise _reason(log.read_text(errors="replace"), log) from error
+    SparkContext(conf=settings, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+def _reason(text: str, log: Path) -> PipelineError:
+    for mark, kind, message in _REASONS:
+        if mark in text:
+            log.unlink()
+            return kind(message)
+    return PipelineError(f"Spark doesn't start; its log is {log}")
+
+
+def _death(process: Popen[bytes] | None, error: Exception) -> PipelineError | None:
+    """What the JVM died of, if that is what the error means."""
+    if process is None or not is_last_word(error):
+        return None
+    try:
+        code = process.wait(_DEATH_SECONDS)
+    except TimeoutExpired:
+        return None
+    return (
+        OutOfMemory(OUT_OF_MEMORY) if code == _OUT_OF_MEMORY else PipelineError(f"Spark's JVM ended with code {code}")
+    )
+
+
+def _stop(session: SparkSession, process: Popen[bytes] | None) -> None:
+    """Stop Spark and, if its JVM is this process's, wait for it: what is interrupted may write until then."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway  # noqa: SLF001
+    with suppress(Exception):  # a JVM that has died can't be asked
+        session.stop()
+    if process is not None and process.stdin is not None:
+        if gateway is not None:
+            gateway.shutdown()
+        process.stdin.close()
+        process.wait(_STOP_SECONDS)
+        # What is left of it in this process would keep the next one from starting.
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkSession._instantiatedSession = None  # noqa: SLF001

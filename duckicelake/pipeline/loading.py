@@ -1,0 +1,214 @@
+"""Rows into a table, exactly once, and those that can't be into its quarantine: what ingest and streams share.
+
+The good rows are committed first, in one pass over the source that counts the bad ones, where there can be any. If
+there are, a second pass commits those to quarantine. Either commit happens once for each epoch of a run, and a run that
+died in between goes on where it was.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from duckicelake.errors import BadColumn, BadInput
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.columns import Change, by_name, fitted, joined
+from duckicelake.pipeline.demands import demands
+from duckicelake.pipeline.destination import Load, Target
+from duckicelake.pipeline.names import quoted
+from duckicelake.pipeline.reading import FILE, PROBLEM, RECORD, Group
+from duckicelake.pipeline.targets import change, is_partitioned, make
+from duckicelake.pipeline.writing import Epoch, Run, write_once
+
+_IN_KEY = "__in_key"
+_BAD = "__bad"
+_ONE = StructType([])
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of it: the runs as the catalog knows them, None of a quarantine that wasn't needed."""
+
+    run: Run
+    quarantined: Run | None
+
+
+def load(
+    spark: SparkSession,
+    client: CatalogClient,
+    how: Load,
+    epoch: Epoch,
+    groups: Sequence[Group],
+    *,
+    columns: StructType | None,
+    given: StructType | None = None,
+) -> Loaded:
+    """Write what isn't written yet. columns: the table's, None if it isn't there; given: what the source should have.
+
+    BadColumn before anything is written if the columns don't fit.
+    """
+    wanted, changes = _wanted(how, groups, columns, given)
+    keys = _keys(how, groups, wanted)
+    aside = quarantine_epoch(how, epoch)
+    run, quarantined = epoch.done(client, how.target), aside.done(client, how.quarantine)
+    if columns is None:
+        make(spark, client, how.target, wanted)
+    else:
+        change(spark, how.target, changes)
+    if how.mode == "overwrite-partitions" and not is_partitioned(client, how.target):
+        raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
+    flaws = _flaws(groups, wanted, keys)
+    bad = None if flaws else 0
+    with _looked_at_twice(_judged(groups, wanted, keys), groups, flaws) as rows:
+        if run is None:
+            good, count = _watched(rows, flaws, _written(how, groups, wanted))
+            run, came_through = write_once(client, how.target, good, epoch, how.mode, keys)
+            bad = count() if came_through else bad
+        if quarantined is None and bad != 0:
+            records = _records(rows.where(_any(flaws)), epoch, wanted, keys)
+            if bad is not None or records.take(1):
+                quarantined = _quarantine(spark, client, how.quarantine, aside, records)
+    return Loaded(run, quarantined)
+
+
+@contextmanager
+def _looked_at_twice(rows: DataFrame, groups: Sequence[Group], flaws: Sequence[Column]) -> Iterator[DataFrame]:
+    """Rows that are the same both times: those that may change are kept while the block runs, if any may be bad."""
+    if not flaws or not any(group.may_change for group in groups):
+        yield rows
+        return
+    kept = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def quarantine_epoch(how: Load, epoch: Epoch) -> Epoch:
+    """The same in the quarantine, which tables may share: their runs there are told apart even if they have one id."""
+    return replace(epoch, run_id=f"{epoch.run_id} of {how.target}")
+
+
+def _wanted(
+    how: Load, groups: Sequence[Group], columns: StructType | None, given: StructType | None
+) -> tuple[StructType, list[Change]]:
+    """The table's columns as they must be, and the changes that make them so."""
+    changes: list[Change] = []
+    wanted = columns or _ONE
+    if given is not None:
+        for group in groups:
+            joined(given, group.schema, may_change=False)
+        wanted, changes = joined(wanted, given, may_change=how.may_change or columns is None)
+    for group in groups:
+        wanted, more = joined(wanted, group.schema, may_change=how.may_change or columns is None)
+        changes += more
+    return wanted, changes
+
+
+def _keys(how: Load, groups: Sequence[Group], wanted: StructType) -> tuple[str, ...]:
+    """The keys of a merge, in the table's spelling. BadColumn unless all files have the same columns, keys among them.
+
+    Else matched rows would lose what their own file doesn't have a column for.
+    """
+    if how.mode != "merge":
+        return ()
+    has = by_name(wanted)
+    shapes = [frozenset(by_name(group.schema)) for group in groups]
+    uneven = frozenset[str]().union(*shapes) - frozenset(has).intersection(*shapes)
+    if uneven:
+        names = ", ".join(each.name for each in wanted.fields if each.name.lower() in uneven)
+        raise BadColumn(
+            f"Only some of the files have {names}, so a merge can't tell what the others leave as it is: "
+            "merge files with other columns in runs of their own"
+        )
+    missing = [key for key in how.keys if any(key.lower() not in shape for shape in (has, *shapes))]
+    if missing:
+        where = how.target if missing[0].lower() not in has else "the source"
+        raise BadColumn(f"--key {', '.join(missing)}: {where} has no such column, but {', '.join(wanted.names)}")
+    return tuple(has[key.lower()].name for key in how.keys)
+
+
+def _written(how: Load, groups: Sequence[Group], wanted: StructType) -> list[str]:
+    """The columns that are written: a merge leaves those alone that no group has."""
+    come = {name for group in groups for name in by_name(group.schema)}
+    return [name for name in wanted.names if how.mode != "merge" or name.lower() in come]
+
+
+def _judged(groups: Sequence[Group], wanted: StructType, keys: Sequence[str]) -> DataFrame:
+    """All rows by the table's columns, with all that tells whether they are good."""
+    rows = reduce(DataFrame.unionByName, (_fitted(group, wanted) for group in groups))
+    if not keys:
+        return rows
+    is_read = F.when(F.col(RECORD).isNull(), 1)
+    return rows.withColumn(_IN_KEY, F.count(is_read).over(Window.partitionBy(*map(quoted, keys))))
+
+
+def _fitted(group: Group, wanted: StructType) -> DataFrame:
+    has = by_name(group.schema)
+    values = [
+        F.lit(None).cast(each.dataType).alias(each.name)
+        if (found := has.get(each.name.lower())) is None
+        else fitted(F.col(quoted(found.name)), found.dataType, each.dataType).alias(each.name)
+        for each in wanted.fields
+    ]
+    return group.read().select(*values, FILE, RECORD, PROBLEM)
+
+
+def _flaws(groups: Sequence[Group], wanted: StructType, keys: Sequence[str]) -> list[Column]:
+    """What makes a row a bad one, each never null; none if there can't be any."""
+    unread = [F.col(RECORD).isNotNull()] if any(group.may_be_unreadable for group in groups) else []
+    several = [F.col(_IN_KEY) > 1] if keys else []
+    return [*unread, *(lacks for _, lacks in demands(wanted, keys)), *several]
+
+
+def _any(flaws: Sequence[Column]) -> Column:
+    return reduce(Column.__or__, flaws)
+
+
+def _watched(
+    rows: DataFrame, flaws: Sequence[Column], written: Sequence[str]
+) -> tuple[DataFrame, Callable[[], int | None]]:
+    """Of the good rows what is written; and once it is, how many bad ones there were.
+
+    Nothing else is selected before, as Spark works out all that it observes.
+    """
+    columns = list(map(quoted, written))
+    if not flaws:
+        return rows.select(*columns), lambda: 0
+    observed = Observation()
+    judged = rows.select(*columns, _any(flaws).alias(_BAD)).observe(observed, F.count_if(_BAD).alias("bad"))
+    return judged.where(~F.col(_BAD)).drop(_BAD), lambda: observed.get.get("bad")
+
+
+def _reason(wanted: StructType, keys: Sequence[str]) -> Column:
+    required = [
+        F.when(F.col(RECORD).isNull() & lacks, F.lit(f"{name} must have a value"))
+        for name, lacks in demands(wanted, keys)
+    ]
+    key = ", ".join(keys)
+    several = [F.when(F.col(_IN_KEY) > 1, F.concat(F.col(_IN_KEY), F.lit(f" records have this {key}")))] if keys else []
+    return F.concat_ws("; ", F.when(F.col(RECORD).isNotNull(), F.col(PROBLEM)), *required, *several)
+
+
+def _records(bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str]) -> DataFrame:
+    """Bad rows as the quarantine keeps them."""
+    as_json = F.to_json(F.struct(*map(quoted, wanted.names)))
+    return bad.select(
+        F.lit(epoch.run_id).alias("run_id"),
+        F.lit(epoch.number).cast("long").alias("epoch"),
+        F.col(FILE).alias("source"),
+        F.coalesce(F.col(RECORD), as_json).alias("record"),
+        _reason(wanted, keys).alias("reason"),
+        F.current_timestamp().alias("quarantined_at"),
+    )
+
+
+def _quarantine(spark: SparkSession, client: CatalogClient, table: Target, epoch: Epoch, records: DataFrame) -> Run:
+    if not client.table_exists(table.namespace, table.table):
+        make(spark, client, table, records.schema)
+    return write_once(client, table, records, epoch, "append")[0]

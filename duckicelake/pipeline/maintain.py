@@ -1,0 +1,176 @@
+"""Keeps tables in shape: runs what a plan says, several tables at a time, beside whoever writes.
+
+What a job commits is checked by Iceberg and by the catalog against what others did meanwhile: it either goes on top of
+that or isn't committed; then the job is tried again, and after some attempts skipped. A run that is killed loses what
+it had not committed; the next run plans anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby, takewhile
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from duckicelake.errors import JobConflict, LeaseLost, NoTable, PipelineError
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.failures import explained, is_conflict
+from duckicelake.pipeline.names import parse_name, shown
+from duckicelake.pipeline.plan import Plan, PlannedJob, plan
+from duckicelake.pipeline.policy import check_overrides
+from duckicelake.pipeline.reporting import Reporter
+from duckicelake.pipeline.running import Job, running
+from duckicelake.pipeline.state import TableState, state_of
+from duckicelake.pipeline.upkeep import Outcome, act
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEASE: Final = "maintenance"
+_TABLES_AT_ONCE: Final = "10000"
+_PAUSES: Final = (0.5, 2.0)
+"""Seconds before a job that conflicted is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainRequest:
+    """What to keep in shape. namespace: and those below it; None: all. kinds: only these jobs; none: all.
+
+    overrides: policies for this run, over those of the tables.
+    """
+
+    namespace: tuple[str, ...] | None = None
+    table: str | None = None
+    kinds: tuple[str, ...] = ()
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """What came of one job: done, unchanged, skipped or failed; message: why, of the latter two."""
+
+    kind: str
+    table: str
+    result: str
+    why: str
+    message: str | None = None
+    snapshot_ids: tuple[int, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{value:,} {name}" for name, value in self.counts.items() if value)
+        return f"{self.kind} {self.table}: {self.result}" + "".join(
+            f"; {text}" for text in (counts, self.message) if text
+        )
+
+
+def request_of(
+    client: CatalogClient, what: str | None, kinds: Sequence[str], overrides: Mapping[str, str]
+) -> MaintainRequest:
+    """The request for a table, or if there is none for a namespace; None: for all tables. NoTable, BadInput."""
+    check_overrides(overrides)
+    if what is None:
+        return MaintainRequest(None, None, tuple(kinds), overrides)
+    *namespace, name = parse_name(what)
+    if namespace and client.table_exists(tuple(namespace), name):
+        return MaintainRequest(tuple(namespace), name, tuple(kinds), overrides)
+    if not client.namespace_exists((*namespace, name)):
+        raise NoTable(f"there is neither a table nor a namespace {what}")
+    return MaintainRequest((*namespace, name), None, tuple(kinds), overrides)
+
+
+def plan_of(client: CatalogClient, request: MaintainRequest, now_ms: int) -> Plan:
+    """What the tables need now, of what the catalog tells; nothing is read but its statistics. NoTable, BadInput."""
+    return plan(_states(client, request), now_ms, request.kinds)
+
+
+def _states(client: CatalogClient, request: MaintainRequest) -> Iterator[TableState]:
+    query = {"pageSize": _TABLES_AT_ONCE}
+    if request.namespace is not None:
+        query["namespace"] = "\x1f".join(request.namespace)
+    if request.table is not None:
+        query["table"] = request.table
+    for page in client.pages("/pipeline/v1/tables", query):
+        for told in page["tables"]:
+            yield state_of({**told, "policies": {**told["policies"], **request.overrides}})
+
+
+def maintain(
+    spark: SparkSession, client: CatalogClient, planned: Plan, reporter: Reporter, parallel: int = 1
+) -> tuple[JobDone, ...]:
+    """Run a plan's jobs: of one table one after the other, of several tables at the same time."""
+    stopped = Event()
+    tables = [tuple(jobs) for _, jobs in groupby(planned.jobs, key=lambda job: (job.namespace, job.table))]
+    ended: SimpleQueue[JobDone] = SimpleQueue()
+    reporter.begin("maintenance", len(planned.jobs), "jobs")
+    done = []
+    with ThreadPoolExecutor(parallel) as pool:
+        for jobs in tables:
+            pool.submit(_keep, spark, client, jobs, ended, stopped)
+        try:
+            for _ in planned.jobs:
+                done.append(ended.get())
+                reporter.say(str(done[-1]))
+                reporter.advance()
+        except BaseException:
+            stopped.set()
+            spark.sparkContext.cancelAllJobs()
+            raise
+    reporter.done()
+    return tuple(done)
+
+
+def _keep(
+    spark: SparkSession,
+    client: CatalogClient,
+    jobs: Sequence[PlannedJob],
+    ended: SimpleQueue[JobDone],
+    stopped: Event,
+) -> None:
+    """All jobs of one table until the run is stopped; whatever comes of each, it is told of once."""
+    for job in takewhile(lambda _: not stopped.is_set(), jobs):
+        try:
+            ended.put(_run(spark, client, job))
+        except JobConflict as error:
+            ended.put(_without(job, "skipped", str(error)))
+        except PipelineError as error:
+            ended.put(_without(job, "failed", str(error)))
+        except BaseException as error:  # noqa: BLE001 - the thread that waits for the others must hear of it
+            failure = explained(error)
+            ended.put(_without(job, "failed", str(failure) if failure else f"{type(error).__name__}: {error}"))
+
+
+def _without(job: PlannedJob, result: str, message: str) -> JobDone:
+    return JobDone(job.kind, shown(job.namespace, job.table), result, job.why, " ".join(message.split())[:600])
+
+
+def _run(spark: SparkSession, client: CatalogClient, planned: PlannedJob) -> JobDone:
+    parameters: dict[str, Any] = {"why": planned.why}
+    with running(client, planned.kind, planned.namespace, planned.table, lease=LEASE, parameters=parameters) as job:
+        outcome = _attempts(spark, client, planned, job)
+        job.ends(outcome.result, outcome.message, snapshot_ids=outcome.snapshot_ids, **outcome.counts)
+    name = shown(planned.namespace, planned.table)
+    return JobDone(
+        planned.kind, name, outcome.result, planned.why, outcome.message, outcome.snapshot_ids, outcome.counts
+    )
+
+
+def _attempts(spark: SparkSession, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
+    for pause in (*_PAUSES, None):
+        job.check()
+        try:
+            return act(spark, client, planned, job)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+        if pause is not None:
+            time.sleep(pause)
+    return Outcome(
+        "skipped", f"others changed the same files each of {len(_PAUSES) + 1} times; the next run tries again"
+    )

@@ -1,0 +1,53 @@
+"""Names of tables as people write them, `ns.t`, and as Spark's SQL wants them.
+
+A level with dots in it stands in backticks, as in Spark: "`a.b`.t" is table `t` of the namespace `a.b` of one level.
+"""
+
+import re
+from typing import Final
+
+from duckicelake.errors import BadInput
+from duckicelake.pipeline.connection import CATALOG
+
+Namespace = tuple[str, ...]
+
+_LEVEL: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+
+
+def parse_name(text: str) -> Namespace:
+    """The levels of a namespace's or table's name; BadInput."""
+    levels, at = [], 0
+    while True:
+        match = _LEVEL.match(text, at)
+        if match is None:
+            break
+        levels.append(match[2] if match[1] is None else match[1].replace("``", "`"))
+        at = match.end() + 1
+        if match.end() == len(text):
+            return tuple(levels)
+        if text[match.end()] != ".":
+            break
+    raise BadInput(f"{text!r} is no name: write ns.table, and levels that have dots in backticks, as `a.b`.table")
+
+
+def parse_table(text: str) -> tuple[Namespace, str]:
+    """(namespace, name) of a table; BadInput where the namespace is missing."""
+    *namespace, name = parse_name(text)
+    if not namespace:
+        raise BadInput(f"{text!r} has no namespace: write ns.table")
+    return tuple(namespace), name
+
+
+def quoted(*levels: str) -> str:
+    """A name of several levels as SQL, each in backticks."""
+    return ".".join(f"`{level.replace('`', '``')}`" for level in levels)
+
+
+def sql_name(namespace: Namespace, table: str) -> str:
+    """A table of the catalog in Spark's SQL."""
+    return quoted(CATALOG, *namespace, table)
+
+
+def shown(namespace: Namespace, table: str) -> str:
+    """A table's name for people: backticks only where they are needed; `parse_table` reads it again."""
+    return ".".join(quoted(level) if "." in level or "`" in level else level for level in (*namespace, table))

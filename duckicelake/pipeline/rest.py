@@ -1,0 +1,71 @@
+"""JSON over HTTP with what the standard library has, so that a cluster needs nothing more than pyspark."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from duckicelake.errors import CatalogUnreachable
+
+TIMEOUT_SECONDS: Final = 60.0
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status, and what the body says; None where it isn't JSON."""
+
+    status: int
+    body: Json
+
+    @property
+    def problem(self) -> tuple[str, str]:
+        """(type, message) of the error that the body tells."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        if isinstance(error, dict):
+            return str(error.get("type", "")), str(error.get("message", ""))
+        described = self.body.get("error_description", error) if isinstance(self.body, dict) else None
+        return str(error or ""), str(described or f"status {self.status}")
+
+
+def send(
+    method: str, url: str, *, body: Json = None, form: Mapping[str, str] | None = None, token: str | None = None
+) -> Answer:
+    """Ask once. CatalogUnreachable where nobody answers; any status is an answer."""
+    headers = {"Accept": "application/json"}
+    data = None
+    if form is not None:
+        data, headers["Content-Type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"
+    elif body is not None:
+        data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    if not url.startswith(("http://", "https://")):
+        raise CatalogUnreachable(f"{url!r} is no URI of a catalog: it begins with http:// or https://")
+    request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme has been looked at
+    try:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            return Answer(answer.status, _json(answer.read()))
+    except HTTPError as refused:
+        with refused:
+            return Answer(refused.code, _json(refused.read()))
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise CatalogUnreachable(f"{_server(url)} doesn't answer ({reason}): check --uri, and that it runs") from error
+
+
+def _server(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _json(raw: bytes) -> Json:
+    try:
+        return json.loads(raw) if raw else {}
+    except ValueError:
+        return None

@@ -1,0 +1,142 @@
+"""What one snapshot did to the rows of a table: those before it and its own, where their files or deletes differ."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from duckicelake.errors import BadColumn
+from duckicelake.pipeline.columns import by_name
+from duckicelake.pipeline.history import Step
+from duckicelake.pipeline.java import Jvm, each, planned
+from duckicelake.pipeline.names import Namespace, quoted, shown, sql_name
+
+TYPE: Final = "_change_type"
+ORDINAL: Final = "_change_ordinal"
+SNAPSHOT: Final = "_commit_snapshot_id"
+"""Iceberg's names of what its changelogs tell."""
+ROW_ID: Final = "_changed_row_id"
+"""Spark's `_row_id`, which no column of a table may be called."""
+_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+AS_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": f"{_MICROSECONDS}XXX",
+    "timestampNTZFormat": _MICROSECONDS,
+}
+"""How rows are JSON that are the same only if their values are."""
+_BEFORE: Final = -1
+_AFTER: Final = 1
+_EVERYTHING: Final = (Window.unboundedPreceding, Window.unboundedFollowing)
+
+Tasks = Mapping[tuple[str, ...], Any]
+"""Iceberg's scan tasks, by the files that they read: a data file and what is deleted from it."""
+
+
+class RowChanges:
+    """The changes of a table, in the columns that it has now; what comes later needs another.
+
+    keys: what tells rows apart; none: row ids where a snapshot and the one before have them, else the identifier fields
+    of the table, else nothing. BadColumn for a key that isn't there.
+    """
+
+    def __init__(self, spark: SparkSession, namespace: Namespace, table: str, keys: Sequence[str]) -> None:
+        self._spark, self._jvm, self._name = spark, Jvm(spark), sql_name(namespace, table)
+        schema = spark.table(self._name).schema
+        self._table = self._jvm.table(self._name)
+        self._has_row_ids = int(self._table.operations().current().formatVersion()) > 2
+        has = by_name(schema)
+        if missing := [key for key in keys if key.lower() not in has]:
+            raise BadColumn(f"--key {', '.join(missing)}: {shown(namespace, table)} has no such column")
+        self._columns = [F.col(quoted(name)) for name in schema.names]
+        self._keys = [F.col(quoted(has[key.lower()].name)) for key in keys]
+        self._identifiers = [
+            F.col(quoted(name) if name in schema.names else name)
+            for name in sorted(each(self._table.schema().identifierFieldNames()))
+        ]
+        self._last: tuple[int | None, Tasks] = (None, {})
+
+    @contextmanager
+    def of(self, step: Step, ordinal: int) -> Iterator[DataFrame]:
+        """What the step changed, to be read within the block: how and when, the row's id, and its columns."""
+        gone, come = self._tasks(step)
+        with self._rows(step, _BEFORE, gone) as before, self._rows(step, _AFTER, come) as after:
+            if step.only_adds:
+                yield self._told(after.withColumn("is_update", F.lit(0) == 1), step, ordinal)
+                return
+            both = before.unionByName(after).repartition("key")
+            changed = _paired(both, "key", "same").where(~F.col("is_update"))
+            yield self._told(_paired(changed, "key"), step, ordinal)
+
+    def _tasks(self, step: Step) -> tuple[Sequence[Any], Sequence[Any]]:
+        """What must be read of the state before, and of the one after."""
+        if step.only_moves:
+            return (), ()
+        if step.only_adds:
+            scan = self._table.newIncrementalAppendScan().fromSnapshotInclusive(step.snapshot_id)
+            return (), list(planned(scan.toSnapshot(step.snapshot_id)))
+        before, after = self._all_tasks(step.parent_id), self._all_tasks(step.snapshot_id)
+        self._last = (step.snapshot_id, after)
+        gone = [before[key] for key in before.keys() - after.keys()]
+        return gone, [after[key] for key in after.keys() - before.keys()]
+
+    def _all_tasks(self, snapshot_id: int | None) -> Tasks:
+        """Costs some calls of Java's for each file, so the last answer is kept."""
+        if snapshot_id is None:
+            return {}
+        if snapshot_id == self._last[0]:
+            return self._last[1]
+        found: dict[tuple[str, ...], Any] = {}
+        for task in planned(self._table.newScan().useSnapshot(snapshot_id)):
+            deletes = sorted(f"{file.location()}@{file.contentOffset()}" for file in task.deletes())
+            found[str(task.file().location()), *deletes] = task
+        return found
+
+    @contextmanager
+    def _rows(self, step: Step, side: int, tasks: Sequence[Any]) -> Iterator[DataFrame]:
+        if not tasks:
+            yield self._shaped(step, side, self._spark.table(self._name).limit(0))
+            return
+        with self._jvm.staged(self._table, tasks) as name:
+            yield self._shaped(step, side, self._spark.read.format("iceberg").load(name))
+
+    def _shaped(self, step: Step, side: int, rows: DataFrame) -> DataFrame:
+        """Rows with what tells them apart (`key`), and whether they are as they were (`same`)."""
+        key, same = self._identity(step)
+        return rows.select(
+            F.lit(side).alias("side"),
+            F.struct(*self._columns).alias("row"),
+            key.alias("key"),
+            same.alias("same"),
+            *([F.col("_row_id").alias(ROW_ID)] if self._has_row_ids else []),
+        )
+
+    def _identity(self, step: Step) -> tuple[Column, Column]:
+        if step.by_row_id and not self._keys:
+            return F.col("_row_id"), F.col("_last_updated_sequence_number")
+        text = F.to_json(F.struct(*self._columns), AS_JSON)
+        keys = self._keys or self._identifiers
+        return (F.struct(*keys) if keys else text), text
+
+    def _told(self, rows: DataFrame, step: Step, ordinal: int) -> DataFrame:
+        is_before = F.col("side") == _BEFORE
+        update = F.when(is_before, "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
+        other = F.when(is_before, "DELETE").otherwise("INSERT")
+        return rows.select(
+            F.when(F.col("is_update"), update).otherwise(other).alias(TYPE),
+            F.lit(ordinal).alias(ORDINAL),
+            F.lit(step.snapshot_id).cast("long").alias(SNAPSHOT),
+            *([ROW_ID] if self._has_row_ids else []),
+            "row.*",
+        )
+
+
+def _paired(rows: DataFrame, *by: str) -> DataFrame:
+    """Rows with `is_update`: whether there is another one on the other side for it, with the same values of `by`."""
+    ordered = Window.partitionBy(*by).orderBy("side")
+    whole = ordered.rowsBetween(*_EVERYTHING)
+    before, after = (F.count_if(F.col("side") == side).over(whole) for side in (_BEFORE, _AFTER))
+    number = F.row_number().over(ordered)
+    place = F.when(F.col("side") == _BEFORE, number).otherwise(number - before)
+    return rows.withColumn("is_update", place <= F.least(before, after))

@@ -1,0 +1,167 @@
+"""PURE. Columns of JSON values as columns of values in memory: nulls, defaults, nested values, and what is wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
+from duckicelake.rows.columns import RowColumn
+from duckicelake.rows.json_values import RANGES, Read, read_primitive
+from duckicelake.rows.kinds import is_storable
+from duckicelake.rows.problems import MISSING, MOST_NAMED, MisfitError, OnUnknown, Problem, problem, shown
+
+_AS_THEY_ARE: Final = {"boolean": bool, "int": int, "long": int, "double": float, "string": str}
+"""Types whose JSON values are the values in memory, but for their range."""
+
+
+class JsonColumn:
+    """Reads the values of one column; a column that nothing can be stored of takes nulls only."""
+
+    def __init__(self, column: RowColumn, on_unknown: OnUnknown) -> None:
+        self.name = column.name
+        self._read = _reader(column, on_unknown)
+        self._default = _default(column)
+        self._required = column.required
+        plain = _AS_THEY_ARE.get(str(column.type)) if column.declared != "json" else None
+        self._plain = {plain} if column.required else {plain, type(None)}
+        self._range = RANGES.get(column.declared)
+
+    def read(self, value: Any) -> Any:
+        """One value; MisfitError."""
+        if value is None:
+            if self._required:
+                raise MisfitError(None, "the column is required")
+            return None
+        return self._default() if value is MISSING else self._read(value)
+
+    def read_all(self, values: Sequence[Any], problems: list[Problem]) -> list[Any]:
+        """The column's values of all rows; what is wrong with them is added to the problems."""
+        if self.takes(values):
+            return list(values)
+        read, found, most = [], 0, MOST_NAMED
+        for row, value in enumerate(values):
+            try:
+                read.append(self.read(value))
+            except MisfitError as misfit:
+                problems.append(problem(row, self.name, misfit))
+                found += 1
+                if found > most:
+                    break
+        return read
+
+    def takes(self, values: Sequence[Any]) -> bool:
+        """Whether all values are known to be right as they are; most are, and this is a fraction of the work."""
+        kinds = set(map(type, values))
+        if not kinds <= self._plain:
+            return False
+        if self._range is None:
+            return True
+        numbers = values if type(None) not in kinds else [value for value in values if value is not None]
+        return not numbers or (self._range[0] <= min(numbers) and max(numbers) <= self._range[1])
+
+
+def unknown_name(name: str, columns: Mapping[str, object]) -> str:
+    """What to say of a name that isn't among the columns'."""
+    lowered = {column.lower(): column for column in columns}
+    near = get_close_matches(name.lower(), lowered, n=1)
+    return f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(list(columns)[:20])}"
+
+
+def _default(column: RowColumn) -> Callable[[], Any]:
+    """What stands in for a missing value."""
+    if column.computed_default is not None:
+        expression = column.computed_default
+        return _raising(f"it isn't there, and only DuckDB computes the column's default {expression}: send a value")
+    if column.default is not None:
+        read, default = _reader(column, "reject"), column.default
+        return lambda: read(default)
+    if column.required:
+        return _raising("it isn't there, and the column is required and has no default")
+    return lambda: None
+
+
+def _raising(right: str) -> Callable[[], Any]:
+    def missing() -> Any:
+        raise MisfitError(MISSING, right)
+
+    return missing
+
+
+def _reader(column: RowColumn, on_unknown: OnUnknown) -> Read:
+    if not is_storable(column):
+        return _unstorable(column)
+    if isinstance(column.type, PrimitiveType):
+        return read_primitive(column)
+    parts = [JsonColumn(child, on_unknown) for child in column.children]
+    if isinstance(column.type, StructType):
+        return _struct(column, parts, on_unknown)
+    return _list(parts[0]) if isinstance(column.type, ListType) else _map(column, parts[0], parts[1])
+
+
+def _unstorable(column: RowColumn) -> Read:
+    def read(value: Any) -> Any:
+        raise MisfitError(value, f"no values of the column's type can be stored so: leave it out ({column.declared})")
+
+    return read
+
+
+def _struct(column: RowColumn, parts: Sequence[JsonColumn], on_unknown: OnUnknown) -> Read:
+    names = {part.name: part for part in parts}
+    kept = [is_storable(child) for child in column.children]
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not dict:
+            raise MisfitError(value, f"write an object of {', '.join(names)}")
+        if not value.keys() <= names.keys():
+            check_names(value, names, on_unknown)
+        values = [_within(f".{part.name}", part, value.get(part.name, MISSING)) for part in parts]
+        return tuple(each for each, keep in zip(values, kept, strict=True) if keep)
+
+    return read
+
+
+def check_names(value: Mapping[str, Any], names: Mapping[str, object], on_unknown: OnUnknown) -> None:
+    """MisfitError for a name that isn't among them and isn't to be ignored; one that differs only in case never is."""
+    lowered = {name.lower() for name in names}
+    for name in (each for each in value if each not in names):
+        if on_unknown == "reject" or name.lower() in lowered:
+            raise MisfitError(name, f"the table has no such column: {unknown_name(name, names)}")
+
+
+def _list(element: JsonColumn) -> Read:
+    def read(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise MisfitError(value, "write an array")
+        if element.takes(value):
+            return value
+        return [_within(f"[{index}]", element, each) for index, each in enumerate(value)]
+
+    return read
+
+
+def _map(column: RowColumn, key: JsonColumn, item: JsonColumn) -> Read:
+    texts = str(column.children[0].type) == "string"
+    right = "write {'keys': [...], 'values': [...]}, both as long" + (", or an object" if texts else "")
+
+    def read(value: Any) -> list[tuple[Any, Any]]:
+        if type(value) is not dict:
+            raise MisfitError(value, right)
+        keys, items = value.get("keys"), value.get("values")
+        if not (len(value) == 2 and type(keys) is list and type(items) is list and len(keys) == len(items)):
+            if not texts:
+                raise MisfitError(value, right)
+            keys, items = list(value), list(value.values())
+        names = [_within(".key", key, each) for each in keys]
+        if len(set(map(repr, names))) < len(names):
+            raise MisfitError(keys, "a key comes twice")
+        values = [_within(f"[{shown(name)}]", item, each) for name, each in zip(keys, items, strict=True)]
+        return list(zip(names, values, strict=True))
+
+    return read
+
+
+def _within(part: str, column: JsonColumn, value: Any) -> Any:
+    try:
+        return column.read(value)
+    except MisfitError as misfit:
+        raise misfit.within(part) from misfit

@@ -1,0 +1,64 @@
+"""What inserts the sensor workload's batches, each in its own way, and comes back when all are there."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Final, TypeAlias
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
+
+from duckicelake.client import Batching, Connection, Writer
+from duckicelake.pipeline.sensor_engines import DuckDBEngine
+from duckicelake.pipeline.sensors import COLUMNS, Row
+
+NAMESPACE: Final = ("main",)
+Batches: TypeAlias = Sequence[Sequence[Row]]
+Insert: TypeAlias = Callable[[str, Batches], None]
+"""Inserts batches into a table that is there."""
+
+
+def by_duckdb(connection: duckdb.DuckDBPyConnection) -> Insert:
+    def insert(table: str, batches: Batches) -> None:
+        engine = DuckDBEngine(connection, NAMESPACE, table)
+        for batch in batches:
+            engine.insert(batch)
+
+    return insert
+
+
+def by_pyiceberg(uri: str) -> Insert:
+    def insert(table: str, batches: Batches) -> None:
+        loaded = RestCatalog("lake", uri=uri).load_table((*NAMESPACE, table))
+        schema = loaded.schema().as_arrow()
+        for batch in batches:
+            columns = zip(zip(*batch, strict=True), schema, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in columns]
+            loaded.append(pa.Table.from_arrays(arrays, schema=schema))
+
+    return insert
+
+
+def by_endpoint(uri: str, clients: int) -> Insert:
+    """Each client sends one batch after the other, as dicts; all of them to one table."""
+
+    def insert(table: str, batches: Batches) -> None:
+        with ThreadPoolExecutor(clients) as pool:
+            for done in [pool.submit(_send, uri, table, batches[first::clients]) for first in range(clients)]:
+                done.result()
+
+    return insert
+
+
+def _send(uri: str, table: str, batches: Batches) -> None:
+    with Writer(".".join((*NAMESPACE, table)), Connection(uri), Batching(max_rows=len(batches[0]))) as writer:
+        for batch in batches:
+            writer.append(dict(zip(COLUMNS, row, strict=True)) for row in batch)
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that it takes."""
+    began = perf_counter()
+    work()
+    return perf_counter() - began

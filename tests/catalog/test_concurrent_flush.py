@@ -1,0 +1,117 @@
+"""Rows with sequence numbers come, change and go while the server and others flush: none is lost, doubled, reverted.
+
+DuckDB's own flush drops tables of older schema versions under its readers, which die of it (duckdb/ducklake#1413): it
+runs where nobody changes the schema.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from time import monotonic
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.doctor import examine_tables
+from duckicelake.catalog.flush import flush_rows
+from duckicelake.catalog.services import Services
+from duckicelake.errors import Unavailable
+from duckicelake.lake.doctor import diagnose
+from tests.catalog.client import NS, Client, assert_whole, pyiceberg_rows
+from tests.catalog.seams import fresh
+from tests.conftest import Attach
+
+SECONDS = 5
+WRITERS = 3
+Known = dict[int, int | None]
+"""By the id of a row the number of its last change; None once it is deleted."""
+
+
+def for_a_while() -> Iterator[int]:
+    until = monotonic() + SECONDS
+    for number in count():
+        if monotonic() >= until:
+            return
+        yield number
+
+
+def acknowledged(duck: duckdb.DuckDBPyConnection, statement: str) -> bool:
+    """Whether DuckDB did it; what it loses to others is not done."""
+    try:
+        duck.execute(statement)
+    except duckdb.Error as error:
+        if "INTERNAL" in str(error) or "FATAL" in str(error):
+            raise
+        return False
+    return True
+
+
+def write(attach: Attach, writer: int) -> Known:
+    """Insert, update and delete rows of one's own; what of it was acknowledged."""
+    duck, known = attach(), Known()
+    for number in for_a_while():
+        id_ = writer + WRITERS * number
+        if acknowledged(duck, f"INSERT INTO lake.ns.t (id, name) VALUES ({id_}, '0')"):
+            known[id_] = 0
+        older = [each for each, value in known.items() if value is not None][-7:]
+        if (
+            number % 3 == 1
+            and older
+            and acknowledged(duck, f"UPDATE lake.ns.t SET name = '{number}' WHERE id IN ({older[0]}, {older[-1]})")
+        ):
+            known |= {older[0]: number, older[-1]: number}
+        if (
+            number % 4 == 3
+            and older
+            and acknowledged(duck, f"DELETE FROM lake.ns.t WHERE id = {older[len(older) // 2]}")
+        ):
+            known[older[len(older) // 2]] = None
+    return known
+
+
+def alter(attach: Attach) -> int:
+    duck, done = attach(), 0
+    for number in for_a_while():
+        done += acknowledged(duck, f"ALTER TABLE lake.ns.t ADD COLUMN c{number} INTEGER DEFAULT {number}")
+        threading.Event().wait(0.4)
+    return done
+
+
+def flush_in_duckdb(attach: Attach) -> int:
+    duck, done = attach(), 0
+    for _ in for_a_while():
+        done += acknowledged(duck, "CALL ducklake_flush_inlined_data('lake', schema_name => 'ns', table_name => 't')")
+        threading.Event().wait(0.3)
+    return done
+
+
+def flush_here(services: Services) -> int:
+    done = 0
+    for _ in for_a_while():
+        try:
+            done += flush_rows(fresh(services), NS, "t").snapshot_id is not None
+        except Unavailable:
+            continue
+    return done
+
+
+@pytest.mark.parametrize("other", [alter, flush_in_duckdb])
+def test_flushes_beside_writers_lose_double_and_revert_nothing(
+    services: Services, client: Client, attach: Attach, other: Callable[[Attach], int]
+) -> None:
+    client.create()
+    attach().execute("CALL lake.set_option('data_inlining_row_limit', 1000)")
+    with ThreadPoolExecutor() as pool:
+        writers = [pool.submit(write, attach, number) for number in range(WRITERS)]
+        flushing, others = pool.submit(flush_here, services), pool.submit(other, attach)
+        known = {id_: value for each in writers for id_, value in each.result().items()}
+        assert flushing.result() > 0
+        assert others.result() > 0
+    wanted = sorted((id_, str(value)) for id_, value in known.items() if value is not None)
+    assert attach().sql("SELECT id, name FROM lake.ns.t ORDER BY ALL").fetchall() == wanted
+    answer = Client(fresh(services)).load()
+    assert pyiceberg_rows(answer) == wanted
+    assert_whole(answer)
+    damage, _ = examine_tables(services.database)
+    assert [finding for finding in (*diagnose(services.database), *damage) if not finding.ok] == []

@@ -1,0 +1,205 @@
+"""`duckicelake pipeline …` as people run it, as far as that takes no Spark: options, errors, exit codes, progress."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import typer
+from fastapi import FastAPI
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from typer.testing import CliRunner
+
+from duckicelake import errors
+from duckicelake.catalog.services import Services
+from duckicelake.cli.main import app
+from duckicelake.cli.pipeline import showing
+from duckicelake.cli.pipeline.exits import DIFFERENT, EXITS, INTERRUPTED, exit_code, one_line_errors
+from duckicelake.cli.pipeline.showing import Bars, Lines
+from duckicelake.errors import BadInput, PipelineError
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.connection import Connection
+from duckicelake.pipeline.progress import Tasks
+from duckicelake.pipeline.running import running
+from duckicelake.server.app import create_app
+from duckicelake.server.oauth_clients import Client
+from tests.server.conftest import serve
+from tests.server.logins import SECRET, Server
+
+__all__ = ["serve"]
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+Serve = Callable[[FastAPI], httpx.Client]
+
+
+def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["pipeline", *arguments], env=environment)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def uri(services: Services, serve: Serve) -> str:
+    """A catalog on which a job has run, one has failed and one runs."""
+    uri = str(serve(create_app(services)).base_url)
+    client = CatalogClient(Connection(uri))
+    with running(client, "ingest", ("a.b", "c"), "t") as job:
+        job.ends("done", snapshot_ids=[2**60], rows=1_000)
+    with pytest.raises(BadInput), running(client, "sort", ("ns",), "u"):
+        raise BadInput("no \x1b[31msuch column")
+    return uri
+
+
+def test_jobs_are_listed_for_people(uri: str) -> None:
+    code, out, err = run("jobs", "--uri", uri)
+    heading, failed, done = out.splitlines()
+    assert (code, err) == (0, "")
+    assert heading.split()[:2] == ["began", "(UTC)"]
+    assert "sort" in failed
+    assert "ns.u" in failed
+    assert "no \N{REPLACEMENT CHARACTER}[31msuch column" in failed
+    assert re.search(rf"ingest +`a\.b`\.c\.t +done +anonymous +{2**60} +rows 1000", done)
+
+
+def test_jobs_are_listed_for_programs_and_filtered(uri: str) -> None:
+    code, out, _ = run("jobs", "--table", "`a.b`.c.t", "--json", DUCKICELAKE_PIPELINE_URI=uri)
+    assert code == 0
+    assert [job["counts"] for job in json.loads(out)["jobs"]] == [{"rows": 1000}]
+    assert run("jobs", "--uri", uri, "--json", "--result", "lost")[1] == '{"jobs": []}\n'
+
+
+def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None:
+    for code, words, arguments in (
+        (4, "http://127.0.0.1:1 doesn't answer", ["jobs", "--uri", "http://127.0.0.1:1"]),
+        (2, "--conf memory: write <name>=<value>", ["jobs", "--uri", uri, "--conf", "memory"]),
+        (2, "'t' has no namespace", ["jobs", "--uri", uri, "--table", "t"]),
+        (2, "No such option", ["jobs", "--nonsense"]),
+        (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
+        (2, "--state is for lines of JSON", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
+    ):
+        found, out, err = run(*arguments)
+        assert (found, out) == (code, "")
+        assert words in err
+        assert code == 2 or err.count("\n") == 1
+
+
+def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve) -> None:
+    server = Server()
+    authentication = server.authentication(Client("bi", SECRET, ("ns:sales:r",)))
+    uri = str(serve(server.app(services, authentication)).base_url)
+    assert run("jobs", "--uri", uri)[0] == 5
+    code, _, err = run("jobs", "--uri", uri, "--credential", "bi:wrong")
+    assert (code, "wrong" in err) == (5, False)
+    assert run("jobs", "--uri", uri, "--json", "--credential", f"bi:{SECRET}")[:2] == (0, '{"jobs": []}\n')
+
+
+def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineError]]:
+    return [root, *(below for kind in root.__subclasses__() for below in classes(kind))]
+
+
+def test_readme_names_every_exit_code_that_there_is() -> None:
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", README, re.MULTILINE)}
+    assert documented == {0, DIFFERENT, INTERRUPTED, *EXITS.values()}
+    assert len(classes()) > len(EXITS)
+    for kind in classes():
+        assert exit_code(kind("why")) == EXITS[next(each for each in kind.__mro__ if each in EXITS)]
+        assert kind.__name__ in str(errors.__doc__)
+
+
+def test_interruption_is_a_line_and_a_bug_is_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as raised, one_line_errors():
+        raise KeyboardInterrupt
+    assert raised.value.exit_code == INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError), one_line_errors():
+        print(1 // 0)
+
+
+def folder_of(tools: Path, *names: str) -> str:
+    """What a PATH is that has these programs and no others."""
+    for name in names:
+        (tools / name).symlink_to(str(shutil.which(name)))
+    return str(tools)
+
+
+@pytest.mark.parametrize(
+    ("java_home", "pyspark", "words"),
+    [
+        (None, None, "there is no Java: install a JDK 17"),
+        ("/nowhere", None, "JAVA_HOME names no JDK"),
+        (None, "raise ImportError", "pip install 'duckicelake[spark]'"),
+    ],
+)
+def test_without_java_or_pyspark_one_line_says_what_to_install(
+    uri: str, tmp_path: Path, java_home: str | None, pyspark: str | None, words: str
+) -> None:
+    path = folder_of(tmp_path, "bash", "dirname", "ps", "env")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"PATH": path, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    if java_home is not None:
+        environment["JAVA_HOME"] = java_home
+    if pyspark is not None:
+        (tmp_path / "pyspark.py").write_text(pyspark)
+    command = [sys.executable, "-m", "duckicelake.cli.main", "pipeline", "ingest", __file__, "--format", "csv"]
+    result = subprocess.run(
+        [*command, "--table", "ns.t", "--uri", uri],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    first, last = result.stderr.splitlines()
+    assert (result.returncode, result.stdout, first) == (3, "", "starting Spark …")
+    assert words in last
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(showing, "_SECONDS_BETWEEN_LINES", 0.0)
+    lines = Lines()
+    lines.begin("reading", 3_000, "files")
+    lines.advance(1_000)
+    lines.tasks(Tasks(3, 40, 2_000_000, 5_000_000))
+    lines.tasks(None)
+    lines.begin("sorting")
+    lines.say("so it goes")
+    lines.done()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.sub(r"\d+\.\d s", "1.0 s", err).splitlines() == [
+        "reading: 3,000 files",
+        "reading: 1,000 of 3,000 files",
+        "reading: 3 of 40 tasks, 2,000,000 rows and 5.0 MB read",
+        "reading: done in 1.0 s",
+        "sorting …",
+        "so it goes",
+        "sorting: done in 1.0 s",
+    ]
+
+
+def test_progress_on_a_terminal_is_bars_that_stay_and_one_of_sparks_that_goes() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with Progress(TextColumn("{task.description}"), TextColumn("{task.fields[unit]}"), console=console) as progress:
+        bars = Bars(progress)
+        bars.begin("reading", 3, "files")
+        bars.advance(3)
+        bars.tasks(Tasks(1, 2, 7, 0))
+        bars.tasks(Tasks(2, 2, 9, 0))
+        assert [(task.description, task.completed, task.total) for task in progress.tasks] == [
+            ("reading", 3, 3),
+            ("  Spark", 2, 2),
+        ]
+        bars.tasks(None)
+        bars.begin("sorting")
+        bars.done()
+        assert [(task.description, task.finished) for task in progress.tasks] == [("reading", True), ("sorting", True)]

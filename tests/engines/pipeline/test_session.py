@@ -1,0 +1,116 @@
+"""Spark as the pipeline starts it, joins it and leaves it, and what its errors become."""
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
+
+from duckicelake.errors import (
+    BadColumn,
+    BadInput,
+    BadSource,
+    CatalogUnreachable,
+    NoTable,
+    PipelineError,
+)
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.connection import Connection
+from duckicelake.pipeline.failures import explained
+from duckicelake.pipeline.progress import Tasks, watching
+from duckicelake.pipeline.running import JOB_KEY, RUN_ID_KEY, running
+from duckicelake.pipeline.session import spark_session, stamped
+from scripts.demo_job.server import RunningLake
+
+pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[3]
+
+
+def connection_to(lake: RunningLake) -> Connection:
+    return Connection(lake.uri, credential=lake.backend.catalog.get("credential"))
+
+
+def test_session_joins_a_spark_that_runs_and_its_snapshots_name_job_and_run(
+    lake: RunningLake, spark: SparkSession, catalog: Catalog, namespace: str
+) -> None:
+    client = CatalogClient(connection_to(lake))
+    with spark_session(connection_to(lake)) as session, running(client, "ingest", (namespace,), "t", run_id="r") as job:
+        session.sql(f"CREATE TABLE lake.{namespace}.t (a int)")
+        with stamped(session, job):
+            session.sql(f"INSERT INTO lake.{namespace}.t VALUES (1)")
+        session.sql(f"INSERT INTO lake.{namespace}.t VALUES (2)")
+    assert spark.sql(f"SELECT a FROM lake.{namespace}.t ORDER BY a").collect() == [(1,), (2,)]
+    first, second = map(summary, catalog.load_table(f"{namespace}.t").snapshots())
+    assert (first[JOB_KEY], first[RUN_ID_KEY]) == (job.id, "r")
+    assert JOB_KEY not in second
+
+
+def summary(snapshot: Snapshot) -> dict[str, str]:
+    assert snapshot.summary is not None
+    return snapshot.summary.additional_properties
+
+
+CASES: dict[str, tuple[str, type[PipelineError], str]] = {
+    "column": ("SELECT nope FROM lake.{ns}.t", BadColumn, "nope"),
+    "value": ("INSERT INTO lake.{ns}.t VALUES ('x', 2)", BadColumn, "t"),
+    "arity": ("INSERT INTO lake.{ns}.t VALUES (1)", BadColumn, "t"),
+    "table": ("SELECT * FROM lake.{ns}.nope", NoTable, "nope"),
+    "namespace": ("CREATE TABLE lake.nope_{ns}.t (a int)", BadInput, "nope_"),
+    "path": ("SELECT * FROM parquet.`/no/such/file.parquet`", BadSource, "/no/such/file.parquet"),
+    "catalog": ("SELECT * FROM nowhere.ns.t", CatalogUnreachable, "127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_error_of_spark_says_what_and_what_to_do(
+    lake: RunningLake, spark: SparkSession, namespace: str, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, kind, words = CASES[case]
+    with spark_session(connection_to(lake)) as session:
+        session.conf.set("spark.sql.catalog.nowhere", "org.apache.iceberg.spark.SparkCatalog")
+        session.conf.set("spark.sql.catalog.nowhere.type", "rest")
+        session.conf.set("spark.sql.catalog.nowhere.uri", "http://127.0.0.1:1")
+        session.sql(f"CREATE TABLE lake.{namespace}.t (a int, b int)")
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - what it becomes is what counts
+            session.sql(statement.format(ns=namespace)).collect()
+        failure = explained(raised.value)
+    assert type(failure) is kind
+    assert words in str(failure)
+    assert "\n" not in str(failure)
+    assert "Exception" not in str(failure)
+
+
+def test_progress_of_spark_is_told_and_that_it_is_idle(spark: SparkSession) -> None:
+    told = Told()
+    with watching(spark, told):
+        keep_busy(spark, told.tasks)
+        assert told.idle.wait(60)
+    assert all(0 <= tasks.done <= tasks.total for tasks in told.all if tasks is not None)
+
+
+def test_progress_that_was_told_ends_with_the_block(spark: SparkSession) -> None:
+    told = Told()
+    with watching(spark, told):
+        keep_busy(spark, told.tasks)
+    assert told.all[-1] is None
+
+
+class Told:
+    """What a watcher told."""
+
+    def __init__(self) -> None:
+        self.all: list[Tasks | None] = []
+        self.tasks, self.idle = Event(), Event()
+
+    def __call__(self, tasks: Tasks | None) -> None:
+        self.all.append(tasks)
+        (self.idle if tasks is None else self.tasks).set()
+
+
+def keep_busy(spark: SparkSession, enough: Event) -> None:
+    """One job after the other: a single one may begin and end between two looks at it."""
+    while not enough.is_set():
+        spark.range(0, 10_000_000, 1, 6).selectExpr("sum(id % 7 * sqrt(id))").collect()

@@ -1,0 +1,98 @@
+"""The pipeline's client where things go wrong: nobody answers, somebody else does, the caller isn't known."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from duckicelake.errors import BadCredentials, CatalogUnreachable, PipelineError
+from duckicelake.pipeline import client as client_module
+from duckicelake.pipeline.client import CatalogClient
+from duckicelake.pipeline.connection import Connection
+
+Script = Sequence[tuple[int, object]]
+
+
+@contextmanager
+def answering(script: Script) -> Iterator[str]:
+    """A server that gives these answers, JSON or text, one after the other and the last one for ever."""
+    left = list(script)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = left.pop(0) if len(left) > 1 else left[0]
+            raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_PAUSES", (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://127.0.0.1:1", "ftp://127.0.0.1", "127.0.0.1:8181", "http://no.such.host.invalid"]
+)
+def test_where_nobody_answers_the_address_is_named(uri: str) -> None:
+    with pytest.raises(CatalogUnreachable, match=uri):
+        CatalogClient(Connection(uri)).config()
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ([(200, "<html>")], CatalogUnreachable, "not with JSON"),
+        ([(404, "<html>")], CatalogUnreachable, "is it the URI of an Iceberg REST catalog"),
+        ([(503, {"error": {"type": "X", "message": "Postgres is away"}})], CatalogUnreachable, "Postgres is away"),
+        ([(500, "oh")], CatalogUnreachable, "500"),
+        ([(401, {"error": {"type": "X", "message": "who?"}})], BadCredentials, r"who\?; give --credential"),
+        ([(418, {"error": {"type": "X", "message": "tea"}})], PipelineError, "tea"),
+    ],
+)
+def test_answer_that_is_none_becomes_an_error_that_says_why(script: Script, kind: type[Exception], words: str) -> None:
+    with answering(script) as uri, pytest.raises(kind, match=words):
+        CatalogClient(Connection(uri)).config()
+
+
+def test_busy_catalog_is_asked_again() -> None:
+    with answering([(503, ""), (429, ""), (200, {"defaults": {}})]) as uri:
+        assert CatalogClient(Connection(uri)).config() == {"defaults": {}}
+
+
+def test_token_that_has_run_out_is_replaced() -> None:
+    token = (200, {"access_token": "t"})
+    refused = (401, {"error": {"type": "X", "message": "expired"}})
+    with answering([token, refused, token, (200, {"defaults": {"a": "b"}})]) as uri:
+        assert CatalogClient(Connection(uri, credential="me:secret")).config() == {"defaults": {"a": "b"}}
+
+
+def test_credential_that_is_refused_is_named_without_its_secret() -> None:
+    refusal = (401, {"error": "invalid_client", "error_description": "no such client"})
+    with answering([refusal]) as uri, pytest.raises(BadCredentials, match="'me': no such client") as raised:
+        CatalogClient(Connection(uri, credential="me:hush")).config()
+    assert "hush" not in str(raised.value) + repr(Connection(uri, credential="me:hush", token="hush"))
+
+
+def test_prefix_of_the_catalog_is_in_icebergs_paths() -> None:
+    with answering([(200, {"overrides": {"prefix": "p/q"}})]) as uri:
+        assert CatalogClient(Connection(uri)).iceberg("namespaces", "a") == "/v1/p/q/namespaces/a"

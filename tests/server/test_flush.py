@@ -1,0 +1,111 @@
+"""Flushing over HTTP, and the thread that does it by itself."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from duckicelake.catalog import flusher
+from duckicelake.catalog.flusher import Thresholds, flush_if_free, flushing_in_background, waiting_tables
+from duckicelake.catalog.services import Services
+from duckicelake.errors import NoSuchTable, Unavailable
+from duckicelake.lake import flush
+from duckicelake.lake.maintenance import Waiting
+from duckicelake.server.app import create_app
+from duckicelake.server.metrics import Metrics
+from tests.catalog.client import new_client
+from tests.catalog.seams import Fuse, FusedStore
+from tests.server.test_metrics import counts
+
+FLUSH = "/v1/namespaces/ns/tables/t/rows/flush"
+KEY = "01999999-0000-7000-8000-000000000002"
+Serve = Callable[[FastAPI], httpx.Client]
+
+
+@pytest.fixture
+def filled(services: Services, ducklake: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    new_client(services).create()
+    return ducklake.execute("INSERT INTO lake.ns.t VALUES (1, 'one'), (2, 'two')")
+
+
+def test_flush_answers_what_it_did_and_again_when_the_answer_was_lost(
+    services: Services, serve: Serve, filled: duckdb.DuckDBPyConnection
+) -> None:
+    http = serve(create_app(services))
+    answers = [http.post(FLUSH, headers={"Idempotency-Key": KEY}).json() for _ in range(2)]
+    ((newest,),) = filled.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
+    assert answers == [{"files": 1, "rows": 2, "deletes": 0, "snapshot-id": newest}] * 2
+    assert http.post(FLUSH).json() == {"files": 0, "rows": 0, "deletes": 0, "snapshot-id": None}
+    assert counts(http, "rows_flushed_total") == {"": 2.0}
+    assert http.post(FLUSH.replace("/t/", "/absent/")).json()["error"]["type"] == "NoSuchTableException"
+
+
+@pytest.mark.usefixtures("filled")
+def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(services: Services) -> None:
+    (table,) = waiting_tables(services)
+    assert (table.schema_name, table.table_name, table.rows, table.deletes) == ("ns", "t", 2, 0)
+    assert waiting_tables(services, "ns") == waiting_tables(services, "ns.t") == [table]
+    with pytest.raises(NoSuchTable, match=r"ns\.absent is neither a table nor a namespace"):
+        waiting_tables(services, "ns.absent")
+    with services.database.statement() as cursor, flush.lease(cursor, table.table_id) as ours:
+        assert ours
+        assert flush_if_free(services, table) is None
+    flushed = flush_if_free(services, table)
+    assert flushed is not None
+    assert flushed.rows == 2
+    assert waiting_tables(services) == []
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "reached"),
+    [
+        (Thresholds(), False),
+        (Thresholds(rows=2), True),
+        (Thresholds(rows=3, bytes=101, age=5001), False),
+        (Thresholds(rows=3, bytes=100, age=5001), True),
+        (Thresholds(rows=3, bytes=101, age=5000), True),
+    ],
+)
+def test_each_threshold_alone_is_enough(thresholds: Thresholds, reached: bool) -> None:
+    assert thresholds.reached(Waiting(1, "ns", "t", 2, 0, 100, oldest_ms=1000), 6000) is reached
+
+
+def silent() -> None:
+    raise Unavailable("the store does not answer")
+
+
+@pytest.mark.usefixtures("filled")
+def test_flusher_flushes_by_itself_says_what_it_cannot_and_ends_with_its_context(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    noticed = threading.Event()
+    failures: list[tuple[Any, Exception]] = []
+
+    def failed(table: Any, error: Exception) -> None:
+        failures.append((table, error))
+        noticed.set()
+
+    broken = replace(services, store=FusedStore(services.store, Fuse(0, silent)))
+    with flushing_in_background(broken, Thresholds(rows=1), failed):
+        assert noticed.wait(30)
+    (waiting,) = waiting_tables(services)
+    assert [(table, str(error)) for table, error in failures] == [(waiting, "the store does not answer")]
+    done = threading.Event()
+    heard: list[int] = []
+
+    class Heard(Metrics):
+        def rows_flushed(self, rows: int) -> None:
+            heard.append(rows)
+            done.set()
+
+    with flushing_in_background(replace(services, meter=Heard(dict)), Thresholds(rows=1), failed):
+        assert done.wait(30)
+    assert heard == [2]
+    assert [thread for thread in threading.enumerate() if thread.name == "flusher"] == []
+    assert waiting_tables(services) == []

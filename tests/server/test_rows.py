@@ -1,0 +1,129 @@
+"""The rows endpoint at the edge: what it takes and answers, and how much of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from fastapi import FastAPI
+
+from duckicelake.catalog.services import Services
+from duckicelake.server.app import Edge, create_app
+from duckicelake.server.quotas import Quota, Rates
+from tests.catalog.client import new_client
+from tests.server.test_metrics import counts
+
+ROWS = "/v1/namespaces/ns/tables/t/rows"
+KEY = "01999999-0000-7000-8000-000000000001"
+Serve = Callable[[FastAPI], httpx.Client]
+
+
+@pytest.fixture
+def http(services: Services, serve: Serve) -> httpx.Client:
+    new_client(services).create()
+    return serve(create_app(services))
+
+
+def stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+BODIES = {
+    "application/json": b'[{"id": 1, "name": "one"}, {"id": 2}]',
+    "application/x-ndjson": b'{"id": 1, "name": "one"}\n{"id": 2}\n',
+    "application/vnd.apache.arrow.stream": stream(pa.table({"id": [1, 2], "name": ["one", None]})),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_rows_of_every_kind_are_stored_and_answered(http: httpx.Client, kind: str, ducklake: Any) -> None:
+    answer = http.post(ROWS, content=BODIES[kind], headers={"Content-Type": kind})
+    ((newest,),) = ducklake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
+    assert answer.json() == {"snapshot-id": newest, "rows": 2, "row-ids": {"first": 0, "count": 2}}
+    assert ducklake.execute("FROM lake.ns.t ORDER BY id").fetchall() == [(1, "one"), (2, None)]
+    assert counts(http, "rows_total") == {"": 2.0}
+    assert counts(http, "row_batches_together_sum") == {"": 1.0}
+
+
+def test_refusals_say_what_would_be_right(http: httpx.Client) -> None:
+    def refused(status: int, content: bytes = b"[]", /, **parameters: Any) -> str:
+        headers = {"Content-Type": parameters.pop("kind", "application/json")}
+        answer = http.post(parameters.pop("path", ROWS), content=content, params=parameters, headers=headers)
+        assert answer.status_code == answer.json()["error"]["code"] == status
+        return str(answer.json()["error"]["message"])
+
+    assert "row 0, column id" in refused(400, b'[{"id": "one"}]')
+    assert "application/x-ndjson" in refused(400, kind="text/csv")
+    assert "together" in refused(400, b"[]", **{"app-id": "a"})
+    assert "sequence" in refused(400, b"[]", **{"app-id": "a", "sequence": "-1"})
+    assert "reject" in refused(400, b"[]", **{"on-unknown": "maybe"})
+    assert "ns.no" in refused(404, path="/v1/namespaces/ns/tables/no/rows")
+
+
+def test_producer_reads_back_how_far_it_is(http: httpx.Client) -> None:
+    kind = {"Content-Type": "application/json"}
+    path = f"{ROWS}/producers/a%2Fb"
+    assert http.get(path).json() == {"app-id": "a/b", "sequence": None, "snapshot-id": None, "applied": None}
+    sent: dict[str, Any] = {"content": b'[{"id": 1}]', "params": {"app-id": "a/b", "sequence": 4}, "headers": kind}
+    written = http.post(ROWS, **sent).json()
+    assert http.post(ROWS, **sent).json()["error"]["type"] == "AlreadyAppliedException"
+    found = http.get(path).json()
+    assert (found["sequence"], found["snapshot-id"]) == (4, written["snapshot-id"])
+
+
+def test_keys_are_deleted_and_replaced(http: httpx.Client, ducklake: Any) -> None:
+    kind = {"Content-Type": "application/json"}
+    http.post(ROWS, content=b'[{"id": 1, "name": "one"}, {"id": 2}, {"id": 3}]', headers=kind)
+    upserted = http.post(
+        ROWS, content=b'[{"id": 2, "name": "two"}]', headers=kind, params={"mode": "upsert", "key": "id"}
+    )
+    assert upserted.json()["rows"] == 1
+    deleted = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind, params={"key": "id"})
+    ((newest,),) = ducklake.execute("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
+    assert deleted.json() == {"snapshot-id": newest, "keys": 1}
+    again = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind, params={"key": "id"})
+    assert again.json() == {"snapshot-id": None, "keys": 1}
+    assert ducklake.execute("FROM lake.ns.t ORDER BY id").fetchall() == [(1, "one"), (2, "two")]
+    refused = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind)
+    assert "identifier fields" in refused.json()["error"]["message"]
+
+
+def test_batch_sent_again_with_its_key_gets_the_same_answer(http: httpx.Client, ducklake: Any) -> None:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": KEY}
+    first, again = (http.post(ROWS, content=b'[{"id": 1}]', headers=headers) for _ in range(2))
+    assert first.json() == again.json()
+    assert ducklake.execute("SELECT count(*) FROM lake.ns.t").fetchall() == [(1,)]
+    assert http.post(ROWS, content=b'[{"id": 2}]', headers=headers).status_code == 422
+
+
+@pytest.mark.parametrize("rates", [Rates(requests=0.01), Rates(bytes=10)])
+def test_principal_over_its_quota_is_told_when_to_come_before_its_body_is_read(
+    services: Services, serve: Serve, rates: Rates
+) -> None:
+    new_client(services).create()
+    http = serve(create_app(services, edge=Edge(rows=rates)))
+    kind = {"Content-Type": "application/json"}
+    body = b'[{"id": 1, "name": "%s"}]' % (b"x" * 100)
+    assert http.post(ROWS, content=body, headers=kind).status_code == 200
+    answer = http.post(ROWS, content=body, headers={**kind, "Idempotency-Key": "not looked at"})
+    assert answer.status_code == 429
+    assert int(answer.headers["Retry-After"]) > 1
+    assert answer.json()["error"]["type"] == "TooManyRequestsException"
+
+
+def test_quota_gives_a_second_worth_at_once_and_then_as_much_as_its_rate() -> None:
+    now = 100.0
+    quota = Quota(4, lambda: now)
+    for _ in range(4):
+        assert quota.wait("ann") == 0
+        quota.spend("ann", 1)
+    quota.spend("ann", 6)
+    assert (quota.wait("ann"), quota.wait("ben")) == (2, 0)
+    now += 1.5
+    assert quota.wait("ann") == 0
+    quota.spend("ann", 1)
+    assert quota.wait("ann") == 1
