@@ -110,7 +110,8 @@ class Stream:
         batch: Portion | None = None
         try:
             while taken := self._next():
-                batch = self._unknown(joined(taken))
+                batch = joined(taken)
+                batch = self._unknown(batch)
                 newest = self._sender.send(batch, self._done) if batch.count else None
                 self._acknowledge(batch, newest)
         except PipelineError as error:

@@ -25,6 +25,7 @@ from duckicelake.storage.objects import LocalStore
 
 OPENAPI = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
 OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}
+OUR_OWN = re.compile(r"^/pipeline/|/tables/{table}/rows(/|$)")
 
 Serve = Callable[[FastAPI], httpx.Client]
 
@@ -60,8 +61,9 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 
 def served() -> set[str]:
+    """What is Iceberg's of the routes."""
     routes = [route for route in routes_only().router.routes if isinstance(route, APIRoute)]
-    icebergs = [route for route in routes if route.path not in OPERATIONS and not route.path.startswith("/pipeline/")]
+    icebergs = [route for route in routes if route.path not in OPERATIONS and not OUR_OWN.search(route.path)]
     return {f"{method} {route.path}" for route in icebergs for method in route.methods or ()}
 
 
