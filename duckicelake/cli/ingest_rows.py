@@ -14,9 +14,9 @@ from duckicelake.cli.row_files import STANDARD_INPUT, Format, Places, Source
 from duckicelake.cli.row_progress import showing, told
 from duckicelake.client import Batching, Connection, Progress, RowsNotWritten, Writer
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import DEFAULT_URI
-from duckicelake.pipeline.names import parse_table
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import DEFAULT_URI
+from duckicelake.rest.names import parse_table
 
 EXAMPLES: Final = (
     "kafka-console-consumer --topic visits | duckicelake ingest-rows zoo.visits",

@@ -13,6 +13,6 @@ from duckicelake.client.portions import Batching
 from duckicelake.client.stream import Progress
 from duckicelake.client.writer import Writer
 from duckicelake.errors import RowsNotWritten
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.connection import Connection
 
 __all__ = ["AsyncWriter", "Batching", "Connection", "Progress", "RowsNotWritten", "Writer"]

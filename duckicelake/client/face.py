@@ -4,7 +4,7 @@ from duckicelake.client.portions import Batching
 from duckicelake.client.sending import OnUnknown, Target
 from duckicelake.client.stream import Progress, Stream
 from duckicelake.errors import RowsNotWritten
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.connection import Connection
 
 
 class Face:

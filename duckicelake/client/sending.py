@@ -11,10 +11,10 @@ from duckicelake.client.keys import new_key
 from duckicelake.client.patience import STRANGER_SECONDS, Patience
 from duckicelake.client.portions import Portion
 from duckicelake.errors import CatalogUnreachable, JobConflict, PipelineError
-from duckicelake.pipeline.client import CatalogClient, encoded, refusal, segment
-from duckicelake.pipeline.connection import Connection
-from duckicelake.pipeline.names import parse_table
-from duckicelake.pipeline.rest import Answer
+from duckicelake.rest.client import CatalogClient, encoded, refusal, segment
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.json_http import Answer
+from duckicelake.rest.names import parse_table
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 T = TypeVar("T")

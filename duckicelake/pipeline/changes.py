@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from duckicelake.errors import CatalogUnreachable
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.failures import explained
 from duckicelake.pipeline.history import Step, steps_between
-from duckicelake.pipeline.names import Namespace, shown
 from duckicelake.pipeline.outlets import Outlet
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.streaming import Outage
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import Namespace, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from duckicelake.errors import BadColumn
-from duckicelake.pipeline.names import quoted
+from duckicelake.rest.names import quoted
 
 Path = tuple[str, ...]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import CATALOG
 from duckicelake.pipeline.foreign import GC_ENABLED, ForeignCatalog, ForeignTable
-from duckicelake.pipeline.names import quoted, sql_name
 from duckicelake.pipeline.running import Job
 from duckicelake.pipeline.session import stamped
+from duckicelake.pipeline.spark_names import CATALOG, sql_name
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from duckicelake.pipeline.names import quoted
+from duckicelake.rest.names import quoted
 
 Test = Callable[[Column], Column]
 

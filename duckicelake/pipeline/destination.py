@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.names import Namespace, shown, sql_name
+from duckicelake.pipeline.spark_names import sql_name
+from duckicelake.rest.names import Namespace, shown
 
 Mode = Literal["append", "overwrite", "overwrite-partitions", "merge"]
 MODES: Final = frozenset(get_args(Mode))

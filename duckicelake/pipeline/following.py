@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.ingest import load_files
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.sources import Source, SourceFile, with_content
 from duckicelake.pipeline.streaming import StreamRequest, run_stream
+from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.configuring import configure
 from duckicelake.pipeline.java import Jvm
-from duckicelake.pipeline.names import Namespace, quoted
+from duckicelake.rest.names import Namespace, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

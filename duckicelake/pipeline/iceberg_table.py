@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckicelake.pipeline.java import Jvm, each
 from duckicelake.pipeline.layout import Order
-from duckicelake.pipeline.names import sql_name
+from duckicelake.pipeline.spark_names import sql_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

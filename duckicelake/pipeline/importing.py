@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.errors import BadInput, CatalogUnreachable, OutOfMemory, PipelineError
 from duckicelake.pipeline import sources
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.copying import copy_table, origin
 from duckicelake.pipeline.failures import explained
 from duckicelake.pipeline.foreign import ForeignCatalog, ForeignTable, attach_source
-from duckicelake.pipeline.names import Namespace, shown
 from duckicelake.pipeline.registering import guard, register_table
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import running
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import Namespace, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

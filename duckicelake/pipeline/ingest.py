@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import JOB_KEY, Job, running
 from duckicelake.pipeline.sources import Source, SourceFile, fingerprint
+from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.names import parse_name, quoted
+from duckicelake.rest.names import parse_name, quoted
 
 _TRANSFORM: Final = re.compile(r"(\w+)\s*\((?:\s*(\d+)\s*,)?\s*(.+?)\s*\)$")
 _TIMES: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}

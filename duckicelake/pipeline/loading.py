@@ -16,14 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.columns import Change, by_name, fitted, joined
 from duckicelake.pipeline.demands import demands
 from duckicelake.pipeline.destination import Load, Target
-from duckicelake.pipeline.names import quoted
 from duckicelake.pipeline.reading import FILE, PROBLEM, RECORD, Group
 from duckicelake.pipeline.targets import change, is_partitioned, make
 from duckicelake.pipeline.writing import Epoch, Run, write_once
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import quoted
 
 _IN_KEY = "__in_key"
 _BAD = "__bad"

@@ -17,15 +17,15 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import JobConflict, LeaseLost, NoTable, PipelineError
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.failures import explained, is_conflict
-from duckicelake.pipeline.names import parse_name, shown
 from duckicelake.pipeline.plan import Plan, PlannedJob, plan
 from duckicelake.pipeline.policy import check_overrides
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import Job, running
 from duckicelake.pipeline.state import TableState, state_of
 from duckicelake.pipeline.upkeep import Outcome, act
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import parse_name, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Target, load_into
 from duckicelake.pipeline.history import Step
 from duckicelake.pipeline.running import JOB_KEY, Job, running
+from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

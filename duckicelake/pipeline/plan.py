@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.names import shown
 from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, Policy, policy_of
 from duckicelake.pipeline.state import TableState
+from duckicelake.rest.names import shown
 
 
 @dataclass(frozen=True, slots=True)

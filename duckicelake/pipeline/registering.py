@@ -4,10 +4,10 @@ So that neither deletes what the other needs, both say `gc.enabled=false`, the o
 """
 
 from duckicelake.errors import CatalogUnreachable, JobConflict, PipelineError
-from duckicelake.pipeline.client import CatalogClient, encoded, segment
 from duckicelake.pipeline.foreign import GC_ENABLED, ForeignCatalog, ForeignTable, is_guarded
-from duckicelake.pipeline.rest import Json
 from duckicelake.pipeline.running import Job
+from duckicelake.rest.client import CatalogClient, encoded, segment
+from duckicelake.rest.json_http import Json
 
 
 def register_table(

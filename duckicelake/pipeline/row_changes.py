@@ -11,7 +11,8 @@ from duckicelake.errors import BadColumn
 from duckicelake.pipeline.columns import by_name
 from duckicelake.pipeline.history import Step
 from duckicelake.pipeline.java import Jvm, each, planned
-from duckicelake.pipeline.names import Namespace, quoted, shown, sql_name
+from duckicelake.pipeline.spark_names import sql_name
+from duckicelake.rest.names import Namespace, quoted, shown
 
 TYPE: Final = "_change_type"
 ORDINAL: Final = "_change_ordinal"

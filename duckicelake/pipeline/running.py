@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from duckicelake.errors import JobConflict, LeaseLost, PipelineError
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.failures import explained
-from duckicelake.pipeline.names import Namespace
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import Namespace
 
 LEASE_SECONDS: Final = 60
 RUN_ID_KEY: Final = "duckicelake.run-id"

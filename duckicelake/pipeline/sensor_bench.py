@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from duckicelake.errors import PipelineError
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.duck import attached
-from duckicelake.pipeline.names import Namespace, sql_name
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import running
 from duckicelake.pipeline.sensor_engines import DuckDBEngine, Engine, PyIcebergEngine, SparkEngine
 from duckicelake.pipeline.sensors import AGGREGATIONS, batches
+from duckicelake.pipeline.spark_names import sql_name
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import Namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

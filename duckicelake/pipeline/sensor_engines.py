@@ -9,10 +9,11 @@ import duckdb
 
 from duckicelake.errors import MissingRequirement
 from duckicelake.pipeline.canonical import DuckSQL
-from duckicelake.pipeline.connection import CATALOG, Connection
 from duckicelake.pipeline.duck import ATTACHED
-from duckicelake.pipeline.names import Namespace, sql_name
 from duckicelake.pipeline.sensors import COLUMNS, Row
+from duckicelake.pipeline.spark_names import CATALOG, sql_name
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.names import Namespace
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

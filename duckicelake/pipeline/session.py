@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import NoSpark
 from duckicelake.pipeline.configuring import configure, hide_secrets
-from duckicelake.pipeline.connection import CATALOG, Connection
 from duckicelake.pipeline.launching import launch_conf, launched
 from duckicelake.pipeline.running import Job
+from duckicelake.pipeline.spark_names import CATALOG
+from duckicelake.rest.connection import Connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +24,17 @@ SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
 
 
 @contextmanager
-def spark_session(connection: Connection, *, packages: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """A session for a job. packages: Maven coordinates besides Iceberg's.
+def spark_session(
+    connection: Connection,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+) -> Iterator[SparkSession]:
+    """A session for a job.
+
+    master: None is `local[*]`, or under spark-submit what that says. conf: more of Spark's settings, which win.
+    packages: Maven coordinates besides Iceberg's.
 
     Where a Spark runs already in this process, that one is used as it was started, in a session of its own; only one
     that was started here is stopped, and its errors leave the block as ours (`failures.py`): NoSpark, NoJava, …
@@ -33,18 +43,19 @@ def spark_session(connection: Connection, *, packages: Sequence[str] = ()) -> It
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSpark("pyspark isn't installed: pip install 'duckicelake[spark]'") from error
+    settings = conf or {}
     running = SparkSession.getActiveSession()
     if running is not None:
         hide_secrets(running)
-        yield _connected(running.newSession(), connection)
+        yield _connected(running.newSession(), connection, settings)
         return
-    with launched(launch_conf(connection.master, packages, connection.conf)) as session:
-        yield _connected(session, connection)
+    with launched(launch_conf(master, packages, settings)) as session:
+        yield _connected(session, connection, settings)
 
 
-def _connected(session: SparkSession, connection: Connection) -> SparkSession:
+def _connected(session: SparkSession, connection: Connection, conf: Mapping[str, str]) -> SparkSession:
     """The session with the catalog in it: said here and not at the start, where others would see passwords."""
-    of_sql = {name: value for name, value in connection.conf.items() if name.startswith("spark.sql.")}
+    of_sql = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
     for secret in ("credential", "token"):  # of a connection before
         session.conf.unset(f"spark.sql.catalog.{CATALOG}.{secret}")
     configure(session, {**session_conf(connection), **of_sql})

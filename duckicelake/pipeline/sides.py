@@ -12,9 +12,9 @@ import duckdb
 from duckicelake.errors import BadInput, JobConflict, NoTable
 from duckicelake.pipeline.canonical import Dialect, DuckSQL, SparkSQL
 from duckicelake.pipeline.duck import ATTACHED, first_line
-from duckicelake.pipeline.names import Namespace, parse_table, quoted
 from duckicelake.pipeline.session import configured
 from duckicelake.pipeline.value_types import Type, of_duckdb, of_spark
+from duckicelake.rest.names import Namespace, parse_table, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

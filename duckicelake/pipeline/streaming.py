@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import CatalogUnreachable
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.ingest import rows_of
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import JOB_KEY, Job, running
+from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -4,10 +4,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.columns import Change, columns_sql
 from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
+from duckicelake.rest.client import CatalogClient
 
 
 def columns_of(spark: SparkSession, client: CatalogClient, target: Target) -> StructType | None:

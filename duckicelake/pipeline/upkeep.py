@@ -9,11 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.client import CatalogClient, encoded, segment
 from duckicelake.pipeline.flushing import flush
 from duckicelake.pipeline.iceberg_table import IcebergTable
 from duckicelake.pipeline.plan import PlannedJob
 from duckicelake.pipeline.running import Job
+from duckicelake.rest.client import CatalogClient, encoded, segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

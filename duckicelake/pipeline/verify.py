@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import BadColumn, BadInput
 from duckicelake.pipeline import canonical
-from duckicelake.pipeline.connection import CATALOG
 from duckicelake.pipeline.duck import attached
 from duckicelake.pipeline.foreign import attach_source
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.row_differences import RowDifference, row_differences
 from duckicelake.pipeline.sides import DuckSide, Reference, Side, SparkSide, parse_reference
+from duckicelake.pipeline.spark_names import CATALOG
 from duckicelake.pipeline.value_types import Type, comparable
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from duckicelake.errors import BadInput, JobConflict
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Mode, Target
 from duckicelake.pipeline.failures import explained
-from duckicelake.pipeline.names import quoted
 from duckicelake.pipeline.running import RUN_ID_KEY
 from duckicelake.pipeline.session import SNAPSHOT_PROPERTY, configured
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import quoted
 
 RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
 SOURCE_KEY: Final = "duckicelake.source"

@@ -10,11 +10,11 @@ from typing import Final
 import duckdb
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.maintain import MaintainRequest, maintain, plan_of
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.session import spark_session
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.bench_job.results import Result, options_of, report
 from scripts.bench_job.servers import running_bench
 from scripts.demo_job.connect import duckdb_lake
@@ -31,9 +31,9 @@ def main() -> None:
         lake = RunningLake(bench.folder, bench.uri, bench.ducklake_attach)
         with duckdb_lake(lake) as duck:
             make(duck, files)
-            connection = Connection(bench.uri, conf={"spark.driver.memory": "2g"})
+            connection = Connection(bench.uri)
             began = time.perf_counter()
-            with spark_session(connection) as spark:
+            with spark_session(connection, conf={"spark.driver.memory": "2g"}) as spark:
                 spark.table("lake.main.compacted").count()
                 started, before = time.perf_counter() - began, bench.cpu_seconds()
                 compacted, cpu = compact(spark, CatalogClient(connection)), bench.cpu_seconds() - before

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 import duckdb
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.destination import Target as Table
 from duckicelake.pipeline.destination import load_into
 from duckicelake.pipeline.ingest import IngestRequest, ingest
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.session import spark_session
 from duckicelake.pipeline.sources import source_of
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.bench_job.results import Result, Target, options_of, report
 from scripts.demo_job.dataset import spark_columns, unpack
 from scripts.demo_job.server import running_lake
@@ -42,8 +42,8 @@ def measured(folder: Path, copies: int) -> Iterator[Result]:
     folder.chmod(0o755)
     flights = unpack(folder / "data").csv("flights")
     with running_lake(folder / "lake", folder / "server.log") as lake:
-        connection = Connection(lake.uri, conf={"spark.driver.memory": "3g"})
-        with spark_session(connection) as spark:
+        connection = Connection(lake.uri)
+        with spark_session(connection, conf={"spark.driver.memory": "3g"}) as spark:
             columns = spark_columns("flights")
             one = spark.read.csv(str(flights), schema=columns, header=True, nullValue="NA")
             one.coalesce(1).write.parquet(str(folder / "one"))

@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 
 from duckicelake.lake.address import embedded_url
 from duckicelake.lake.database import Database
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.maintain import MaintainRequest, plan_of
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.bench_job.plans import ROWS, TABLES
 from scripts.bench_job.results import Result, Target, options_of, report
 from scripts.bench_job.servers import Bench, running_bench

@@ -14,7 +14,7 @@ import pytest
 from duckicelake.client import Connection
 from duckicelake.lake.address import embedded_url
 from duckicelake.lake.embedded import duckdb_attach
-from duckicelake.pipeline.client import CatalogClient
+from duckicelake.rest.client import CatalogClient
 from tests.cli.test_commands import Served, serving
 from tests.conftest import new_duckdb
 

@@ -10,11 +10,11 @@ import pytest
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.changes import ChangesRequest, follow_changes
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.history import Step
 from duckicelake.pipeline.outlets import Bookmark, JsonLines, Reached
 from duckicelake.pipeline.reporting import Silent
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 
 
 def test_bookmark_says_how_far_a_table_was_told_and_is_no_other_tables(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from duckicelake.catalog.services import Services
 from duckicelake.errors import BadInput, JobConflict, LeaseLost, NoTable, NotAllowed
 from duckicelake.pipeline import running as running_jobs
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
-from duckicelake.pipeline.rest import Json
 from duckicelake.pipeline.running import running
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.json_http import Json
 from duckicelake.server.app import create_app
 from duckicelake.server.oauth_clients import Client
 from tests.server.logins import SECRET, Server

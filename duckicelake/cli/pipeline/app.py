@@ -19,7 +19,7 @@ import typer
 
 from duckicelake.cli.pipeline.exits import one_line_errors
 from duckicelake.cli.pipeline.run import Summary, run_of
-from duckicelake.pipeline.connection import DEFAULT_URI
+from duckicelake.rest.connection import DEFAULT_URI
 
 app = typer.Typer(
     name="pipeline",

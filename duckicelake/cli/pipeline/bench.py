@@ -11,8 +11,8 @@ from duckicelake.cli.pipeline.app import app, command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.cli.pipeline.source import Attach
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.names import parse_name
 from duckicelake.pipeline.sensor_bench import ENGINES, SensorBench, SensorTimes, bench_sensors
+from duckicelake.rest.names import parse_name
 
 group = typer.Typer(help="Measure how fast a lake is.", no_args_is_help=True)
 app.add_typer(group, name="bench")

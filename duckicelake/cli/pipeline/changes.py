@@ -15,8 +15,8 @@ from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.changes import ChangesRequest, follow_changes, send_changes
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.names import parse_table
 from duckicelake.pipeline.outlets import Bookmark, JsonLines, Outlet, Totals, change_table
+from duckicelake.rest.names import parse_table
 
 
 @command(

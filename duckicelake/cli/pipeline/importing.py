@@ -9,7 +9,7 @@ from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.cli.pipeline.source import Source, packages_of, properties_of
 from duckicelake.pipeline.importing import ImportRequest, import_tables
-from duckicelake.pipeline.names import parse_name, parse_table
+from duckicelake.rest.names import parse_name, parse_table
 
 FAILED = 1
 

@@ -14,8 +14,8 @@ from duckicelake.pipeline.destination import Target, load_into
 from duckicelake.pipeline.following import FollowRequest, follow
 from duckicelake.pipeline.ingest import IngestRequest
 from duckicelake.pipeline.ingest import ingest as ingest_source
-from duckicelake.pipeline.names import parse_table
 from duckicelake.pipeline.sources import source_of
+from duckicelake.rest.names import parse_table
 
 
 class Evolve(StrEnum):

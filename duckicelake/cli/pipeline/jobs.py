@@ -11,7 +11,7 @@ from rich.text import Text
 
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
-from duckicelake.pipeline.names import parse_name, parse_table, shown
+from duckicelake.rest.names import parse_name, parse_table, shown
 
 _WIDTH_OF_A_LINE = 500
 

@@ -10,9 +10,9 @@ import typer
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.pipeline.maintain import JobDone, maintain, plan_of, request_of
-from duckicelake.pipeline.names import shown
 from duckicelake.pipeline.pairs import pairs
 from duckicelake.pipeline.plan import KINDS, Plan
+from duckicelake.rest.names import shown
 
 
 @command(

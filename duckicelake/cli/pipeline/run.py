@@ -4,19 +4,19 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import typer
 
 from duckicelake.cli.pipeline.showing import Display, display
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.launching import ICEBERG_AWS
 from duckicelake.pipeline.pairs import pairs
 from duckicelake.pipeline.progress import watching
 from duckicelake.pipeline.session import spark_session
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 
 Summary = Mapping[str, Any] | None
 """What a command did, as JSON values; None: it has told it already."""
@@ -29,6 +29,8 @@ class Run:
     connection: Connection
     reporter: Display
     as_json: bool
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def client(self) -> CatalogClient:
@@ -41,7 +43,8 @@ class Run:
         on_s3 = "S3FileIO" in config.get("defaults", {}).get("io-impl", "")
         needed = (*packages, *((ICEBERG_AWS,) if on_s3 else ()))
         self.reporter.begin("starting Spark")
-        with _unlogged(), spark_session(self.connection, packages=needed) as session:
+        told = spark_session(self.connection, master=self.master, conf=self.conf, packages=needed)
+        with _unlogged(), told as session:
             self.reporter.done()
             with watching(session, self.reporter.tasks):
                 yield session
@@ -73,7 +76,7 @@ def run_of(*, master: str | None, conf: Sequence[str] | None, as_json: bool, **w
     """The run of these options; BadInput for a wrong one."""
     settings = pairs("--conf", conf, "spark.driver.memory=4g")
     with display(as_json=as_json) as reporter:
-        yield Run(Connection(master=master, conf=settings, **where), reporter, as_json)
+        yield Run(Connection(**where), reporter, as_json, master, settings)
 
 
 def _plain(value: Any) -> str:

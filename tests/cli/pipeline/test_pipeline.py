@@ -25,10 +25,10 @@ from duckicelake.cli.pipeline import showing
 from duckicelake.cli.pipeline.exits import DIFFERENT, EXITS, INTERRUPTED, exit_code, one_line_errors
 from duckicelake.cli.pipeline.showing import Bars, Lines
 from duckicelake.errors import BadInput, PipelineError
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.progress import Tasks
 from duckicelake.pipeline.running import running
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
 from duckicelake.server.oauth_clients import Client
 from tests.server.conftest import serve

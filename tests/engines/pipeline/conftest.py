@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.backend import CLIENT, SECRET, VARIABLE
 from scripts.demo_job.server import RunningLake
 

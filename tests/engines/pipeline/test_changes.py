@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn, BadInput
 from duckicelake.pipeline.changes import ChangesRequest, changes, follow_changes, send_changes
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.history import Step
 from duckicelake.pipeline.outlets import Bookmark, JsonLines, change_table
 from duckicelake.pipeline.reporting import SILENT
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
 from tests.engines import engines as steps
 from tests.engines.engines import Engines

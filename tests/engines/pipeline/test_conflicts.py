@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.destination import Target, load_into
 from duckicelake.pipeline.ingest import IngestRequest, ingest
 from duckicelake.pipeline.maintain import MaintainRequest, maintain, plan_of
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.session import spark_session
 from duckicelake.pipeline.sources import source_of
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from tests.engines.engines import Engines, sorted_rows
 from tests.server.cutting import CuttingProxy, serving
 

@@ -12,15 +12,16 @@ from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
 from duckicelake.errors import JobConflict, LeaseLost
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import CATALOG, Connection
 from duckicelake.pipeline.copying import ORIGIN
 from duckicelake.pipeline.foreign import ForeignCatalog, attach_source
 from duckicelake.pipeline.importing import Imported, ImportRequest, ImportResult, import_tables
 from duckicelake.pipeline.registering import register_table
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.running import running
+from duckicelake.pipeline.spark_names import CATALOG
 from duckicelake.pipeline.verify import Comparison, verify
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import RunningLake, running_lake
 

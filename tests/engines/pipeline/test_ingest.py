@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Load, Target, load_into
 from duckicelake.pipeline.ingest import IngestRequest, IngestResult, ingest
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.sources import source_of
 from duckicelake.pipeline.writing import SOURCE_KEY, Epoch, write_once
+from duckicelake.rest.client import CatalogClient
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake, info, own_environment, stop, wait_until_ready
 

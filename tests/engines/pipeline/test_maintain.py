@@ -18,11 +18,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.maintain import JobDone, MaintainRequest, maintain, plan_of
 from duckicelake.pipeline.plan import Plan
 from duckicelake.pipeline.reporting import SILENT, Silent
 from duckicelake.pipeline.running import JOB_KEY, running
+from duckicelake.rest.client import CatalogClient
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake
 from tests.engines.engines import Engines, sorted_rows

@@ -47,14 +47,14 @@ def test_spark_submit_runs_a_job_with_the_same_arguments(
 OUT_OF_MEMORY = """
 import typer
 from duckicelake.cli.pipeline.exits import one_line_errors
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.session import spark_session
 
 memory = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
 query = "SELECT length(array_join(collect_list(repeat(md5(string(id)), 100)), '')) FROM range(3000000)"
 for master in ("local[1]", "local-cluster[1,1,512]"):
     try:
-        with one_line_errors(), spark_session(Connection(master=master, conf=memory)) as spark:
+        with one_line_errors(), spark_session(Connection(), master=master, conf=memory) as spark:
             spark.sql(query).collect()
     except typer.Exit as exit:
         print(exit.exit_code)
@@ -69,12 +69,12 @@ def test_driver_or_executor_out_of_memory_is_a_line_and_a_code() -> None:
 
 SECRETS = """
 import sys
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.foreign import attach_source
 from duckicelake.pipeline.session import spark_session
 
 log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false"}
-with spark_session(Connection(master="local[1]", credential="me:SECRET1", conf=log)) as spark:
+with spark_session(Connection(credential="me:SECRET1"), master="local[1]", conf=log) as spark:
     attach_source(spark, {"type": "rest", "credential": "them:SECRET2", "header.Authorization": "Bearer SECRET4"})
     spark.sql("SELECT count(*) FROM range(3)").collect()
     with spark_session(Connection(token="SECRET3")) as joined:

@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.sensors import COLUMNS
 from duckicelake.pipeline.verify import Comparison, verify
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("lake_in_a_folder")]

@@ -16,12 +16,12 @@ from duckicelake.errors import (
     NoTable,
     PipelineError,
 )
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
 from duckicelake.pipeline.failures import explained
 from duckicelake.pipeline.progress import Tasks, watching
 from duckicelake.pipeline.running import JOB_KEY, RUN_ID_KEY, running
 from duckicelake.pipeline.session import spark_session, stamped
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn
-from duckicelake.pipeline.client import CatalogClient
 from duckicelake.pipeline.destination import Load, Target, load_into
 from duckicelake.pipeline.following import FollowRequest, follow
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.sources import source_of
 from duckicelake.pipeline.streaming import StreamRequest, write_stream
+from duckicelake.rest.client import CatalogClient
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
 from duckicelake.errors import BadColumn, BadInput, JobConflict, NoTable
-from duckicelake.pipeline.connection import CATALOG
 from duckicelake.pipeline.reporting import SILENT
 from duckicelake.pipeline.row_differences import RowDifference
 from duckicelake.pipeline.sides import SparkSide, parse_reference
+from duckicelake.pipeline.spark_names import CATALOG
 from duckicelake.pipeline.verify import Comparison, VerifyResult, verify
 from scripts.demo_job.server import RunningLake
 

@@ -1,4 +1,4 @@
-"""Names of tables as people write them, `ns.t`, and as Spark's SQL wants them.
+"""Names of tables as people write them, `ns.t`.
 
 A level with dots in it stands in backticks, as in Spark: "`a.b`.t" is table `t` of the namespace `a.b` of one level.
 """
@@ -7,7 +7,6 @@ import re
 from typing import Final
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.connection import CATALOG
 
 Namespace = tuple[str, ...]
 
@@ -41,11 +40,6 @@ def parse_table(text: str) -> tuple[Namespace, str]:
 def quoted(*levels: str) -> str:
     """A name of several levels as SQL, each in backticks."""
     return ".".join(f"`{level.replace('`', '``')}`" for level in levels)
-
-
-def sql_name(namespace: Namespace, table: str) -> str:
-    """A table of the catalog in Spark's SQL."""
-    return quoted(CATALOG, *namespace, table)
 
 
 def shown(namespace: Namespace, table: str) -> str:

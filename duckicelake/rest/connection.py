@@ -1,12 +1,9 @@
-"""Where the catalog is, and who asks: all that a job needs to know, on a laptop as on a cluster."""
+"""Where the catalog is, and who asks: all that a client needs to know, on a laptop as on a cluster."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 DEFAULT_URI: Final = "http://127.0.0.1:8181"
-CATALOG: Final = "lake"
-"""What the catalog is called in Spark: table `t` of namespace `ns` is `lake.ns.t`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +11,7 @@ class Connection:
     """A catalog and what it asks for. uri: without `/v1`. credential: `<id>:<secret>`; token: instead of it.
 
     oauth2_server_uri: None is the catalog's own. scope: None is all that the client has. warehouse: its name, where the
-    server has several. master: of Spark; None is `local[*]`, or under spark-submit what that says. conf: more of
-    Spark's settings, which win.
+    server has several.
     """
 
     uri: str = DEFAULT_URI
@@ -24,8 +20,6 @@ class Connection:
     oauth2_server_uri: str | None = None
     scope: str | None = None
     warehouse: str | None = None
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def login_uri(self) -> str:

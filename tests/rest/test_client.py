@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from duckicelake.errors import BadCredentials, CatalogUnreachable, PipelineError
-from duckicelake.pipeline import client as client_module
-from duckicelake.pipeline.client import CatalogClient
-from duckicelake.pipeline.connection import Connection
+from duckicelake.rest import client as client_module
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 
 Script = Sequence[tuple[int, object]]
 

@@ -3,7 +3,8 @@
 import pytest
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.names import parse_name, parse_table, shown, sql_name
+from duckicelake.pipeline.spark_names import sql_name
+from duckicelake.rest.names import parse_name, parse_table, shown
 
 
 @pytest.mark.parametrize(

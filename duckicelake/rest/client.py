@@ -23,9 +23,9 @@ from duckicelake.errors import (
     NotAllowed,
     PipelineError,
 )
-from duckicelake.pipeline.connection import Connection
-from duckicelake.pipeline.names import Namespace
-from duckicelake.pipeline.rest import Answer, Json, send
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.json_http import Answer, Json, send
+from duckicelake.rest.names import Namespace
 
 _PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts of what may be sent again."""
