@@ -38,6 +38,7 @@ from duckicelake.server.routes import (
     namespaces,
     oauth,
     pipeline,
+    row_posts,
     rows,
     storage,
     tables,
@@ -158,7 +159,7 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    of_tables = (namespaces, tables, rows, flush, storage)
+    of_tables = (namespaces, tables, row_posts, rows, flush, storage)
     modules = (oauth, config, *of_tables, views, transactions, pipeline, maintenance, health)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, and 405 can tell which methods a path takes.

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from duckicelake.server.context import Context, caller_of
 from duckicelake.server.endpoints import PREFIX
 
 _SECONDS_OF_STRANGERS: Final = 5.0
@@ -72,6 +73,17 @@ def _content_length(scope: Scope) -> int:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
+
+
+async def within_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent too much; then count what it sends."""
+    context: Context = request.app.state.context
+    principal = caller_of(request).principal.name
+    wait = context.quotas.wait(principal)
+    if wait:
+        detail = f"You send more rows than this server takes in a second: come again in {wait} s; nothing was done"
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    context.quotas.bytes.spend(principal, len(await request.body()))
 
 
 async def _read(request: Request) -> bytes:

@@ -66,11 +66,16 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-async def _services(request: Request) -> Services:
+def services_of(request: Request) -> Services:
+    """For whoever asks; Forbidden where the body decides what is needed."""
     if isinstance(request.scope[NEED_KEY], InBody):
         raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
     return replace(services, caller=caller_of(request))
+
+
+async def _services(request: Request) -> Services:
+    return services_of(request)
 
 
 Admit = Callable[[BaseModel], Services]

@@ -14,8 +14,13 @@ async def _namespace(namespace: str) -> Namespace:
     return decode_namespace(namespace)
 
 
-async def _table(table: str) -> str:
+def table_name(table: str) -> str:
+    """The name of a table as a path has it; InvalidRequest."""
     return check_name(decode_name(table), "table name")
+
+
+async def _table(table: str) -> str:
+    return table_name(table)
 
 
 async def _view(view: str) -> str:

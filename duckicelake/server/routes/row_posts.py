@@ -1,0 +1,112 @@
+"""Rows that are posted to a table: the route that is asked more often than any other that writes."""
+
+from typing import Any, Final, Literal
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from duckicelake.catalog.row_upserts import upsert_rows
+from duckicelake.catalog.rows import Counted, PostedRows
+from duckicelake.catalog.rows import append_rows as append
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.names import decode_namespace
+from duckicelake.server.bodies import within_quota
+from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.idempotency import KeyHeaders, keyed_services
+from duckicelake.server.paths import table_name
+from duckicelake.server.routes.tables import TABLE
+from duckicelake.server.whole_requests import WholeRequestRoute, parameters_of, query_of
+
+router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=WholeRequestRoute)
+
+ROWS: Final = f"{TABLE}/rows"
+KEY: Final = "columns that tell rows apart, joined by commas; none: identifier fields"
+LARGEST_SEQUENCE: Final = 2**63 - 1
+
+
+class RowsQuery(BaseModel):
+    """What the query says of the rows."""
+
+    model_config = ConfigDict(frozen=True)
+
+    on_unknown: Literal["reject", "ignore"] = Field(
+        "reject", alias="on-unknown", description="columns that the table doesn't have"
+    )
+    mode: Literal["append", "upsert"] = Field("append", description="upsert: rows with the same keys give way to these")
+    app_id: str | None = Field(None, alias="app-id", description="who counts the batch; takes a sequence")
+    sequence: int | None = Field(
+        None, ge=0, le=LARGEST_SEQUENCE, description="refused with 409 unless above that of the last batch applied"
+    )
+    key: str | None = Field(None, description=KEY)
+
+    def counted(self) -> Counted | None:
+        if self.app_id is None and self.sequence is None:
+            return None
+        if self.app_id is None or self.sequence is None:
+            raise InvalidRequest("app-id and sequence are given together, or neither is")
+        return Counted(self.app_id, self.sequence)
+
+
+class RowIds(BaseModel):
+    """Row ids that follow each other; `first` is null if there are none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    first: int | None
+    count: int
+
+
+class RowsWritten(BaseModel):
+    """Posted rows: the DuckLake snapshot that has them, null if there were none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    snapshot_id: int | None = Field(serialization_alias="snapshot-id")
+    rows: int
+    row_ids: RowIds = Field(serialization_alias="row-ids")
+
+
+_DESCRIBED: Final[dict[str, Any]] = {
+    "parameters": parameters_of(ROWS, RowsQuery, KeyHeaders),
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            "application/x-ndjson": {"schema": {"type": "string", "description": "a JSON object on each line"}},
+        },
+    },
+}
+
+
+@router.post(ROWS, openapi_extra=_DESCRIBED, response_model=RowsWritten)
+async def append_rows(request: Request) -> Response:
+    """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
+    await within_quota(request)
+    body = await request.body()
+    query = query_of(request, RowsQuery)
+    posted = PostedRows(
+        decode_namespace(request.path_params["namespace"]),
+        table_name(request.path_params["table"]),
+        body,
+        request.headers.get("content-type", ""),
+        query.on_unknown,
+        query.counted(),
+    )
+    answer = await run_in_threadpool(_write, keyed_services(request, body), posted, query)
+    return Response(answer, media_type="application/json")
+
+
+def key_names(key: str | None) -> tuple[str, ...]:
+    """The columns that the query names."""
+    return tuple(key.split(",")) if key else ()
+
+
+def _write(services: Services, posted: PostedRows, query: RowsQuery) -> bytes:
+    is_upsert = query.mode == "upsert"
+    written = upsert_rows(services, posted, key_names(query.key)) if is_upsert else append(services, posted)
+    return orjson.dumps(written.as_json())
