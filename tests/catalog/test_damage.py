@@ -585,7 +585,7 @@ def test_nothing_that_duckdb_does_is_damage(lake: Damaged, is_served: bool) -> N
 
 
 def test_nothing_that_iceberg_clients_do_is_damage(history: History, services: Services) -> None:
-    lake = Damaged(services, lambda: history.duck, httpx.Client())
+    lake = Damaged(services, lambda: history.duck, httpx.Client(timeout=60))
     acts: tuple[Callable[[], object], ...] = (
         history.append,
         lambda: history.insert(3),

@@ -57,7 +57,7 @@ def test_workers_accept_each_others_tokens_and_no_secret_is_shown(lake: Path, wo
         for _ in range(8):
             answer = httpx.post(f"{served.uri}/v1/oauth/tokens", data=form, timeout=30)
             headers = {"Authorization": f"Bearer {answer.json()['access_token']}"}
-            assert httpx.get(f"{served.uri}/v1/config", headers=headers).status_code == 200
+            assert httpx.get(f"{served.uri}/v1/config", headers=headers, timeout=30).status_code == 200
         printed = served.printed
     shown = printed + run("info", "--lake", str(lake), **CLIENTS).stdout
     assert "ducklake-attach" in shown

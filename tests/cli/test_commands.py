@@ -152,9 +152,9 @@ def test_serve_prints_snippets_that_name_its_uri_and_database(lake: Path) -> Non
 
 def test_served_lake_is_the_same_after_a_restart(lake: Path) -> None:
     with serving(lake) as served:
-        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}).raise_for_status()
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}, timeout=30).raise_for_status()
     with serving(lake) as served:
-        assert httpx.get(f"{served.uri}/v1/namespaces/kept").status_code == 200
+        assert httpx.get(f"{served.uri}/v1/namespaces/kept", timeout=30).status_code == 200
 
 
 def test_server_answers_in_little_memory(lake: Path) -> None:
@@ -226,7 +226,7 @@ def test_workers_end_when_their_supervisor_is_killed(lake: Path) -> None:
 
 def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Path) -> None:
     with serving(lake) as served:
-        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}).raise_for_status()
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}, timeout=30).raise_for_status()
         served.end(signal.SIGKILL)
     postgres = postgres_pid(lake)
     with serving(lake) as served:
@@ -316,7 +316,7 @@ def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
 
 def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None:
     with serving(lake) as served:
-        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["made_by_rest"]}).raise_for_status()
+        httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["made_by_rest"]}, timeout=30).raise_for_status()
         source = json.loads(run("info", "--lake", str(lake), "--json").stdout)["ducklake-attach"]
         with duckdb.connect() as connection:
             connection.execute("LOAD ducklake; LOAD postgres_scanner")
@@ -359,7 +359,8 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
 def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lake: Path) -> None:
     schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     with serving(lake) as served:
-        httpx.post(f"{served.uri}/v1/namespaces/main/tables", json={"name": "t", "schema": schema}).raise_for_status()
+        made = {"name": "t", "schema": schema}
+        httpx.post(f"{served.uri}/v1/namespaces/main/tables", json=made, timeout=30).raise_for_status()
         with psycopg.connect(embedded_url(lake)) as connection:
             connection.execute(
                 "INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, "

@@ -226,7 +226,7 @@ def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_to
         absent = run("flush", "ns.u", "--lake", str(lake))
         post(rows, [{"id": 3}, {"id": 4}, {"id": 5}])
         until = time.monotonic() + SECONDS
-        while "rows_flushed_total 3.0" not in httpx.get(f"{served.uri}/metrics").text:
+        while "rows_flushed_total 3.0" not in httpx.get(f"{served.uri}/metrics", timeout=30).text:
             assert time.monotonic() < until
             time.sleep(0.2)
     assert [(each.returncode, each.stdout, each.stderr) for each in (young, few)] == [(0, "", "nothing to flush\n")] * 2

@@ -72,7 +72,8 @@ def test_every_engine_reads_what_java_reads(
         body, metadata = propose(engines, name, rows)
         before = read(engines, name)["Spark"]
         expected = java_rows(engines, body, metadata, folder / title)
-        answer = httpx.post(f"{lake.uri}/v1/namespaces/{namespace}/tables/t", json=body, headers=lake.login())
+        table = f"{lake.uri}/v1/namespaces/{namespace}/tables/t"
+        answer = httpx.post(table, json=body, headers=lake.login(), timeout=60)
         assert answer.status_code == 200, answer.text
         got = read(engines, name)
         assert got == dict.fromkeys(got, expected), title

@@ -58,8 +58,8 @@ def pyiceberg(lake: RunningLake, credential: str) -> RestCatalog:
 
 def renewals(lake: RunningLake) -> int:
     form = {"grant_type": "client_credentials", "client_id": "root", "client_secret": SECRET}
-    token = httpx.post(f"{lake.uri}/v1/oauth/tokens", data=form).json()["access_token"]
-    text = httpx.get(f"{lake.uri}/metrics", headers={"Authorization": f"Bearer {token}"}).text
+    token = httpx.post(f"{lake.uri}/v1/oauth/tokens", data=form, timeout=60).json()["access_token"]
+    text = httpx.get(f"{lake.uri}/metrics", headers={"Authorization": f"Bearer {token}"}, timeout=60).text
     found = re.search(r'duckicelake_logins_total\{outcome="exchange"\} (\d+)', text)
     return int(found[1]) if found else 0
 

@@ -37,6 +37,6 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(app: Any) -> httpx.Client:
-            return stack.enter_context(httpx.Client(base_url=stack.enter_context(running(app))))
+            return stack.enter_context(httpx.Client(base_url=stack.enter_context(running(app)), timeout=60))
 
         yield start

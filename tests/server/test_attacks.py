@@ -66,7 +66,7 @@ def test_attack_finds_nothing_and_leaves_the_lake_whole(
 )
 def test_bad_answers_are_found(status: int, text: str, problem: str) -> None:
     answer = httpx.Response(status, text=text, request=httpx.Request("GET", "http://x/"))
-    with httpx.Client() as http:
+    with httpx.Client(timeout=60) as http:
         target = Target(http, ("hunter2",))
         target.examine("GET /", answer)
     (finding,) = target.findings

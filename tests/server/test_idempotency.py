@@ -103,10 +103,10 @@ def test_key_counts_however_it_is_spelled(http: httpx.Client) -> None:
 def test_commit_whose_answer_was_lost_is_made_once(http: httpx.Client, client: Client, proxy: CuttingProxy) -> None:
     request: dict[str, Any] = {"json": append(client.metadata(), (1, "one")), "headers": {KEY: uuid7()}}
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.post(proxy.uri + TABLE, **request)
+        httpx.post(proxy.uri + TABLE, **request, timeout=60)
     committed = client.load()
     assert pyiceberg_rows(committed) == [(1, "one")]
-    again = httpx.post(proxy.uri + TABLE, **request)
+    again = httpx.post(proxy.uri + TABLE, **request, timeout=60)
     assert again.status_code == 200
     assert again.json() == {name: committed[name] for name in ("metadata-location", "metadata")}
     assert again.headers["etag"] == http.get(TABLE).headers["etag"]
@@ -133,7 +133,7 @@ def test_request_whose_answer_was_lost_succeeds_when_sent_again(
     http: httpx.Client, proxy: CuttingProxy, method: str, path: str, body: Json | None, status: int
 ) -> None:
     http.post("/v1/namespaces", json={"namespace": ["empty"], "properties": {"k": "v"}}).raise_for_status()
-    with httpx.Client(base_url=proxy.uri) as through:
+    with httpx.Client(base_url=proxy.uri, timeout=60) as through:
         headers = {KEY: uuid7()}
         with pytest.raises(httpx.RemoteProtocolError):
             through.request(method, path, json=body, headers=headers)

@@ -80,7 +80,7 @@ class Served:
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:
-        with socket.create_connection(self.address, 20) as connection:
+        with socket.create_connection(self.address, 60) as connection:
             yield Wire(connection)
 
     def warm(self, wire: Wire, request: bytes = LOAD, *, has_body: bool = True) -> tuple[int, dict[str, str], bytes]:
@@ -249,7 +249,7 @@ def test_repeated_load_is_refused_where_too_many_are_under_way(services: Service
     with serving(app) as served, served.wire() as wire, served.wire() as other:
         served.warm(wire)
         other.send(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert entered.wait(10)
+        assert entered.wait(60)
         refused = wire.ask(LOAD)[0]
         leave.set()
         assert other.answer()[2] == b"done"
@@ -264,7 +264,7 @@ def held(services: Services) -> Iterator[Callable[[], None]]:
 
         def wait() -> None:
             waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'duckicelake_epoch'::regclass"
-            until = time.monotonic() + 10
+            until = time.monotonic() + 60
             while not cursor.execute(waiting).fetchall():
                 assert time.monotonic() < until
                 time.sleep(0.005)
@@ -305,13 +305,13 @@ def test_answers_to_repeated_loads_that_are_not_taken_are_bounded(services: Serv
     client.create("t", properties={"large": "x" * 1_000_000})
     with serving(create_app(services), receive_seconds=0.5) as served, served.wire() as wire:
         served.warm(wire)
-        for _ in range(100):
-            wire.send(LOAD)
-            time.sleep(0.002)
-        time.sleep(1)
         try:
+            for _ in range(100):
+                wire.send(LOAD)
+                time.sleep(0.002)
+            time.sleep(1)
             taken = sum(map(len, iter(partial(wire.connection.recv, 1 << 20), b"")))
-        except ConnectionResetError:
+        except (BrokenPipeError, ConnectionResetError):
             taken = 0
     assert taken < 50_000_000, "the server has given the connection up"
 

@@ -66,7 +66,7 @@ class Client:
     def send(self, method: str, path: str, content: Any = None, **more: Any) -> httpx.Response:
         signed = self.signed(method, path, content if path.startswith("?delete") else None, more.get("headers"))
         headers = {**more.get("headers", {}), **signed.headers}
-        return httpx.request(method, signed.uri, content=content, headers=headers)
+        return httpx.request(method, signed.uri, content=content, headers=headers, timeout=60)
 
 
 @pytest.fixture
