@@ -15,15 +15,16 @@ from typing import Any, Final
 from duckicelake.bridge.flushed import bucket_of, folder_names, key_expression, leaf_paths, order_terms
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.lake_deletes import read_lake_deletes
-from duckicelake.catalog.served import parquet_column
+from duckicelake.catalog.served import parquet_columns
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, DamagedTable, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import flush, reader
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.flush import DeletedFrom, Flush, FlushedDeletes, FlushedFile, Inlined, InlinedTable
-from duckicelake.lake.model import ColumnStats, InlinedKey, children_of
+from duckicelake.lake.model import ColumnStats, InlinedKey
 from duckicelake.lake.snapshots import retrying
+from duckicelake.storage.csv_rows import CopiedRows
 from duckicelake.storage.flushed import Key, RowFiles, RowsToWrite, WrittenDeletes, WrittenRows, flushing
 
 _ATTEMPTS: Final = 5
@@ -172,9 +173,7 @@ def _to_write(table: InlinedTable, source: Inlined) -> RowsToWrite:
     keys = zip(definition.partition_keys, folder_names(definition), strict=True)
     return RowsToWrite(
         name=table.name,
-        copy=table.copy,
-        longest=table.longest,
-        columns=[parquet_column(column, table.columns) for column in children_of(table.columns, None)],
+        copied=CopiedRows(table.copy, table.longest, parquet_columns(table.columns)),
         keys=[
             Key(folder, key_expression(key, definition, table.columns), bucket_of(key, definition))
             for key, folder in keys

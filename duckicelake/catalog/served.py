@@ -4,9 +4,11 @@ They lie under the table's metadata folder, are immutable and named by their con
 in the file, so it can be registered in DuckLake like any other once its rows have left Postgres.
 """
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from uuid import UUID, uuid5
 
 from duckicelake.bridge.caught_up import ServedFiles, new_file
@@ -24,13 +26,8 @@ from duckicelake.iceberg.partition import partition_type
 from duckicelake.lake import inlined, native
 from duckicelake.lake.changes import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
-from duckicelake.storage.parquet import ParquetColumn, ParquetRows, write_rows
-
-_LINEAGE = (
-    ParquetColumn("_ducklake_internal_row_id", "BIGINT", "2147483540", has_bounds=False),
-    ParquetColumn("_ducklake_internal_snapshot_id", "BIGINT", "2147483539", has_bounds=False),
-)
-"""Iceberg's `_row_id` and `_last_updated_sequence_number`, which all readers know by their ids, in DuckLake's names."""
+from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
+from duckicelake.storage.parquet import ParquetRows, in_room, write_rows
 
 
 def serve_rows(
@@ -41,8 +38,7 @@ def serve_rows(
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
         columns = _columns(services, table_id, keys[0].inlined_table)
-        top = [parquet_column(column, columns) for column in children_of(columns, None)]
-        rows = _written([*top, *_LINEAGE], _values(services, keys, columns), keys[0].inlined_table)
+        rows = _written(services, keys, columns)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
@@ -52,13 +48,16 @@ def serve_rows(
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
 
-def _written(
-    columns: Sequence[ParquetColumn], values: Sequence[Sequence[str | bytes | None]], inlined_table: str
-) -> ParquetRows:
-    try:
-        return write_rows(columns, values)
-    except InvalidRequest as error:
-        raise DamagedTable(f"{inlined_table}, a table of its inlined rows: {error}") from error
+def _written(services: Services, keys: Sequence[InlinedKey], columns: Sequence[Column]) -> ParquetRows:
+    """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        with in_room(), path.open("wb") as file, services.database.reading() as cursor:
+            copied = inlined.copy_rows(cursor, keys, children_of(columns, None), file)
+        try:
+            return write_rows(CopiedRows(path, copied.longest, parquet_columns(columns)))
+        except InvalidRequest as error:
+            raise DamagedTable(f"{keys[0].inlined_table}, a table of its inlined rows: {error}") from error
 
 
 def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Column, ...]:
@@ -71,25 +70,17 @@ def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Col
     return definition.columns
 
 
-def _values(
-    services: Services, keys: Sequence[InlinedKey], columns: Sequence[Column]
-) -> list[tuple[str | bytes | None, ...]]:
-    """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
-    names = [column.column_name for column in children_of(columns, None)]
-    with services.database.reading() as cursor:
-        rows = inlined.values(cursor, keys, names)
-    return [(*row, str(key.row_id), str(key.begin_snapshot)) for row, key in zip(rows, keys, strict=True)]
-
-
-def parquet_column(column: Column, columns: Sequence[Column]) -> ParquetColumn:
-    """How a top-level column is written to Parquet; Unsupported if Iceberg can't read its type."""
-    return ParquetColumn(
-        name=column.column_name,
-        type=duckdb_type(column, columns),
-        field_ids=field_ids(column, columns),
-        is_binary=column.column_type == "blob",
-        has_bounds=not children_of(columns, column.column_id),
-    )
+def parquet_columns(columns: Sequence[Column]) -> list[ParquetColumn]:
+    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one."""
+    return [
+        ParquetColumn(
+            name=column.column_name,
+            type=duckdb_type(column, columns),
+            field_ids=field_ids(column, columns),
+            has_bounds=not children_of(columns, column.column_id),
+        )
+        for column in children_of(columns, None)
+    ]
 
 
 def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:

@@ -28,8 +28,6 @@ _SQL = queries("flush")
 _LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table
 _REPLACES_FILES: Final = frozenset({"merge_adjacent", "rewrite_delete", "deleted_from_table"})
 """What makes other files, or delete files, of those that inlined deletes are about."""
-IN_BYTES: Final = frozenset({"varchar", "json", "blob"})
-"""Types whose values Postgres holds as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +157,9 @@ def _copied(cursor: Cursor[Row], table_id: int, name: str, since: int | None, at
     if definition is None:
         raise DamagedTable(f"nothing tells which columns {name}, a table of its inlined rows, has")
     top = children_of(definition.columns, None)
-    in_bytes = {column.column_name for column in top if column.column_type in IN_BYTES}
     copy = folder / f"{name}.csv"
     with copy.open("wb") as file:
-        rows, longest = inlined.copy(cursor, name, [column.column_name for column in top], in_bytes, at, file)
+        rows, longest = inlined.copy(cursor, name, top, at, file)
     return InlinedTable(name, definition.columns, rows, copy, longest)
 
 

@@ -5,16 +5,15 @@ damage, and so is a row that has gone, unless it was there a moment ago: the cal
 """
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from duckicelake.errors import DamagedTable
 from duckicelake.lake.database import Row
-from duckicelake.lake.model import InlinedDelete, InlinedKey, InlinedRow, folded
+from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, folded
 from duckicelake.lake.queries import queries
 
 _SQL = queries("inlined")
@@ -25,6 +24,14 @@ _FORMS: Final = {
     (True, True): "encode(i.{}, 'hex')",
 }
 """How a value is read, by whether it is wanted in hex and whether it is bytes."""
+_IN_HEX: Final = frozenset({"varchar", "json", "blob"})
+
+
+class Copied(NamedTuple):
+    """How many rows were copied, and the bytes of the longest."""
+
+    rows: int
+    longest: int
 
 
 def tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
@@ -54,49 +61,42 @@ def rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[Inl
     return tuple(found)
 
 
-def values(
-    cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[str]
-) -> list[tuple[str | bytes | None, ...]]:
-    """The values of inlined rows of one table in the order of `keys`, as texts (bytes where Postgres holds bytea).
-
-    DamagedTable if a row or column isn't there.
-    """
-    (name,) = {key.inlined_table for key in keys}
-    with _reading(name):
-        query = sql.SQL(
-            "SELECT {} FROM unnest({}::bigint[], {}::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
-            " JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
-        ).format(
-            sql.SQL(", ").join(_as_text(cursor, name, columns)),
-            sql.Literal([key.begin_snapshot for key in keys]),  # no parameters: the columns' names may hold a `%`
-            sql.Literal([key.row_id for key in keys]),
-            sql.Identifier(name),
-        )
-        found = [tuple(row) for row in cursor.execute(query).fetchall()]
-    if len(found) != len(keys):
-        raise DamagedTable(f"{name} has {len(found)} of the {len(keys)} inlined rows that it had, or some twice")
-    return found
-
-
-def copy(
-    cursor: Cursor[Row], name: str, columns: Sequence[str], in_bytes: AbstractSet[str], upto: int, to: IO[bytes]
-) -> tuple[int, int]:
+def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> Copied:
     """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTable.
 
-    Values are texts as in `values`, of the columns `in_bytes` their bytes in hex. Returns how many rows there are, and
-    the bytes of the longest.
+    columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
     """
+    rows = sql.SQL("FROM {} AS i WHERE i.begin_snapshot <= {}").format(sql.Identifier(name), sql.Literal(upto))
+    return _copy(cursor, name, columns, rows, to)
+
+
+def copy_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]) -> Copied:
+    """Write rows of one table in the order of `keys`, as `copy` does; DamagedTable if one isn't there."""
+    (name,) = {key.inlined_table for key in keys}
+    rows = sql.SQL(
+        "FROM unnest({}::bigint[], {}::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
+        " JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
+    ).format(
+        sql.Literal([key.begin_snapshot for key in keys]),
+        sql.Literal([key.row_id for key in keys]),
+        sql.Identifier(name),
+    )
+    copied = _copy(cursor, name, columns, rows, to)
+    if copied.rows != len(keys):
+        raise DamagedTable(f"{name} has {copied.rows} of the {len(keys)} inlined rows that it had, or some twice")
+    return copied
+
+
+def _copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.Composable, to: IO[bytes]) -> Copied:
     with _reading(name):
-        query = sql.SQL(
-            "COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} FROM {} AS i WHERE i.begin_snapshot <= {}) "
-            "TO STDOUT (FORMAT csv)"
-        ).format(sql.SQL(", ").join(_as_text(cursor, name, columns, in_bytes)), sql.Identifier(name), sql.Literal(upto))
+        query = sql.SQL("COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} {}) TO STDOUT (FORMAT csv)")
+        values = sql.SQL(", ").join(_values(cursor, name, columns))
         count, longest = 0, 0
-        with cursor.copy(query) as rows_of_text:
-            for row in rows_of_text:
+        with cursor.copy(query.format(values, rows)) as copied:
+            for row in copied:
                 to.write(row)
                 count, longest = count + 1, max(longest, len(row))
-    return count, longest
+    return Copied(count, longest)
 
 
 def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelete, ...]:
@@ -111,21 +111,15 @@ def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelet
     return tuple(InlinedDelete(*row) for row in found)
 
 
-def _as_text(
-    cursor: Cursor[Row], name: str, columns: Sequence[str], in_hex: AbstractSet[str] = frozenset()
-) -> list[sql.Composable]:
+def _values(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
     """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
     types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
     own = {folded(column): (column, type_) for column, type_ in types}
     for column in columns:
-        if folded(column) not in own:
-            raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column}")
-    return [
-        sql.SQL(_FORMS[column in in_hex, own[folded(column)][1] == "bytea"]).format(
-            sql.Identifier(own[folded(column)][0])
-        )
-        for column in columns
-    ]
+        if folded(column.column_name) not in own:
+            raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column.column_name}")
+    found = [(own[folded(column.column_name)], column.column_type in _IN_HEX) for column in columns]
+    return [sql.SQL(_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
 
 
 @contextmanager

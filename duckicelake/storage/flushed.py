@@ -12,20 +12,13 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest, Unavailable
-from duckicelake.storage.parquet import ParquetColumn
+from duckicelake.errors import Unavailable
+from duckicelake.storage.csv_rows import END, ROW_ID, SNAPSHOT, CopiedRows, create_typed
 from duckicelake.storage.parquet_copy import quoted
 
 _MEMORY: Final = "2GB"
-_ROW_ID, _SNAPSHOT, _END = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id", "_ducklake_internal_end"
-_LINEAGE: Final = f"{_ROW_ID}: 2147483540, {_SNAPSHOT}: 2147483539"
 _KEY: Final = "_ducklake_internal_key_"
-_DELETE_IDS: Final = f"{{file_path: 2147483646, pos: 2147483645, {_SNAPSHOT}: 2147483539}}"
-_IN_HEX: Final = {"VARCHAR": "decode(unhex({}))", "BLOB": "unhex({})"}
-"""Types of columns whose values are bytes in hex."""
-_INLINED_CAST: Final = r"CAST\('([^']*)' AS VARCHAR\)"
-_WITHOUT_CAST: Final = r"'\1'"
-_LONGEST_LINE: Final = 2_000_000
+_DELETE_IDS: Final = f"{{file_path: 2147483646, pos: 2147483645, {SNAPSHOT}: 2147483539}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +32,10 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class RowsToWrite:
-    """A CSV file of rows (id, snapshots of begin and end, values), and how to lay them out. longest: bytes of a row."""
+    """Copied rows, by the name of the table that they were inlined in, and how to lay them out."""
 
     name: str
-    copy: Path
-    longest: int
-    columns: Sequence[ParquetColumn]
+    copied: CopiedRows
     keys: Sequence[Key]
     order: Sequence[str]
 
@@ -106,14 +97,11 @@ class RowFiles:
 
     def write(self, rows: RowsToWrite) -> list[WrittenRows]:
         """The rows' files; InvalidRequest if a value isn't one of its column's type."""
-        try:
-            self._connection.execute(f"CREATE TABLE {quoted(rows.name)} AS {_typed(rows)}")
-        except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
-            raise InvalidRequest(f"a value isn't one of its column's type: {error}") from error
+        create_typed(self._connection, rows.name, rows.copied)
         copied = self._copy(rows)
         self._connection.execute(
             f"CREATE TABLE {_places(rows.name)} AS SELECT filename AS file, file_row_number AS pos, "
-            f"{_ROW_ID} AS row_id, {_SNAPSHOT} AS snapshot FROM "
+            f"{ROW_ID} AS row_id, {SNAPSHOT} AS snapshot FROM "
             "read_parquet($files, filename := true, file_row_number := true, hive_partitioning := false)",
             {"files": [file for file, *_ in copied]},
         )
@@ -158,11 +146,10 @@ class RowFiles:
 
     def _copy(self, rows: RowsToWrite) -> list[tuple[Any, ...]]:
         """(file, rows, bytes, bytes of the footer, statistics, values of the keys) of each file."""
-        ids = ", ".join([*(f"{quoted(column.name)}: {column.field_ids}" for column in rows.columns), _LINEAGE])
         keys = "".join(f", {self._key(key, at, rows)} AS {_KEY}{at}" for at, key in enumerate(rows.keys))
-        order = ", ".join([*rows.order, _ROW_ID, _SNAPSHOT])
-        select = f"SELECT * EXCLUDE ({_END}){keys} FROM {quoted(rows.name)} ORDER BY {order}"
-        options = f"FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {{{ids}}}"
+        order = ", ".join([*rows.order, ROW_ID, SNAPSHOT])
+        select = f"SELECT * EXCLUDE ({END}){keys} FROM {quoted(rows.name)} ORDER BY {order}"
+        options = f"FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.copied.field_ids}"
         folder = self._folder / rows.name
         folder.mkdir()
         if rows.keys:
@@ -205,9 +192,9 @@ class RowFiles:
     def _ended(self, name: str) -> set[str]:
         """Files with rows that have ended, which a table is made of."""
         self._connection.execute(
-            f"CREATE TABLE {_ended(name)} AS SELECT file, pos, {_END} AS ended FROM {_places(name)} JOIN "
-            f"(SELECT {_ROW_ID} AS row_id, {_SNAPSHOT} AS snapshot, {_END} FROM {quoted(name)} "
-            f"WHERE {_END} IS NOT NULL) USING (row_id, snapshot)"
+            f"CREATE TABLE {_ended(name)} AS SELECT file, pos, {END} AS ended FROM {_places(name)} JOIN "
+            f"(SELECT {ROW_ID} AS row_id, {SNAPSHOT} AS snapshot, {END} FROM {quoted(name)} "
+            f"WHERE {END} IS NOT NULL) USING (row_id, snapshot)"
         )
         return {file for (file,) in self._connection.execute(f"SELECT DISTINCT file FROM {_ended(name)}").fetchall()}
 
@@ -219,7 +206,7 @@ class RowFiles:
         self._connection.execute(f"CREATE OR REPLACE TABLE deletes AS {select}", parameters)
         path = self._folder / f"ducklake-{self._new_id()}-delete.parquet"
         ((_, count, size, footer, *_),) = self._connection.execute(
-            f"COPY (SELECT {_text(target)} AS file_path, pos, ended AS {_SNAPSHOT} FROM deletes ORDER BY pos) "
+            f"COPY (SELECT {_text(target)} AS file_path, pos, ended AS {SNAPSHOT} FROM deletes ORDER BY pos) "
             f"TO {_text(str(path))} (FORMAT parquet, RETURN_STATS true, FIELD_IDS {_DELETE_IDS})"
         ).fetchall()
         ((begin, last),) = self._connection.execute("SELECT min(ended), max(ended) FROM deletes").fetchall()
@@ -236,28 +223,3 @@ def _ended(name: str) -> str:
 
 def _text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _typed(rows: RowsToWrite) -> str:
-    """The rows of the CSV file, with values of the columns' types."""
-    names = {f"c{at}": "VARCHAR" for at in range(len(rows.columns))}
-    read = {"row_id": "BIGINT", "snapshot": "BIGINT", "ended": "BIGINT"} | names
-    spelled = ", ".join(f"{name}: '{type_}'" for name, type_ in read.items())
-    values = (
-        f"{_value(name, column)} AS {quoted(column.name)}" for name, column in zip(names, rows.columns, strict=True)
-    )
-    return (
-        f"SELECT {', '.join(values)}, row_id AS {_ROW_ID}, snapshot AS {_SNAPSHOT}, ended AS {_END} "
-        f"FROM read_csv({_text(str(rows.copy))}, columns := {{{spelled}}}, auto_detect := false, header := false, "
-        "delim := ',', quote := '\"', escape := '\"', nullstr := '', allow_quoted_nulls := false, "
-        f"max_line_size := {max(_LONGEST_LINE, rows.longest + 1)}, parallel := false)"
-    )
-
-
-def _value(name: str, column: ParquetColumn) -> str:
-    """The value of a text; in nested ones without the casts that DuckDB inlines there and can't read again."""
-    if column.type in _IN_HEX:
-        return _IN_HEX[column.type].format(name)
-    if column.type.endswith((")", "]")):
-        name = f"regexp_replace({name}, {_text(_INLINED_CAST)}, {_text(_WITHOUT_CAST)}, 'g')"
-    return f"CAST({name} AS {column.type})"

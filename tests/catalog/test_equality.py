@@ -19,8 +19,9 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewFile
+from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
 from duckicelake.storage.objects import MemoryStore
-from duckicelake.storage.parquet import ParquetColumn, write_rows
+from duckicelake.storage.parquet import write_rows
 from tests.catalog.equality_cases import (
     Case,
     Column,
@@ -203,7 +204,9 @@ def test_any_column_name_is_read(services: Services, table: TableMetadata, folde
 def test_rows_that_the_server_writes_are_read(services: Services, table: TableMetadata, folder: Path) -> None:
     """Inlined rows of DuckDB's, as Parquet."""
     columns = [ParquetColumn("id", "BIGINT", "1"), ParquetColumn("name", "VARCHAR", "2")]
-    file = overwritten(data(folder), write_rows(columns, [("1", "a"), (None, "b"), ("2", None)]).data)
+    file, copy = data(folder), folder / "rows.csv"
+    copy.write_text("0,1,,1,61\n1,1,,,62\n2,1,,2,\n")
+    file = overwritten(file, write_rows(CopiedRows(copy, 10, columns)).data)
     assert resolve(services, table, deletes(folder, 2, None), file) == {1: {1, 2}}
 
 

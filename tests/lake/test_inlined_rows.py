@@ -84,7 +84,7 @@ def test_load_looks_again_as_often_as_flushes_take_what_it_read(lake: Lake, monk
     """Each time between its reading of keys and of values, be it DuckDB's flush or the server's."""
     lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
     insert(lake, 0, 5)
-    values, flushed = inlined.values, list[int]()
+    copy_rows, flushed = inlined.copy_rows, list[int]()
 
     def after_a_flush(*arguments: Any) -> Any:
         if len(flushed) < 4:
@@ -94,9 +94,9 @@ def test_load_looks_again_as_often_as_flushes_take_what_it_read(lake: Lake, monk
             else:
                 assert flush_rows(lake.services, ("main",), "t").snapshot_id is not None
             insert(lake, 5 + len(flushed), 1)
-        return values(*arguments)
+        return copy_rows(*arguments)
 
-    monkeypatch.setattr(inlined, "values", after_a_flush)
+    monkeypatch.setattr(inlined, "copy_rows", after_a_flush)
     assert records(lake) == [1, 1, 1, 1, 5]
     assert_same_rows(lake)
 

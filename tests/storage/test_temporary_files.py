@@ -3,11 +3,13 @@
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.storage.parquet import ParquetColumn, read_ducklake_deletes, read_position_deletes, write_rows
+from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
+from duckicelake.storage.parquet import read_ducklake_deletes, read_position_deletes, write_rows
 from duckicelake.storage.position_deletes import write_position_deletes
 
 
@@ -22,12 +24,14 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_full_disk_makes_reading_of_deletes_and_writing_of_rows_unavailable() -> None:
+def test_full_disk_makes_reading_of_deletes_and_writing_of_rows_unavailable(tmp_path: Path) -> None:
+    copy = tmp_path / "rows.csv"
+    copy.write_text("0,1,,1\n")
     deletes = write_position_deletes([("/data/a.parquet", 7)])
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
         read_position_deletes(deletes, "/data/deletes.parquet")
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
         read_ducklake_deletes(deletes, "/data/deletes.parquet")
     with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
-        write_rows([ParquetColumn("a", "BIGINT", "1")], [("1",)])
+        write_rows(CopiedRows(copy, 7, [ParquetColumn("a", "BIGINT", "1")]))
     assert read_position_deletes(deletes, "/data/deletes.parquet") == {"/data/a.parquet": [7]}
