@@ -4,7 +4,7 @@ import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,15 @@ pytest_plugins = ["tests.backends", "tests.collector"]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A JVM starts for tests with the mark `spark` alone: those run apart (`scripts/test`)."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("spark") is None:
+            patch.setenv("JAVA_HOME", "/nowhere/but/in/tests/with/the/mark/spark")
+        return (yield)
 
 
 @pytest.fixture(scope="session")

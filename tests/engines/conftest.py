@@ -3,7 +3,8 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from fcntl import LOCK_EX, flock
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
@@ -64,9 +65,19 @@ def lake() -> Iterator[RunningLake]:
 
 
 @pytest.fixture(scope="session")
-def spark(lake: RunningLake) -> Iterator[SparkSession]:
-    with spark_session(lake) as session:
+def spark(lake: RunningLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with ExitStack() as stack:
+        with alone(tmp_path_factory.getbasetemp().parent / "spark.lock"):
+            session = stack.enter_context(spark_session(lake))
         yield session
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """No other of the test processes is in the block: what Spark downloads at its first start is for one at a time."""
+    with lock.open("w") as file:
+        flock(file, LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

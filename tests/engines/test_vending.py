@@ -122,9 +122,10 @@ def test_doctor_tries_the_keys_that_clients_get(lake: RunningLake) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_spark_works_with_vended_keys_and_with_signatures(lake: RunningLake) -> None:
     command = [sys.executable, "-m", "tests.engines.spark_without_keys", lake.uri, CREDENTIAL]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr[-20000:]
     told = json.loads(done.stdout.rpartition("TOLD ")[2])
     for work in told.values():

@@ -17,7 +17,7 @@ import pytest
 from scripts.backends_job.postgres import running_postgres
 from scripts.demo_job.server import PROGRAM, RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def pipeline(lake: RunningLake, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +29,7 @@ def pipeline(lake: RunningLake, *arguments: object, **environment: str) -> subpr
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=400,
     )
 
 

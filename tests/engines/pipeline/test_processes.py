@@ -13,7 +13,7 @@ from duckicelake.cli.pipeline import submit
 from duckicelake.pipeline.launching import ICEBERG, ICEBERG_AWS
 from scripts.demo_job.server import RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 ON_LOOPBACK = ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]
@@ -21,7 +21,7 @@ ON_LOOPBACK = ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.
 
 def finished(*command: str, **environment: str) -> tuple[int, str, str]:
     result = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=280, check=False
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=800, check=False
     )
     return result.returncode, result.stdout, result.stderr
 
