@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -114,11 +115,17 @@ def number_of(snapshot: Snapshot) -> int:
 def sorted_rows(table: pa.Table, columns: Iterable[str] | None = None) -> list[Row]:
     """An Arrow table as sorted Python tuples, made by one engine so that equal values are equal objects."""
     names = ", ".join(f'"{name}"' for name in columns or table.column_names)
-    with duckdb.connect() as connection:
+    with sorter().cursor() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("given", table)
         ordered = connection.sql(f"SELECT {names} FROM given ORDER BY ALL").to_arrow_table()
     return list(zip(*(column.to_pylist() for column in ordered.columns), strict=True))
+
+
+@cache
+def sorter() -> duckdb.DuckDBPyConnection:
+    """One for all tests, as each new one costs more than most of what there is to sort."""
+    return duckdb.connect()
 
 
 def assert_same(engines: Engines, name: str, model: Model, where: str = EVERYTHING, by: Iterable[str] = ALL) -> None:
