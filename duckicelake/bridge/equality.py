@@ -64,7 +64,7 @@ class EqualityDeletes:
         return (
             data.sequence_number < self.file.sequence_number
             and (self.is_global or (data.spec_id, data.partition) == (self.file.spec_id, self.file.partition))
-            and all(_may_meet(self.ranges[key.field.id], _range(data, key)) for key in self.keys if not key.parents)
+            and all(_may_meet(self.ranges[key.field.id], range_of(data, key)) for key in self.keys if not key.parents)
         )
 
 
@@ -73,12 +73,12 @@ def equality_deletes(file: AnyFile, table: TableMetadata) -> EqualityDeletes:
     ids = sorted(set(file.metrics.get("equality_ids") or ()))
     if not ids:
         raise InvalidRequest(f"{file.path} holds equality deletes, but names no equality-ids to delete by")
-    keys = tuple(_key(file, field_id, table) for field_id in ids)
+    keys = tuple(equality_key(field_id, table, file.path) for field_id in ids)
     return EqualityDeletes(
         file=file,
         keys=keys,
         is_global=_is_unpartitioned(table.spec(file.spec_id)),
-        ranges={key.field.id: _range(file, key) for key in keys},
+        ranges={key.field.id: range_of(file, key) for key in keys},
     )
 
 
@@ -116,16 +116,17 @@ def values_in(file: AnyFile, keys: Iterable[EqualityKey], table: TableMetadata) 
     return {key.field.id: _text(key, identical.get(key.field.id, key.field.initial_default)) for key in keys}
 
 
-def _key(file: AnyFile, field_id: int, table: TableMetadata) -> EqualityKey:
+def equality_key(field_id: int, table: TableMetadata, who: str) -> EqualityKey:
+    """The field of the id as a delete column; InvalidRequest or Unsupported, saying who deletes by it."""
     schema = _newest_with(field_id, table)
     if schema is None:
-        raise InvalidRequest(f"{file.path} deletes by field {field_id}, which the table never had")
+        raise InvalidRequest(f"{who} deletes by field {field_id}, which the table never had")
     field, parents = schema.fields_by_id()[field_id], _parents(schema, field_id)
     structs = all(isinstance(schema.fields_by_id()[parent].type, StructType) for parent in parents)
     duckdb_type = _duckdb_type(field.type) if isinstance(field.type, PrimitiveType) and structs else None
     if duckdb_type is None:
         raise InvalidRequest(
-            f"{file.path} deletes by {schema.full_names()[field_id]}: delete columns have a primitive type that has an "
+            f"{who} deletes by {schema.full_names()[field_id]}: delete columns have a primitive type that has an "
             "order, and aren't in lists or maps"
         )
     return EqualityKey(field, parents, duckdb_type)
@@ -166,7 +167,8 @@ def _text(key: EqualityKey, value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _range(file: AnyFile, key: EqualityKey) -> Range:
+def range_of(file: AnyFile, key: EqualityKey) -> Range:
+    """What a file's metrics say of a delete column that is in no struct."""
     metrics, name = file.metrics, str(key.field.id)
     counts = (metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts"))
     bounds = (_bound(key, metrics.get(kind, {}).get(name)) for kind in ("lower_bounds", "upper_bounds"))
@@ -182,6 +184,11 @@ def _bound(key: EqualityKey, text: str | None) -> Any:
         value = from_bytes(type_, bytes.fromhex(text))
     except InvalidRequest:
         return None
+    return ordered(value)
+
+
+def ordered(value: Any) -> Any:
+    """A value as it orders among others of its type."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -189,7 +196,7 @@ def _may_meet(deletes: Range, data: Range) -> bool:
     """Whether two columns may have a value, or null, in common."""
     if deletes.nulls != 0 and data.nulls != 0:
         return True
-    if _is_null(deletes) or _is_null(data):
+    if is_null(deletes) or is_null(data):
         return False
     bounds = (deletes.lower, deletes.upper, data.lower, data.upper)
     if None in bounds or deletes.lower > deletes.upper or data.lower > data.upper:
@@ -197,6 +204,6 @@ def _may_meet(deletes: Range, data: Range) -> bool:
     return bool(deletes.lower <= data.upper and data.lower <= deletes.upper)
 
 
-def _is_null(column: Range) -> bool:
+def is_null(column: Range) -> bool:
     """Whether the column is known to hold nothing but null."""
     return column.nulls is not None and column.nulls == column.values

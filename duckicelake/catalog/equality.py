@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from duckicelake.bridge.equality import EqualityDeletes, FieldNames, equality_deletes, field_names, values_in
+from duckicelake.bridge.equality import (
+    EqualityDeletes,
+    EqualityKey,
+    FieldNames,
+    equality_deletes,
+    field_names,
+    values_in,
+)
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.services import Services
@@ -40,8 +47,7 @@ def positions_deleted_by_equality(
     resolved = [equality_deletes(file, table) for file in deletes]
     targets = {file.file_id: _applying(resolved, file) for file in data_files}
     targeted = [file for file in data_files if targets[file.file_id]]
-    sizes = [_size(services, table, folders, file) for file in (*deletes, *targeted)]
-    _check_size(sum(sizes), len(targeted), table.properties)
+    check_sizes(services, table, folders, deletes, targeted)
     names = field_names(table)
     with local_copies(services.store, (file.path for file in (*deletes, *targeted))) as paths:
         rows = [_delete_rows(delete, paths) for delete in resolved]
@@ -61,23 +67,35 @@ def _size(services: Services, table: TableMetadata, folders: Sequence[str], file
     try:
         return services.store.size(file.path)
     except FileMissing:
-        raise InvalidRequest(f"{file.path} does not exist, but equality deletes can't be applied without it") from None
+        raise InvalidRequest(f"{file.path} does not exist, but deletes by value can't be applied without it") from None
 
 
-def _check_size(total: int, files: int, properties: Mapping[str, str]) -> None:
+def check_sizes(
+    services: Services,
+    table: TableMetadata,
+    folders: Sequence[str],
+    deletes: Sequence[AnyFile],
+    data_files: Sequence[AnyFile],
+) -> None:
+    """InvalidRequest for files that the server can't read, or that are too large together; Unsupported."""
+    sizes = [_size(services, table, folders, file) for file in (*deletes, *data_files)]
+    _check_total(sum(sizes), len(data_files), table.properties)
+
+
+def _check_total(total: int, files: int, properties: Mapping[str, str]) -> None:
     text = properties.get(MAX_BYTES, str(DEFAULT_MAX_BYTES))
     if not _BYTES.fullmatch(text):
         raise InvalidRequest(f"The table property {MAX_BYTES} is {text!r}: write a number of bytes")
     if total > int(text):
         raise InvalidRequest(
-            f"These equality deletes may concern {files} data files, {total} bytes to read with the deletes, but the "
+            f"These deletes by value may concern {files} data files, {total} bytes to read with the deletes, but the "
             f"table property {MAX_BYTES} allows {text}: compact the table first, sorted or partitioned by the delete "
             "columns so that fewer files qualify, or raise the property"
         )
 
 
 def _delete_rows(delete: EqualityDeletes, paths: Mapping[str, Path]) -> DeleteRows:
-    keys = tuple(KeyColumn(key.field.id, key.parents, key.duckdb_type) for key in delete.keys)
+    keys = tuple(map(key_column, delete.keys))
     return DeleteRows(delete.file.file_id, delete.file.path, paths[delete.file.path], keys)
 
 
@@ -85,11 +103,27 @@ def _data_rows(
     file: AnyFile, deletes: Sequence[EqualityDeletes], names: FieldNames, paths: Mapping[str, Path]
 ) -> DataRows:
     keys = {key.field.id: key for delete in deletes for key in delete.keys}
+    return data_rows(file, keys.values(), names, paths, frozenset(delete.file.file_id for delete in deletes))
+
+
+def data_rows(
+    file: AnyFile,
+    keys: Iterable[EqualityKey],
+    names: FieldNames,
+    paths: Mapping[str, Path],
+    deletes: frozenset[int] = frozenset(),
+) -> DataRows:
+    """A data file of which these columns are read, at its local path."""
     return DataRows(
         file_id=file.file_id,
         location=file.path,
         path=paths[file.path],
-        deletes=frozenset(delete.file.file_id for delete in deletes),
+        deletes=deletes,
         names=names.in_file(file),
-        values=values_in(file, keys.values(), names.table),
+        values=values_in(file, keys, names.table),
     )
+
+
+def key_column(key: EqualityKey) -> KeyColumn:
+    """The column as DuckDB reads it."""
+    return KeyColumn(key.field.id, key.parents, key.duckdb_type)

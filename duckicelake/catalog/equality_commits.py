@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import (
@@ -30,6 +31,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.sort import UNSORTED
 from duckicelake.iceberg.updates import AddSnapshot, AddSpec, SetSnapshotRef, TableUpdate
+from duckicelake.lake.model import ColumnStats
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.files import row_files
 
@@ -49,8 +51,24 @@ class _Uploaded:
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """Keys of rows that are to go, as Parquet; the statistics tell which data files can't have such rows."""
+
+    data: bytes
+    count: int
+    field_ids: tuple[int, ...]
+    stats: tuple[ColumnStats, ...]
+
+
+def key_file(keys: Batch) -> KeyFile:
+    """The keys, of which there is one at least."""
+    (file,) = row_files(keys, (), UNPARTITIONED, UNSORTED)
+    return KeyFile(file.data, keys.num_rows, tuple(column.field_id for column in keys.layout.columns), file.stats)
+
+
 def delete_by_key(
-    services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, keys: Batch
+    services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, keys: KeyFile
 ) -> tuple[TableCommit, list[str]]:
     """The commit that deletes from main all rows with these keys, and the files that were written for it.
 
@@ -58,15 +76,19 @@ def delete_by_key(
     """
     uploaded = _Uploaded(services, metadata, [])
     snapshot_id, spec = secrets.randbits(62), _global_spec(metadata)
-    (deletes,) = row_files(keys, (), UNPARTITIONED, UNSORTED)
+    metrics = LakeMetrics(metadata.schema().leaves()).of(keys.stats)
     file = DataFile(
         content=FileContent.EQUALITY_DELETES,
-        file_path=uploaded.add("keys.parquet", deletes.data),
+        file_path=uploaded.add("keys.parquet", keys.data),
         file_format="PARQUET",
         partition=(),
-        record_count=keys.num_rows,
-        file_size_in_bytes=len(deletes.data),
-        equality_ids=tuple(sorted(column.field_id for column in keys.layout.columns)),
+        record_count=keys.count,
+        file_size_in_bytes=len(keys.data),
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+        equality_ids=tuple(sorted(keys.field_ids)),
     )
     line = _manifest(uploaded, snapshot_id, spec, file)
     snapshot = _snapshot(uploaded, snapshot_id, parent, [line, *_listed(services, parent)])

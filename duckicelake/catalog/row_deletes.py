@@ -1,4 +1,4 @@
-"""Rows deleted by their keys, and rows that take the place of those with the same keys (upsert).
+"""Rows deleted by their keys or by a filter, and rows that take the place of those with the same keys (upsert).
 
 Unlike inserts, these are commits of Iceberg's: each makes a snapshot of the table, with all its files.
 """
@@ -10,20 +10,20 @@ from typing import Any
 
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits import Outcome, commit_all
-from duckicelake.catalog.equality_commits import delete_by_key
+from duckicelake.catalog.equality_commits import KeyFile, delete_by_key, key_file
 from duckicelake.catalog.groups import Settle
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.row_attempts import until_written
 from duckicelake.catalog.row_cache import RowTarget
-from duckicelake.catalog.row_keys import key_layout, parse_keys, read_keys
+from duckicelake.catalog.row_filters import keys_where
+from duckicelake.catalog.row_keys import key_layout, parse_deletion, read_keys
 from duckicelake.catalog.row_targets import row_target
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitStateUnknown
+from duckicelake.errors import CommitStateUnknown, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.lake.changes import Written
 from duckicelake.lake.database import Transaction
-from duckicelake.rows.batch import Batch
 
 
 class _NoRows(Exception):  # noqa: N818 - says what was found; never leaves this module
@@ -32,7 +32,10 @@ class _NoRows(Exception):  # noqa: N818 - says what was found; never leaves this
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """A request for rows to be deleted. keys: names of columns; none: the table's identifier fields."""
+    """A request for rows to be deleted.
+
+    keys: what the body's keys are of, names of columns; none: the table's identifier fields.
+    """
 
     namespace: Namespace
     table: str
@@ -47,12 +50,15 @@ class KeyDelete:
     namespace: Namespace
     table: str
     metadata: TableMetadata
-    keys: Batch
+    keys: KeyFile
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedAnswer:
-    """The DuckLake snapshot in which no row has one of the keys; None if nothing had to be done."""
+    """The DuckLake snapshot in which no row has one of the keys; None if nothing had to be done.
+
+    Of a filter: the different values that its columns had where it held.
+    """
 
     snapshot_id: int | None
     keys: int
@@ -62,26 +68,36 @@ class DeletedAnswer:
 
 
 def delete_rows(services: Services, deleted: DeletedRows) -> DeletedAnswer:
-    """Delete all rows with the keys; there need not be any. NoSuchTable, InvalidRequest, Unsupported, DamagedTable."""
+    """Delete all rows with the keys, or that the filter finds; there need not be any.
+
+    Raises NoSuchTable, InvalidRequest, Unsupported, DamagedTable.
+    """
     return services.run_once(lambda: _delete(services, deleted), lambda result: DeletedAnswer(*result))
 
 
 def _delete(services: Services, deleted: DeletedRows) -> DeletedAnswer:
-    objects = parse_keys(deleted.body)
+    wanted = parse_deletion(deleted.body)
+    if deleted.keys and not isinstance(wanted, list):
+        raise InvalidRequest("A filter names its columns itself: leave ?key= out")
 
     def attempt(is_alone: bool) -> DeletedAnswer:
         target = fresh_target(services, deleted.namespace, deleted.table)
-        metadata = current_table(services, deleted.namespace, deleted.table).materialized.metadata
-        layout = key_layout(metadata, target.layout, deleted.keys)
-        return _write(services, deleted, metadata, read_keys(objects, layout), is_alone=is_alone)
+        table = current_table(services, deleted.namespace, deleted.table).materialized
+        if isinstance(wanted, list):
+            layout = key_layout(table.metadata, target.layout, deleted.keys)
+            batch = read_keys(wanted, layout)
+            keys = key_file(batch) if batch.num_rows else None
+        else:
+            keys = keys_where(services, table, target.layout, wanted)
+        return _write(services, deleted, table.metadata, keys, is_alone=is_alone)
 
     return until_written(services, deleted.table, attempt)
 
 
 def _write(
-    services: Services, deleted: DeletedRows, metadata: TableMetadata, keys: Batch, *, is_alone: bool
+    services: Services, deleted: DeletedRows, metadata: TableMetadata, keys: KeyFile | None, *, is_alone: bool
 ) -> DeletedAnswer:
-    count = keys.num_rows
+    count = 0 if keys is None else keys.count
     entry = touched(deleted.namespace, deleted.table, {"keys": count})
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
@@ -91,7 +107,7 @@ def _write(
         at = change.snapshots[-1]
         services.settle(cursor, [replace(entry, table_id=change.table_id, snapshot_id=at)], (at, count))
 
-    if count and metadata.current_snapshot_id is not None:
+    if keys is not None and count and metadata.current_snapshot_id is not None:
         with suppress(_NoRows):
             request = KeyDelete(deleted.namespace, deleted.table, metadata, keys)
             outcome = commit_keys(services, request, settle, is_alone=is_alone)

@@ -1,10 +1,11 @@
-"""Keys that tell rows apart: the columns they are of, all of which have a value in each key, and requests for them."""
+"""Keys that tell rows apart: the columns they are of, all of which have a value in each key, and requests to delete."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.expressions import Predicate, parse_predicate
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.json_parsing import parse_object
@@ -16,13 +17,16 @@ INEXACT: Final = {"float", "double"}
 """Types of which different values are equal, and equal ones are not: Iceberg has no identifier fields of them."""
 
 
-def parse_keys(body: bytes) -> list[Any]:
-    """The keys that a request lists, whatever they are, with all digits; InvalidRequest, Unsupported."""
+def parse_deletion(body: bytes) -> list[Any] | Predicate:
+    """The keys that a request lists, whatever they are, with all digits, or its filter; InvalidRequest, Unsupported."""
     request = parse_object(body)
-    if "filter" in request:
-        raise Unsupported("rows-filters", "Rows are deleted by their keys, not by a filter")
+    if request.keys() == {"filter"}:
+        return parse_predicate(request["filter"])
     if request.keys() != {"keys"} or type(request["keys"]) is not list:
-        raise InvalidRequest('The body is {"keys": [{…}, …]}, with a value for each key column in each object')
+        raise InvalidRequest(
+            'The body is {"keys": [{…}, …]}, with a value for each key column in each object, or {"filter": …}, '
+            "with an expression of Iceberg's"
+        )
     keys: list[Any] = request["keys"]
     return keys
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.equality_commits import key_file
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.row_attempts import Outdated, until_written
 from duckicelake.catalog.row_deletes import KeyDelete, commit_keys, fresh_target
@@ -73,7 +74,7 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
         services.settle(cursor, [entry], (inserted.snapshot_id, inserted.count, inserted.first_row_id))
         answers[:] = [answer(inserted)]
 
-    delete = KeyDelete(posted.namespace, posted.table, prepared.metadata, prepared.keys)
+    delete = KeyDelete(posted.namespace, posted.table, prepared.metadata, key_file(prepared.keys))
     commit_keys(services, delete, settle, is_alone=is_alone)
     return answers[0]
 

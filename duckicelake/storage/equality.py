@@ -59,10 +59,10 @@ def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> di
     Raises InvalidRequest, naming the file, for one that isn't Parquet, lacks a delete column or has it of another type.
     """
     found: dict[int, dict[int, frozenset[int]]] = {delete.file_id: {} for delete in deletes}
-    with _connected([*(delete.path for delete in deletes), *(file.path for file in files)]) as connection:
+    with connected([*(delete.path for delete in deletes), *(file.path for file in files)]) as connection:
         tables = [_DeleteTable(connection, keys, group) for keys, group in _by_keys(deletes).items()]
         for file in files:
-            with _readable(file.location, file.path):
+            with readable(file.location, file.path):
                 fields = read_fields(connection, file.path)
                 for table in tables:
                     for delete_id, positions in table.matches(file, fields):
@@ -84,7 +84,7 @@ class _DeleteTable:
         columns = [f"{column} {type_}" for column, type_ in zip(self._columns, types, strict=True)]
         connection.execute(f"CREATE TABLE {self._name} (delete_id BIGINT, {', '.join(columns)})")
         for delete in deletes:
-            with _readable(delete.location, delete.path):
+            with readable(delete.location, delete.path):
                 self._load(delete)
 
     def _load(self, delete: DeleteRows) -> None:
@@ -102,14 +102,8 @@ class _DeleteTable:
         deletes = file.deletes & self._deletes
         if not deletes:
             return []
-        known, parts, texts = fields.by_id(file.names), list[str](), dict[str, str | None]()
-        for number, key in enumerate(self._keys):
-            if key.field_id in known:
-                value = key.read(known[key.field_id])
-            else:
-                texts[f"text{number}"] = file.values.get(key.field_id)
-                value = key.substitute(known, f"$text{number}")
-            parts += key.compared(value)
+        values, texts = values_of(self._keys, file, fields)
+        parts = [part for key, value in zip(self._keys, values, strict=True) for part in key.compared(value)]
         return self._join(fields.source, parts, {"file": str(file.path), "deletes": sorted(deletes), **texts})
 
     def _join(self, source: str, parts: Sequence[str], parameters: Mapping[str, object]) -> list[tuple[int, list[int]]]:
@@ -125,6 +119,20 @@ class _DeleteTable:
         return self._connection.execute(query, parameters).fetchall()
 
 
+def values_of(
+    keys: Sequence[KeyColumn], file: DataRows, fields: ParquetFields
+) -> tuple[list[str], dict[str, str | None]]:
+    """The values of columns in a data file, expressions over its source, and their parameters; InvalidRequest."""
+    known, values, texts = fields.by_id(file.names), list[str](), dict[str, str | None]()
+    for number, key in enumerate(keys):
+        if key.field_id in known:
+            values.append(key.read(known[key.field_id]))
+        else:
+            texts[f"text{number}"] = file.values.get(key.field_id)
+            values.append(key.substitute(known, f"$text{number}"))
+    return values, texts
+
+
 def _by_keys(deletes: Sequence[DeleteRows]) -> dict[tuple[KeyColumn, ...], list[DeleteRows]]:
     groups: defaultdict[tuple[KeyColumn, ...], list[DeleteRows]] = defaultdict(list)
     for delete in deletes:
@@ -133,8 +141,8 @@ def _by_keys(deletes: Sequence[DeleteRows]) -> dict[tuple[KeyColumn, ...], list[
 
 
 @contextmanager
-def _connected(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that may read these files and nothing else."""
+def connected(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory that may read and write these files and nothing else."""
     with TemporaryDirectory() as spilled, duckdb.connect(config={**_SETTINGS, "temp_directory": spilled}) as connection:
         paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
         connection.execute(f"SET allowed_paths = [{paths}]")
@@ -144,7 +152,7 @@ def _connected(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextmanager
-def _readable(location: str, path: Path) -> Iterator[None]:
+def readable(location: str, path: Path) -> Iterator[None]:
     """Say of a file what is wrong with it."""
     check_footer(path, location)
     try:

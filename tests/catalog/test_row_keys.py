@@ -12,7 +12,7 @@ from duckicelake.catalog.row_deletes import DeletedAnswer, DeletedRows, delete_r
 from duckicelake.catalog.row_upserts import upsert_rows
 from duckicelake.catalog.rows import Counted, PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyApplied, InvalidRequest, Unsupported
+from duckicelake.errors import AlreadyApplied, InvalidRequest
 from duckicelake.rows.reading import ARROW, JSON, JSON_LINES
 from tests.catalog.client import new_client
 from tests.lakes import Lake, iceberg_rows
@@ -94,8 +94,6 @@ def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:
         upsert_rows(lake.services, posted((1, "b")))
     with pytest.raises(InvalidRequest, match="'nope'"):
         delete(lake, {"nope": 1}, by=("nope",))
-    with pytest.raises(Unsupported, match="filter"):
-        delete_rows(lake.services, DeletedRows(("main",), "t", b'{"filter": {"type": "eq", "term": "id", "value": 1}}'))
     assert_rows(lake, (1, "a"))
 
 

@@ -88,6 +88,10 @@ def test_keys_are_deleted_and_replaced(http: httpx.Client, ducklake: Any) -> Non
     again = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind, params={"key": "id"})
     assert again.json() == {"snapshot-id": None, "keys": 1}
     assert ducklake.execute("FROM lake.ns.t ORDER BY id").fetchall() == [(1, "one"), (2, "two")]
+    where = b'{"filter": {"type": "eq", "term": "id", "value": 2}}'
+    filtered = http.request("DELETE", ROWS, content=where, headers=kind)
+    assert filtered.json() == {"snapshot-id": newest + 1, "keys": 1}
+    assert ducklake.execute("FROM lake.ns.t").fetchall() == [(1, "one")]
     refused = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind)
     assert "identifier fields" in refused.json()["error"]["message"]
 

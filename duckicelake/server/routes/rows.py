@@ -24,15 +24,19 @@ from duckicelake.server.routes.row_posts import KEY, ROWS, key_names
 
 router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES)
 
-_TAKES_KEYS: Final[dict[str, Any]] = {
+_TAKES_DELETION: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {
                 "schema": {
                     "type": "object",
-                    "required": ["keys"],
-                    "properties": {"keys": {"type": "array", "items": {"type": "object"}}},
+                    "properties": {
+                        "keys": {"type": "array", "items": {"type": "object"}},
+                        "filter": {"description": "in their place: an expression, as in the REST specification"},
+                    },
+                    "minProperties": 1,
+                    "maxProperties": 1,
                 }
             }
         },
@@ -41,7 +45,10 @@ _TAKES_KEYS: Final[dict[str, Any]] = {
 
 
 class RowsDeleted(BaseModel):
-    """The DuckLake snapshot in which no row has one of so many keys; null if nothing had to be done."""
+    """The DuckLake snapshot in which no row has one of so many keys; null if nothing had to be done.
+
+    The keys of a filter are the different values that its columns had where it held.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -67,7 +74,7 @@ async def _keys(key: Annotated[str | None, Query(description=KEY)] = None) -> tu
     return key_names(key)
 
 
-@router.delete(ROWS, openapi_extra=_TAKES_KEYS, response_model=RowsDeleted)
+@router.delete(ROWS, openapi_extra=_TAKES_DELETION, response_model=RowsDeleted)
 def delete_rows(
     _: WithinQuota,
     services: KeyedServices,
@@ -76,7 +83,7 @@ def delete_rows(
     body: Body,
     keys: Annotated[tuple[str, ...], Depends(_keys)] = (),
 ) -> Response:
-    """Delete the rows that have these keys."""
+    """Delete the rows that have these keys, or for which the filter is true."""
     answer = row_deletes.delete_rows(services, DeletedRows(namespace, table, body, keys))
     return Response(orjson.dumps(answer.as_json()), media_type="application/json")
 

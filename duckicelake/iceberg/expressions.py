@@ -1,0 +1,199 @@
+"""PURE. Predicates on rows as JSON says them (expressions spec, Appendix B), in its own form and the deprecated one.
+
+They are true or false of each row, never unknown: `x != 1` is true where x is null ("Boolean logic").
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
+from duckicelake.iceberg.types import PrimitiveType
+
+MAX_DEPTH: Final = 100
+MAX_PREDICATES: Final = 1000
+MAX_VALUES: Final = 100_000
+
+_MIRRORED: Final = {"lt": "gt", "lt-eq": "gt-eq", "gt": "lt", "gt-eq": "lt-eq", "eq": "eq", "not-eq": "not-eq"}
+_COMPARISONS: Final = frozenset({*_MIRRORED, "starts-with", "not-starts-with"})
+_UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
+_SETS: Final = frozenset({"in", "not-in"})
+_JUNCTIONS: Final = frozenset({"and", "or"})
+_TYPES: Final = (*sorted(_JUNCTIONS), "not", *sorted(_COMPARISONS), *sorted(_SETS), *sorted(_UNARY))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A predicate that is the same of every row."""
+
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    child: "Predicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """All of the parts hold, or any of them does."""
+
+    operator: Literal["and", "or"]
+    left: "Predicate"
+    right: "Predicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A constant as JSON has it; `data_type` is what the expression says of it."""
+
+    json: Any
+    data_type: PrimitiveType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A column compared with constants: with one, with several (in, not-in) or with none.
+
+    The column is a name or a field id, and the values are `Value`; once bound, a field id and values of its type.
+    """
+
+    operator: str
+    column: str | int
+    values: tuple[Any, ...] = ()
+
+
+Predicate: TypeAlias = Constant | Not | Junction | Test
+
+
+def parse_predicate(json: Any) -> Predicate:
+    """The predicate; InvalidRequest if it is none or too large, Unsupported for one of what columns don't hold."""
+    return _Parser().predicate(json, 0)
+
+
+def tests_of(predicate: Predicate) -> list[Test]:
+    """The tests of columns in it, in order."""
+    match predicate:
+        case Constant():
+            return []
+        case Not():
+            return tests_of(predicate.child)
+        case Junction():
+            return tests_of(predicate.left) + tests_of(predicate.right)
+    return [predicate]
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Counts what it reads of one expression."""
+
+    predicates: int = 0
+    values: int = 0
+    _readers: Mapping[str, Callable[[dict[str, Any], str, int], Predicate]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        kinds = [(_JUNCTIONS, self._junction), (_COMPARISONS, self._comparison), (_SETS, self._set)]
+        self._readers = {"not": self._not} | dict.fromkeys(_UNARY, self._unary)
+        self._readers |= {name: read for names, read in kinds for name in names}
+
+    def predicate(self, json: Any, depth: int) -> Predicate:
+        self.predicates += 1
+        if depth > MAX_DEPTH or self.predicates > MAX_PREDICATES:
+            raise InvalidRequest(f"A filter has up to {MAX_PREDICATES} predicates, {MAX_DEPTH} inside each other")
+        if type(json) is bool:
+            return Constant(json)
+        kind = json.get("type") if type(json) is dict else None
+        match kind:
+            case "true" | "false":
+                return Constant(kind == "true")
+            case "literal" if type(json.get("value")) is bool:
+                return Constant(json["value"])
+            case str() if kind in self._readers:
+                return self._readers[kind](json, kind, depth)
+        raise InvalidRequest(f"{_shown(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}")
+
+    def _not(self, json: dict[str, Any], _: str, depth: int) -> Predicate:
+        _expect(json, {"child"})
+        return Not(self.predicate(json["child"], depth + 1))
+
+    def _junction(self, json: dict[str, Any], kind: Any, depth: int) -> Predicate:
+        _expect(json, {"left", "right"})
+        return Junction(kind, self.predicate(json["left"], depth + 1), self.predicate(json["right"], depth + 1))
+
+    def _unary(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
+        (name,) = _expect(json, {"child"}, {"term"})
+        return Test(kind, _column(json[name]))
+
+    def _comparison(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
+        if _expect(json, {"left", "right"}, {"term", "value"}) == {"term", "value"}:
+            return Test(kind, _column(json["term"]), (self._value(json["value"]),))
+        if _is_value(json["left"]) and not _is_value(json["right"]) and kind in _MIRRORED:
+            return Test(_MIRRORED[kind], _column(json["right"]), (self._value(json["left"]),))
+        return Test(kind, _column(json["left"]), (self._value(json["right"]),))
+
+    def _set(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
+        found = _expect(json, {"child", "values"}, {"term", "values"})
+        values, data_type = json["values"], None
+        if type(values) is dict and values.get("type") == "literals":
+            _expect(values, {"values", "data-type"})
+            values, data_type = values["values"], _data_type(values["data-type"])
+        if type(values) is not list:
+            raise InvalidRequest(f"{_shown(values)} is no list of values to look for")
+        return Test(kind, _column(json[min(found)]), tuple(self._value(each, data_type) for each in values))
+
+    def _value(self, json: Any, data_type: PrimitiveType | None = None) -> Value:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise InvalidRequest(f"A filter has up to {MAX_VALUES} values")
+        if type(json) is dict and json.get("type") == "literal":
+            _expect(json, {"value"}, {"value", "data-type"})
+            data_type = _data_type(json["data-type"]) if "data-type" in json else data_type
+            json = json["value"]
+        if type(json) is dict:
+            raise _refusal(json)
+        if json is None:
+            raise InvalidRequest("Nothing is compared with null: test for it by is-null or not-null")
+        return Value(json, data_type)
+
+
+def _column(json: Any) -> str | int:
+    """What a reference names; the deprecated forms are a name, and one of `term`."""
+    if type(json) is str:
+        return json
+    if type(json) is dict and json.get("type") == "reference":
+        (name,) = _expect(json, {"id"}, {"name"}, {"term"})
+        if type(json[name]) is (int if name == "id" else str):
+            column: str | int = json[name]
+            return column
+    raise _refusal(json)
+
+
+def _is_value(json: Any) -> bool:
+    return type(json) is not dict or json.get("type") == "literal"
+
+
+def _refusal(json: Any) -> CatalogError:
+    """Why this can't be compared."""
+    if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
+        return Unsupported("filter-terms", f"Filters compare columns with constants, not {_shown(json)}")
+    return InvalidRequest(f"{_shown(json)} is no column: write its name")
+
+
+def _expect(json: dict[str, Any], *choices: set[str]) -> set[str]:
+    """Which of these sets of members the object has besides its type; InvalidRequest if none."""
+    found = json.keys() - {"type"}
+    if found not in choices:
+        wanted = " or ".join(", ".join(sorted(each)) for each in choices)
+        raise InvalidRequest(f"A {json['type']} has {wanted}, not {', '.join(sorted(found)) or 'nothing'}")
+    return found
+
+
+def _data_type(json: Any) -> PrimitiveType:
+    if type(json) is str:
+        return PrimitiveType.parse(json)
+    raise InvalidRequest(f"{_shown(json)} is no type of a constant")
+
+
+def _shown(json: Any) -> str:
+    text = repr(json)
+    return text if len(text) <= 80 else f"{text[:80]}…"

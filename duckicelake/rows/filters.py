@@ -1,0 +1,160 @@
+"""PURE. Filters of rows, bound to a table's columns, as DuckDB's conditions; by Iceberg's expressions spec.
+
+Their logic has two values: of null nothing is true but `is-null` and what says "not". NaN equals NaN and is neither
+less nor greater than anything; -0.0 equals 0.0.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from duckicelake.bridge.texts import cast_text
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.expressions import Constant, Junction, Not, Predicate, Test, Value
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.rows.columns import RowColumn
+from duckicelake.rows.json_values import read_primitive
+from duckicelake.rows.kinds import is_storable, single_value
+from duckicelake.rows.problems import MisfitError, shown
+
+_FLOATS: Final = frozenset({"float", "double"})
+_INTEGERS: Final = {"int": "int32", "long": "int64"}
+_SIGNS: Final = {"lt": "<", "lt-eq": "<=", "gt": ">", "gt-eq": ">="}
+_OPPOSITES: Final = {
+    "not-eq": "eq",
+    "not-in": "in",
+    "not-null": "is-null",
+    "not-nan": "is-nan",
+    "not-starts-with": "starts-with",
+}
+_TESTED: Final = {"is-nan": _FLOATS, "starts-with": frozenset({"string"})}
+_ALIKE: Final = ({"int", "long"}, {"float", "double"}, {"decimal"})
+"""Types of constants that go for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterColumn:
+    """How DuckDB calls a column's value and its type."""
+
+    type: PrimitiveType
+    expression: str
+    duckdb_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition in DuckDB's SQL, and its parameters by name."""
+
+    sql: str
+    parameters: Mapping[str, str | list[str]]
+
+
+def bind(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
+    """The predicate with field ids for columns, and values as those of `iceberg.values` for constants.
+
+    InvalidRequest for columns that there aren't and those that aren't primitive, and for what doesn't fit their types.
+    """
+    known: dict[str | int, RowColumn] = {}
+    for column in columns:
+        known[column.name] = known[column.field_id] = column
+    return _bound(predicate, known)
+
+
+def condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> Condition:
+    """A bound predicate over columns by field id."""
+    writer = _Writer(columns)
+    return Condition(writer.written(predicate), writer.parameters)
+
+
+def _bound(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Predicate:
+    match predicate:
+        case Constant():
+            return predicate
+        case Not():
+            return Not(_bound(predicate.child, columns))
+        case Junction():
+            return Junction(predicate.operator, _bound(predicate.left, columns), _bound(predicate.right, columns))
+    column = columns.get(predicate.column)
+    kind = column.type if column is not None and is_storable(column) else None
+    if column is None or not isinstance(kind, PrimitiveType):
+        names = ", ".join(each.name for key, each in columns.items() if key == each.name and not each.children)
+        raise InvalidRequest(f"{predicate.column!r} is no column that rows are found by: there are {names}")
+    wanted = _TESTED.get(_OPPOSITES.get(predicate.operator, predicate.operator))
+    if wanted is not None and kind.name not in wanted:
+        raise InvalidRequest(f"{predicate.operator} tests a {' or a '.join(wanted)}, but {column.name} is a {kind}")
+    values = tuple(_read(column, kind, each) for each in predicate.values)
+    return Test(predicate.operator, column.field_id, values)
+
+
+def _read(column: RowColumn, kind: PrimitiveType, value: Value) -> Any:
+    """The constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
+    own = value.data_type
+    if own is not None and own != kind and not any({own.name, kind.name} <= alike for alike in _ALIKE):
+        raise InvalidRequest(f"{column.name} is a {kind}, which isn't compared with a {own}")
+    try:
+        found = read_primitive(replace(column, declared=_INTEGERS.get(kind.name, "")))(value.json)
+    except MisfitError as error:
+        raise InvalidRequest(f"{column.name} is compared with {shown(error.value)}: {error.right}") from error
+    if isinstance(found, float) and math.isnan(found):
+        raise InvalidRequest(f"{column.name} is compared with NaN: test for it by is-nan or not-nan")
+    return single_value(kind, found)
+
+
+@dataclass(slots=True)
+class _Writer:
+    columns: Mapping[int, FilterColumn]
+    parameters: dict[str, str | list[str]] = field(default_factory=dict)
+
+    def written(self, predicate: Predicate) -> str:
+        match predicate:
+            case Constant():
+                return "true" if predicate.holds else "false"
+            case Not():
+                return f"(NOT {self.written(predicate.child)})"
+            case Junction():
+                return f"({self.written(predicate.left)} {predicate.operator} {self.written(predicate.right)})"
+        assert isinstance(predicate.column, int)
+        opposite, column = _OPPOSITES.get(predicate.operator), self.columns[predicate.column]
+        test = self._test(opposite or predicate.operator, column, [_text(column.type, v) for v in predicate.values])
+        return test if opposite is None else f"(NOT {test})"
+
+    def _test(self, operator: str, column: FilterColumn, texts: list[str]) -> str:
+        value = column.expression
+        match operator:
+            case "is-null":
+                return f"({value} IS NULL)"
+            case "is-nan":
+                return f"coalesce(isnan({value}), false)"
+            case "in":
+                constants = _constant(column, f"unnest({self._parameter(texts)}::VARCHAR[])")
+                return f"coalesce({value} IN (SELECT {constants}), false)"
+        constant = _constant(column, f"{self._parameter(texts[0])}::VARCHAR")
+        match operator:
+            case "eq":
+                return f"({value} IS NOT DISTINCT FROM {constant})"
+            case "starts-with":
+                return f"coalesce(starts_with({value}, {constant}), false)"
+        no_nan = f" AND NOT isnan({value})" if column.type.name in _FLOATS else ""
+        return f"coalesce({value} {_SIGNS[operator]} {constant}{no_nan}, false)"
+
+    def _parameter(self, value: str | list[str]) -> str:
+        name = f"constant{len(self.parameters)}"
+        self.parameters[name] = value
+        return f"${name}"
+
+
+def _text(kind: PrimitiveType, value: Any) -> str:
+    """What DuckDB makes the constant of (see `_constant`); it has all that `read_primitive` reads."""
+    if kind.name == "string":
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else cast_text(kind, value) or ""
+
+
+def _constant(column: FilterColumn, text: str) -> str:
+    match column.type.name:
+        case "binary" | "fixed":
+            return f"unhex({text})"
+        case "string":
+            return text
+    return f"CAST({text} AS {column.duckdb_type})"
