@@ -7,13 +7,13 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import httpx
 
-from duckicelake.client.keys import new_key
 from duckicelake.client.patience import STRANGER_SECONDS, Patience
 from duckicelake.client.portions import Portion
 from duckicelake.errors import CatalogUnreachable, JobConflict, PipelineError
 from duckicelake.rest.client import CatalogClient, encoded, refusal, segment
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.json_http import Answer
+from duckicelake.rest.keys import new_key
 from duckicelake.rest.names import parse_table
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]

@@ -31,11 +31,15 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     r"NotAuthorizedException": (BadCredentials, "check --credential, --token and --oauth2-server-uri"),
     r"ForbiddenException": (NotAllowed, "the client's scopes don't reach so far"),
     r"UNRESOLVED_COLUMN|CANNOT_RESOLVE_COLUMN|Cannot find (?:source )?(?:column|field)|"
-    r"INCOMPATIBLE_DATA_FOR_TABLE|INSERT_COLUMN_ARITY_MISMATCH|NUM_COLUMNS_MISMATCH": (
+    r"Invalid source type|INCOMPATIBLE_DATA_FOR_TABLE|INSERT_COLUMN_ARITY_MISMATCH|NUM_COLUMNS_MISMATCH": (
         BadColumn,
         "check the columns' names and types",
     ),
     r"COLUMN_ALREADY_EXISTS": (BadSource, "two columns have names that differ at most by case"),
+    r"CSV header does not conform to the schema": (
+        BadSource,
+        "the header of a CSV file names a column twice, regardless of case",
+    ),
     r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSource, "the file is damaged, or isn't of this format"),
     r"PATH_NOT_FOUND|FileNotFoundException|Path does not exist": (
         BadSource,
@@ -47,6 +51,7 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
         NoPackages,
         "give spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     ),
+    r"Unknown catalog type": (BadInput, "--source type is rest, hive, hadoop, glue or jdbc"),
     r"HttpHostConnectException|UnknownHostException|ConnectTimeoutException": (
         CatalogUnreachable,
         "is the catalog running?",
@@ -115,7 +120,7 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(Exception):  # nobody is there to ask once the JVM has died
         while cause is not None:
-            yield str(cause.getClass().getName()), str(cause.getMessage())
+            yield str(cause.getClass().getName()), str(cause.getMessage() or "")
             cause = cause.getCause()
 
 
@@ -129,9 +134,11 @@ def _is_of_spark(error: BaseException) -> bool:
 
 
 def _told(error: BaseException) -> str:
-    """The message, which Java's errors only then look for."""
+    """The message, which Java's errors only then look for, with those of its causes, which pyspark leaves out."""
     try:
-        return str(error)
+        text = str(error)
+        causes = (f"Caused by: {name}: {told}" for name, told in _java_causes(error) if told not in text)
+        return "\n".join((text, *causes))
     except Exception:  # noqa: BLE001 - whatever it is, it means that nobody is there to ask
         return _LAST_WORDS[0]
 

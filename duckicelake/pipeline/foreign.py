@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GC_ENABLED: Final = "gc.enabled"
+_NEEDED: Final[Mapping[str, Sequence[str]]] = {
+    "rest": ("uri",),
+    "hadoop": ("warehouse",),
+    "jdbc": ("uri", "warehouse"),
+}
+"""What Iceberg's catalogs of these types don't do without; Hive's and Glue's take it from where they run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +37,21 @@ class ForeignTable:
     snapshot: int | None
 
 
-def attach_source(spark: SparkSession, properties: Mapping[str, str]) -> str:
-    """Make the catalog known to Spark; the name that it has there, of which other properties have another."""
+def check_source(properties: Mapping[str, str]) -> None:
+    """BadInput names what is missing, as far as that is known without asking the catalog."""
+    missing = [name for name in _NEEDED.get(properties.get("type", ""), ()) if name not in properties]
     if not {"type", "catalog-impl"} & set(properties):
+        missing = ["type (rest, hive, hadoop, glue, jdbc)"]
+    if missing:
         raise BadInput(
             "The other catalog is described by properties, as --source type=rest --source uri=http://…: "
-            "type (rest, hive, hadoop, glue, jdbc) is missing"
+            f"{' and '.join(missing)} is missing"
         )
+
+
+def attach_source(spark: SparkSession, properties: Mapping[str, str]) -> str:
+    """Make the catalog known to Spark; the name that it has there, of which other properties have another."""
+    check_source(properties)
     name = f"source_{md5(repr(sorted(properties.items())).encode(), usedforsecurity=False).hexdigest()[:8]}"
     told = {f"spark.sql.catalog.{name}.{key}": value for key, value in properties.items()}
     configure(spark, {**told, f"spark.sql.catalog.{name}.cache-enabled": "false"})

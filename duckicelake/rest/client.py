@@ -10,9 +10,11 @@ BadInput or PipelineError. May be used by several threads.
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
 from duckicelake.errors import (
     BadCredentials,
@@ -24,12 +26,15 @@ from duckicelake.errors import (
     PipelineError,
 )
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.json_http import Answer, Json, send
+from duckicelake.rest.json_http import TIMEOUT_SECONDS, Answer, Json, send
+from duckicelake.rest.keys import new_key
 from duckicelake.rest.names import Namespace
 
 _PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts of what may be sent again."""
 _BUSY: Final = frozenset({429, 502, 503, 504})
+_FLUSH_SECONDS: Final = 600.0
+"""Files are written before it is answered."""
 _ERRORS: Final[Mapping[int, type[PipelineError]]] = {
     400: BadInput,
     401: BadCredentials,
@@ -38,6 +43,17 @@ _ERRORS: Final[Mapping[int, type[PipelineError]]] = {
     409: JobConflict,
     422: BadInput,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked, and for how long an answer is waited for. key: of what has its effect once, sent again or not."""
+
+    method: str
+    path: str
+    body: Json = None
+    key: UUID | None = None
+    seconds: float = TIMEOUT_SECONDS
 
 
 class CatalogClient:
@@ -53,7 +69,12 @@ class CatalogClient:
     def config(self) -> Json:
         """What the catalog says of itself; the first thing to ask."""
         query = {} if self.connection.warehouse is None else {"warehouse": self.connection.warehouse}
-        return self.get("/v1/config", query)
+        try:
+            return self.get("/v1/config", query)
+        except NoTable as error:
+            raise CatalogUnreachable(
+                f"{self._uri}/v1/config isn't there: is {self._uri} the URI of an Iceberg REST catalog, without /v1?"
+            ) from error
 
     def namespaces(self, parent: Namespace = ()) -> Iterator[Namespace]:
         """Direct children, or the top level."""
@@ -73,10 +94,10 @@ class CatalogClient:
 
     def table_exists(self, namespace: Namespace, table: str) -> bool:
         path = self.iceberg("namespaces", encoded(namespace), "tables", segment(table))
-        return self._ask("HEAD", path).status != 404
+        return self._ask(_Question("HEAD", path)).status != 404
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        return self._ask("HEAD", self.iceberg("namespaces", encoded(namespace))).status != 404
+        return self._ask(_Question("HEAD", self.iceberg("namespaces", encoded(namespace)))).status != 404
 
     def make_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
         """Unless it is there, which needs no right to make any."""
@@ -84,6 +105,14 @@ class CatalogClient:
             return
         with suppress(JobConflict):  # somebody else has just made it
             self.post(self.iceberg("namespaces"), {"namespace": list(namespace), "properties": dict(properties or {})})
+
+    def flush_rows(self, namespace: Namespace, table: str) -> Json:
+        """Have the rows that the table keeps in Postgres written to files: `rows`, `deletes`, `files`, `snapshot-id`.
+
+        The latter is DuckLake's, None if there were none. Sent again where the catalog is busy, it is done once.
+        """
+        path = self.iceberg("namespaces", encoded(namespace), "tables", segment(table), "rows", "flush")
+        return self._ask(_Question("POST", path, {}, new_key(), _FLUSH_SECONDS)).body
 
     def begin_job(self, namespace: Namespace, table: str, job: Json) -> Json:
         """JobConflict says who has the lease. May be sent again with the same id; `running.py` is how jobs do it."""
@@ -111,11 +140,11 @@ class CatalogClient:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
         """The JSON at a path, asked for again while the catalog is busy."""
-        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path).body
+        return self._ask(_Question("GET", f"{path}?{urlencode(query)}" if query else path)).body
 
     def post(self, path: str, body: Json) -> Json:
         """Send what may be sent twice."""
-        return self._ask("POST", path, body).body
+        return self._ask(_Question("POST", path, body)).body
 
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Every page of a listing."""
@@ -132,24 +161,28 @@ class CatalogClient:
             self._prefix = str((config.get("defaults", {}) | config.get("overrides", {})).get("prefix", ""))
         return "/".join(("/v1", *((self._prefix,) if self._prefix else ()), *segments))
 
-    def _ask(self, method: str, path: str, body: Json = None) -> Answer:
+    def _ask(self, question: _Question) -> Answer:
         """Ask until the catalog isn't busy, with a token that holds. A 404 of a HEAD is an answer."""
-        answer = self._patiently(method, path, body, self.logged_in())
+        answer = self._patiently(question, self.logged_in())
         if answer.status == 401 and self.connection.credential is not None:
-            answer = self._patiently(method, path, body, self.logged_in(anew=True))
-        if answer.status >= 400 and (method, answer.status) != ("HEAD", 404):
-            raise refusal(answer, f"{method} {self._uri}{path}")
+            answer = self._patiently(question, self.logged_in(anew=True))
+        if answer.status >= 400 and (question.method, answer.status) != ("HEAD", 404):
+            raise refusal(answer, f"{question.method} {self._uri}{question.path}")
         if answer.body is None:
             raise CatalogUnreachable(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
         return answer
 
-    def _patiently(self, method: str, path: str, body: Json, token: str | None) -> Answer:
+    def _patiently(self, question: _Question, token: str | None) -> Answer:
         for pause in _PAUSES:
-            answer = send(method, self._uri + path, body=body, token=token)
+            answer = self._once(question, token)
             if answer.status not in _BUSY:
                 return answer
             time.sleep(pause)
-        return send(method, self._uri + path, body=body, token=token)
+        return self._once(question, token)
+
+    def _once(self, question: _Question, token: str | None) -> Answer:
+        url = self._uri + question.path
+        return send(question.method, url, body=question.body, token=token, key=question.key, seconds=question.seconds)
 
     def logged_in(self, *, anew: bool = False) -> str | None:
         """The token, got with the credential where there is none yet; None where neither is needed."""

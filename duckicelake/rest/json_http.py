@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
+from uuid import UUID
 
 from duckicelake.errors import CatalogUnreachable
 
@@ -34,9 +35,19 @@ class Answer:
 
 
 def send(
-    method: str, url: str, *, body: Json = None, form: Mapping[str, str] | None = None, token: str | None = None
+    method: str,
+    url: str,
+    *,
+    body: Json = None,
+    form: Mapping[str, str] | None = None,
+    token: str | None = None,
+    key: UUID | None = None,
+    seconds: float = TIMEOUT_SECONDS,
 ) -> Answer:
-    """Ask once. CatalogUnreachable where nobody answers; any status is an answer."""
+    """Ask once. CatalogUnreachable where nobody answers in so many seconds; any status is an answer.
+
+    key: by which the catalog knows a request that it has had.
+    """
     headers = {"Accept": "application/json"}
     data = None
     if form is not None:
@@ -45,11 +56,13 @@ def send(
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
+    if key is not None:
+        headers["Idempotency-Key"] = str(key)
     if not url.startswith(("http://", "https://")):
-        raise CatalogUnreachable(f"{url!r} is no URI of a catalog: it begins with http:// or https://")
+        raise CatalogUnreachable(f"{_server(url)} can't be asked: the URI of a catalog begins with http:// or https://")
     request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme has been looked at
     try:
-        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+        with urlopen(request, timeout=seconds) as answer:  # noqa: S310
             return Answer(answer.status, _json(answer.read()))
     except HTTPError as refused:
         with refused:
@@ -61,7 +74,7 @@ def send(
 
 def _server(url: str) -> str:
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
+    return f"{parts.scheme}://{parts.netloc}" if "://" in url else url.partition("/")[0]
 
 
 def _json(raw: bytes) -> Json:

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from duckicelake.client.json_lines import line
-from duckicelake.client.keys import new_key
 from duckicelake.client.patience import LONGEST_PAUSE, Patience
 from duckicelake.client.portions import Batching, Lines, Table, joined, portions
 from duckicelake.errors import BadInput
@@ -92,13 +91,6 @@ def test_lines_are_passed_on_as_they_are() -> None:
 def test_text_is_no_rows() -> None:
     with pytest.raises(BadInput, match="rows are mappings, Arrow, pandas or bytes of JSON lines, not str"):
         list(portions('{"a": 1}', Batching()))
-
-
-def test_keys_are_of_version_7_and_grow_with_time() -> None:
-    keys = [new_key() for _ in range(1000)]
-    assert {(key.version, key.variant) for key in keys} == {(7, "specified in RFC 4122")}
-    assert len(set(keys)) == 1000
-    assert [key.int >> 80 for key in keys] == sorted(key.int >> 80 for key in keys)
 
 
 def test_pauses_double_differ_and_end() -> None:

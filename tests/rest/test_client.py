@@ -17,12 +17,17 @@ Script = Sequence[tuple[int, object]]
 
 
 @contextmanager
-def answering(script: Script) -> Iterator[str]:
-    """A server that gives these answers, JSON or text, one after the other and the last one for ever."""
+def answering(script: Script, heard: list[tuple[str, str | None]] | None = None) -> Iterator[str]:
+    """A server that gives these answers, JSON or text, one after the other and the last one for ever.
+
+    heard: gets each request's line, and its Idempotency-Key.
+    """
     left = list(script)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if heard is not None:
+                heard.append((self.requestline, self.headers["Idempotency-Key"]))
             status, body = left.pop(0) if len(left) > 1 else left[0]
             raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self.send_response(status)
@@ -63,6 +68,7 @@ def test_where_nobody_answers_the_address_is_named(uri: str) -> None:
     [
         ([(200, "<html>")], CatalogUnreachable, "not with JSON"),
         ([(404, "<html>")], CatalogUnreachable, "is it the URI of an Iceberg REST catalog"),
+        ([(404, {"error": {"type": "X", "message": "no route"}})], CatalogUnreachable, "REST catalog, without /v1"),
         ([(503, {"error": {"type": "X", "message": "Postgres is away"}})], CatalogUnreachable, "Postgres is away"),
         ([(500, "oh")], CatalogUnreachable, "500"),
         ([(401, {"error": {"type": "X", "message": "who?"}})], BadCredentials, r"who\?; give --credential"),
@@ -77,6 +83,18 @@ def test_answer_that_is_none_becomes_an_error_that_says_why(script: Script, kind
 def test_busy_catalog_is_asked_again() -> None:
     with answering([(503, ""), (429, ""), (200, {"defaults": {}})]) as uri:
         assert CatalogClient(Connection(uri)).config() == {"defaults": {}}
+
+
+def test_flush_that_a_busy_catalog_is_asked_for_again_is_known_to_it() -> None:
+    heard: list[tuple[str, str | None]] = []
+    flushed = {"files": 1, "rows": 2, "deletes": 0, "snapshot-id": 7}
+    with answering([(200, {}), (503, ""), (200, flushed), (200, flushed)], heard) as uri:
+        client = CatalogClient(Connection(uri))
+        assert [client.flush_rows(("a", "b"), "c d") for _ in range(2)] == [flushed] * 2
+    assert {line for line, _ in heard[1:]} == {"POST /v1/namespaces/a%1Fb/tables/c%20d/rows/flush HTTP/1.1"}
+    first, again, another = (key for _, key in heard[1:])
+    assert first is not None
+    assert first == again != another
 
 
 def test_token_that_has_run_out_is_replaced() -> None:

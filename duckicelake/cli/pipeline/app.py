@@ -69,10 +69,15 @@ def command(
 
     def add(function: Callable[..., Summary]) -> Callable[..., None]:
         epilog = "Examples:\n\n" + "\n\n".join(f"`{example}`" for example in examples)
-        group.command(name=name, epilog=epilog)(_with_common_options(function))
-        return _with_common_options(function)
+        told = _paragraphs(inspect.getdoc(function) or "")
+        return group.command(name=name, help=told, epilog=epilog)(_with_common_options(function))
 
     return add
+
+
+def _paragraphs(text: str) -> str:
+    """Text whose lines may be as long as the terminal is wide."""
+    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
 
 
 def _with_common_options(function: Callable[..., Summary]) -> Callable[..., None]:

@@ -8,6 +8,7 @@ import typer
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.cli.pipeline.source import Source, packages_of, properties_of
+from duckicelake.pipeline.foreign import check_source
 from duckicelake.pipeline.importing import ImportRequest, import_tables
 from duckicelake.rest.names import parse_name, parse_table
 
@@ -41,6 +42,7 @@ def import_(
     DUCKICELAKE_ALLOWED_LOCATIONS. What is there already is left alone, so a run that was interrupted can be repeated.
     """
     properties = properties_of(source)
+    check_source(properties)
     request = ImportRequest(
         source=properties,
         tables=[parse_table(text) for text in table or ()],

@@ -79,9 +79,12 @@ def test_jobs_are_listed_for_programs_and_filtered(uri: str) -> None:
 def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None:
     for code, words, arguments in (
         (4, "http://127.0.0.1:1 doesn't answer", ["jobs", "--uri", "http://127.0.0.1:1"]),
+        (4, "127.0.0.1:1 can't be asked", ["jobs", "--uri", "127.0.0.1:1"]),
         (2, "--conf memory: write <name>=<value>", ["jobs", "--uri", uri, "--conf", "memory"]),
         (2, "'t' has no namespace", ["jobs", "--uri", uri, "--table", "t"]),
         (2, "No such option", ["jobs", "--nonsense"]),
+        (2, "type (rest, hive, hadoop, glue, jdbc) is missing", ["import", "--uri", uri, "--source", "uri=x"]),
+        (2, "uri and warehouse is missing", ["import", "--uri", uri, "--source", "type=jdbc"]),
         (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
         (2, "--state is for lines of JSON", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
     ):
@@ -89,6 +92,12 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
         assert (found, out) == (code, "")
         assert words in err
         assert code == 2 or err.count("\n") == 1
+
+
+def test_help_is_as_wide_as_the_terminal() -> None:
+    code, out, _ = run("changes", "--help", COLUMNS="400", TERMINAL_WIDTH="400")
+    assert code == 0
+    assert "A table that takes changes has each exactly once, and remembers itself how far it is" in out
 
 
 def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve) -> None:

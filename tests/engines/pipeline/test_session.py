@@ -60,6 +60,7 @@ CASES: dict[str, tuple[str, type[PipelineError], str]] = {
     "table": ("SELECT * FROM lake.{ns}.nope", NoTable, "nope"),
     "namespace": ("CREATE TABLE lake.nope_{ns}.t (a int)", BadInput, "nope_"),
     "path": ("SELECT * FROM parquet.`/no/such/file.parquet`", BadSource, "/no/such/file.parquet"),
+    "transform of a type": ("CREATE TABLE lake.{ns}.u (a int) PARTITIONED BY (months(a))", BadColumn, "month"),
     "catalog": ("SELECT * FROM nowhere.ns.t", CatalogUnreachable, "127.0.0.1:1"),
 }
 
