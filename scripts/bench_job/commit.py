@@ -3,11 +3,19 @@
 What is counted is the time from sending a commit to having read its answer, without the client's own uploads. First
 with a table that lists 100 snapshots, then with one that lists all of them, where metadata.json and the answer grow.
 "Flat" is the median of the last 100 commits against that of the first 100. For scale: Iceberg's Java reference server
-with the same client.
+with the same client; and PyIceberg's appends, uploads included, beside those to its own SqlCatalog on SQLite.
 """
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
 from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
@@ -16,12 +24,13 @@ from scripts.bench_job.servers import java_is_there, running_bench, running_java
 LISTED: Final = {"ducklake.max-listed-snapshots": "100"}
 ENDS: Final = 100
 JAVA_COMMITS: Final = 200
+PYICEBERG_COMMITS: Final = 100
 
 
 def main() -> None:
     options = options_of(__doc__, commits=(2000, "how many commits"))
     commits = 300 if options.quick else options.commits
-    results = [*short(commits), *long(commits), *java(min(commits, JAVA_COMMITS))]
+    results = [*short(commits), *long(commits), *java(min(commits, JAVA_COMMITS)), *pyiceberg()]
     report("Commits of one client, one file each", results, options)
 
 
@@ -45,6 +54,30 @@ def java(commits: int) -> Iterator[Result]:
         return
     with running_java() as uri:
         yield rate(f"{commits} appends, Java's reference server, all listed", append(Rest(uri), commits, {})[0])
+
+
+def pyiceberg() -> Iterator[Result]:
+    """Both list all snapshots, and both have local files."""
+    with running_bench(auth=False) as bench, tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder:
+        ours = pyiceberg_appends(RestCatalog("rest", uri=bench.uri))
+        theirs = pyiceberg_appends(
+            SqlCatalog("sql", uri=f"sqlite:///{folder}/lake.db", warehouse=Path(folder).as_uri())
+        )
+    took, reference = milliseconds(ours), len(theirs) / sum(theirs)
+    name = f"{PYICEBERG_COMMITS} appends by PyIceberg"
+    yield Result(name, len(ours) / sum(ours), "commits/s", None, reference, "its SqlCatalog", p50(took), p99(took))
+
+
+def pyiceberg_appends(catalog: Catalog) -> list[float]:
+    rows = pa.table({"id": [1, 2, 3]})
+    catalog.create_namespace("py")
+    table = catalog.create_table("py.t", rows.schema)
+    seconds = []
+    for _ in range(PYICEBERG_COMMITS):
+        began = perf_counter()
+        table.append(rows)
+        seconds.append(perf_counter() - began)
+    return seconds
 
 
 def appended(commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], int]:
