@@ -200,6 +200,8 @@ def _either(old: bool | None, new: bool | None) -> bool | None:
 def _extreme(old: str | None, new: str | None, type_: PrimitiveType, *, larger: bool) -> str | None:
     if old is None or new is None:
         return new if old is None else old
+    if old == new:
+        return old if _comparable(type_, old) is not None else None
     old_value, new_value = _comparable(type_, old), _comparable(type_, new)
     if old_value is None or new_value is None:
         return None

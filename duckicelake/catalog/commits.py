@@ -220,7 +220,9 @@ def _write(
     alone: bool = False,
 ) -> Iterator[Written]:
     """Write all changes in one transaction."""
-    commit = Commit([change for _, change in changes], settle or _settling(services, [table for table, _ in changes]))
+    commit = Commit(
+        [change for _, change in changes], settle=settle or _settling(services, [table for table, _ in changes])
+    )
     if not changes:
         return iter(())
     write = services.commits.write_alone if alone else services.commits.write

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from duckicelake.catalog.auditing import Noted, note_all
 from duckicelake.catalog.courtesy import Courtesy
+from duckicelake.catalog.idempotency import Once, settle_results
 from duckicelake.catalog.measuring import Meter
 from duckicelake.catalog.turns import Turns
 from duckicelake.errors import CommitStateUnknown, Unavailable
@@ -45,10 +46,9 @@ class Group(Protocol):
 
 @dataclass(slots=True)
 class Work(Generic[W, R]):
-    """What is written as a whole or not at all; `settle` is the last step of its transaction, given the result."""
+    """What is written as a whole or not at all."""
 
     changes: W
-    settle: Callable[[Transaction, R], None]
     since: float = field(default_factory=monotonic)
     outcome: R | Exception | None = None
 
@@ -58,10 +58,12 @@ class Work(Generic[W, R]):
         raise NotImplementedError
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
-        """Settle several of this kind, each with its result."""
-        for each, result in pairs:
-            each.settle(cursor, result)
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
+        """The last step of several of this kind, each with its result; what is returned is to be called before COMMIT.
+
+        It may raise, as this may.
+        """
+        raise NotImplementedError
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[Any]) -> None:
@@ -77,14 +79,21 @@ class Work(Generic[W, R]):
         return self.outcome
 
 
+@dataclass(slots=True)
 class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
-    """Changes of tables, computed from what these are."""
+    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result."""
 
-    __slots__ = ()
+    settle: Settle = field(kw_only=True)
 
     @staticmethod
     def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
         return writer.Group(cursor, works)
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:  # noqa: ARG004
+        for each, result in pairs:
+            each.settle(cursor, result)
+        return lambda: None
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[Any]) -> None:
@@ -93,8 +102,9 @@ class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
 
 @dataclass(slots=True)
 class RowsCommit(Work[RowBatch, WrittenRows]):
-    """Rows for one table. noted: for the audit trail, which is told of all at once."""
+    """Rows for one table. once: the request, if it must not run twice. noted: for the audit trail."""
 
+    once: Once | None = field(kw_only=True)
     noted: Callable[[WrittenRows], Noted] = field(kw_only=True)
 
     @staticmethod
@@ -102,13 +112,20 @@ class RowsCommit(Work[RowBatch, WrittenRows]):
         return inlined_rows.Group(cursor, works)
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
-        Work.settle_all(database, cursor, pairs)
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
+        keyed = [(each.once, _as_told(result)) for each, result in pairs if each.once is not None]
+        check = settle_results(cursor, keyed)
         note_all(database, cursor, [each.noted(result) for each, result in pairs])
+        return check
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
         meter.rows_written(len(results), sum(result.count for result in results))
+
+
+def _as_told(written: WrittenRows) -> tuple[int, int, int]:
+    """What is noted of rows, so that the request is answered again (`rows.RowsAnswer`)."""
+    return written.snapshot_id, written.count, written.first_row_id
 
 
 class CommitQueue:
@@ -179,8 +196,9 @@ class CommitQueue:
                 locked = monotonic()
                 results = together.write()
                 pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
-                group[0].settle_all(database, cursor, pairs)
+                check = group[0].settle_all(database, cursor, pairs)
                 seen = duckdb_seen(cursor)
+            check()
             self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         committed = monotonic()
         written = [result for result in results if not isinstance(result, Exception)]

@@ -5,27 +5,21 @@ changes nothing and is written in a transaction of its own. What may be differen
 answer, the outcome of COMMIT is not known) is not written, and the request runs again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
 from duckicelake import errors
 from duckicelake.errors import CatalogError, Conflict, InvalidRequest, NotFound, Unprocessable, Unsupported
 from duckicelake.lake.database import Database, Transaction
-from duckicelake.lake.idempotency import Outcome, find_outcome, settle
+from duckicelake.lake.idempotency import LIFETIME, Outcome, Repeated, find_outcome, settle
 
-LIFETIME = timedelta(minutes=30)
-"""For how long a request may be sent again."""
+__all__ = ["LIFETIME", "Once", "run_once"]
 
 _REFUSALS = (InvalidRequest, Unsupported, NotFound, Conflict)
 
 T = TypeVar("T")
-
-
-class Repeated(Exception):  # noqa: N818 - says what happened; never leaves this module
-    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +32,30 @@ class Once:
     def settle(self, cursor: Transaction, result: Any = None, error: CatalogError | None = None) -> None:
         """Note in the caller's transaction what the request came to; raises Repeated if that has been noted before."""
         refusal = None if error is None else [type(error).__name__, *error.args]
-        if not settle(cursor, self.key, Outcome(self.fingerprint, result, refusal), LIFETIME):
-            raise Repeated
+        settle(cursor, {self.key: Outcome(self.fingerprint, result, refusal)})()
 
 
-def run_once(database: Database, once: Once, act: Callable[[], T], again: Callable[[Any], T]) -> T:
+def settle_results(cursor: Transaction, results: Sequence[tuple[Once, Any]]) -> Callable[[], None]:
+    """Note what several requests came to; what is returned is called once a pipeline is over: see `Once.settle`."""
+    return settle(cursor, {once.key: Outcome(once.fingerprint, result) for once, result in results})
+
+
+def run_once(
+    database: Database, once: Once, act: Callable[[], T], again: Callable[[Any], T], *, is_new: bool = False
+) -> T:
     """Run `act`, which settles; or answer by `again` from the result with which the same request has been settled.
 
     Of several that run at the same time one is settled, and the others answer by `again`. A refusal is raised again.
-    Raises Unprocessable if the key was used for another request.
+    Raises Unprocessable if the key was used for another request. is_new: as it is nearly always, so what `act` does
+    before it settles may be done in vain, and nobody looks first.
     """
+    if is_new:
+        try:
+            return _run(database, once, act)
+        except Repeated:
+            pass
     with database.reading() as cursor:
-        outcome = find_outcome(cursor, once.key, LIFETIME)
+        outcome = find_outcome(cursor, once.key)
     if outcome is not None:
         return again(_result(once, outcome))
     try:

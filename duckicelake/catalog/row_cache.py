@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Final
 
 from duckicelake.bridge.stats import widen
+from duckicelake.catalog.turns import Lanes
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.types import PrimitiveType
@@ -40,8 +41,9 @@ class RowTarget:
 
 @dataclass(slots=True)
 class RowTargets:
-    """Those that were used last, by the table's name; safe to share between threads."""
+    """Those that were used last, by the table's name; safe to share between threads. readers: who makes them known."""
 
+    readers: Lanes = field(default_factory=Lanes)
     _known: OrderedDict[tuple[Namespace, str], RowTarget] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 

@@ -22,9 +22,12 @@ def row_target(services: Services, namespace: Namespace, name: str, outdated: Ro
     known = services.rows.find(namespace, name)
     if known is not None and known is not outdated:
         return known
-    target = _read(services, namespace, name, known)
-    services.rows.put(namespace, name, target)
-    return target
+    with services.rows.readers.of((namespace, name)).alone():  # the others take what the first of them reads
+        known = services.rows.find(namespace, name)
+        if known is None or known is outdated:
+            known = _read(services, namespace, name, known)
+            services.rows.put(namespace, name, known)
+        return known
 
 
 def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:

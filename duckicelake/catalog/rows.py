@@ -16,7 +16,6 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import producers
-from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.producers import Applied, Producer
 from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
@@ -71,7 +70,7 @@ def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
 
     Raises NoSuchTable, InvalidRequest naming rows that don't fit, AlreadyApplied, Unsupported, DamagedTable.
     """
-    return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result))
+    return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result), is_new=True)
 
 
 def last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> Applied | None:
@@ -125,6 +124,8 @@ def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_al
 def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
     """The batch as it is to be written; its files are."""
     rows = _prepared(services, target, batch)
+    if services.once is not None:
+        rows = replace(rows, key=services.once.key)
     if posted.counted is None:
         return rows
     return replace(rows, producer=Producer(rows.table_id, posted.counted.app_id), sequence=posted.counted.sequence)
@@ -136,10 +137,10 @@ def _prepared(services: Services, target: RowTarget, batch: Batch) -> RowBatch:
         files = write_files(services, target, batch)
         return RowBatch(target.lake, batch.num_rows, [file.stats for file in files], target.widen, files=files)
     stats = [statistics.column_stats(batch)]
-    return RowBatch(target.lake, batch.num_rows, stats, target.widen, _packed(target, batch))
+    return RowBatch(target.lake, batch.num_rows, stats, target.widen, packed_columns(target, batch))
 
 
-def _packed(target: RowTarget, batch: Batch) -> list[str]:
+def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
     """The batch's columns in the order of their ids, which is DuckDB's."""
     assert target.lake.inlined is not None
     ids = (column.field_id for column in batch.layout.stored)
@@ -151,14 +152,10 @@ def _commit(services: Services, posted: PostedRows, batch: RowBatch) -> RowsComm
     """The batch with the last steps of its transaction."""
     what = replace(touched(posted.namespace, posted.table, {"rows": batch.count}), table_id=batch.table_id)
 
-    def settle(cursor: Transaction, written: WrittenRows) -> None:
-        if services.once is not None:
-            services.once.settle(cursor, (written.snapshot_id, written.count, written.first_row_id))
-
     def noted(written: WrittenRows) -> Noted:
         return Noted(origin(services.caller), replace(what, snapshot_id=written.snapshot_id), services.journal)
 
-    return RowsCommit(batch, settle, noted=noted)
+    return RowsCommit(batch, once=services.once, noted=noted)
 
 
 def answer(written: WrittenRows) -> RowsAnswer:

@@ -57,9 +57,12 @@ class Services:
         """The same services, about whose work and object store the meter hears."""
         return replace(self, meter=meter, store=MeasuredStore(self.store, meter.store_call))
 
-    def run_once(self, act: Callable[[], T], again: Callable[[Any], T]) -> T:
-        """Run `act`; or, if the request has come to its end before, answer by `again` from what it was settled with."""
-        return act() if self.once is None else run_once(self.database, self.once, act, again)
+    def run_once(self, act: Callable[[], T], again: Callable[[Any], T], *, is_new: bool = False) -> T:
+        """Run `act`; or, if the request has come to its end before, answer by `again` from what it was settled with.
+
+        is_new: as in the function of this name.
+        """
+        return act() if self.once is None else run_once(self.database, self.once, act, again, is_new=is_new)
 
     def settle(
         self, cursor: Transaction, touched: Sequence[Touched], result: Any = None, outcome: str = audit.OK

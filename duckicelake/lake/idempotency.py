@@ -1,16 +1,23 @@
 """What requests that carry a key came to, in the table that keeps it."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from psycopg.types.json import Json
+import orjson
 
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.queries import queries
 
 _SQL = queries("idempotency")
+LIFETIME: Final = timedelta(minutes=30)
+"""For how long a request may be sent again."""
+
+
+class Repeated(Exception):  # noqa: N818 - says what happened; never leaves the use case
+    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +29,43 @@ class Outcome:
     error: Any = None
 
 
-def find_outcome(cursor: Transaction, key: UUID, lifetime: timedelta) -> Outcome | None:
+def find_outcome(cursor: Transaction, key: UUID) -> Outcome | None:
     """What the request with the key came to; None if it hasn't been made, not to its end, or longer ago than that."""
-    row = cursor.execute(_SQL.outcome, {"key": key, "lifetime": lifetime}).fetchone()
+    row = cursor.execute(_SQL.outcome, {"key": key, "lifetime": LIFETIME}).fetchone()
     return Outcome(*row) if row else None
 
 
-def settle(cursor: Transaction, key: UUID, outcome: Outcome, lifetime: timedelta) -> bool:
-    """Note an outcome, and forget some that are older than `lifetime`; False if the key has one that isn't.
+def known(cursor: Transaction, keys: Sequence[UUID]) -> Callable[[], set[UUID]]:
+    """Ask which of the keys have an outcome."""
+    if not keys:
+        return set
+    asked = cursor.connection.cursor().execute(_SQL.known, {"keys": list(keys), "lifetime": LIFETIME})
+    return lambda: {key for (key,) in asked.fetchall()}
 
-    Waits for a transaction that has noted one and not ended yet.
+
+def settle(cursor: Transaction, outcomes: Mapping[UUID, Outcome]) -> Callable[[], None]:
+    """Note outcomes by key, and forget some that are older than `LIFETIME`.
+
+    What is returned raises Repeated if a key has one that isn't; in a pipeline it is to be called after its end.
+    Waits for transactions that have noted one and not ended yet.
     """
+    if not outcomes:
+        return lambda: None
     parameters = {
-        "key": key,
-        "fingerprint": outcome.fingerprint,
-        "result": _json(outcome.result),
-        "error": _json(outcome.error),
-        "lifetime": lifetime,
+        "keys": list(outcomes),
+        "fingerprints": [each.fingerprint for each in outcomes.values()],
+        "results": [_json(each.result) for each in outcomes.values()],
+        "errors": [_json(each.error) for each in outcomes.values()],
+        "lifetime": LIFETIME,
     }
-    return cursor.execute(_SQL.settle, parameters).fetchone() is not None
+    asked = cursor.connection.cursor().execute(_SQL.settle, parameters)
+
+    def check() -> None:
+        if len(asked.fetchall()) < len(outcomes):
+            raise Repeated
+
+    return check
 
 
-def _json(value: Any) -> Json | None:
-    return None if value is None else Json(value)
+def _json(value: Any) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()

@@ -17,6 +17,7 @@ from duckicelake.lake.changes import NewDataFile, TableStats
 from duckicelake.lake.database import Row
 from duckicelake.lake.documents import document
 from duckicelake.lake.files import StaleBase
+from duckicelake.lake.idempotency import Repeated
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.producers import Producer
 from duckicelake.lake.queries import queries
@@ -38,12 +39,12 @@ class Group:
         self._claimed, asked = claim(cursor, wanted, partial(ask, cursor, batches))
         self._before = wanted.before(self._claimed)
         self._next_file_id = self._before.next_file_id
-        self._tables, self._sequences = asked()
+        self._tables, self._sequences, self._keys = asked()
         self._new_sequences: dict[Producer, int] = {}
         self._admitted: set[int] = set()
         self._outcomes = [self._admit(batch) for batch in batches]
 
-    def write(self) -> list[WrittenRows | StaleBase | CatalogError]:
+    def write(self) -> list[WrittenRows | StaleBase | CatalogError | Repeated]:
         """Write them; in the place of one that can't be written is why. The reason is raised if none can."""
         admitted = [each for each in self._outcomes if isinstance(each, RowBatch)]
         if not admitted:
@@ -57,7 +58,9 @@ class Group:
         record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table))
         return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
 
-    def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError:
+    def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError | Repeated:
+        if batch.key in self._keys:
+            return Repeated()
         problem = self._tables[batch.table_id].problem(batch, self._before) or self._touched(batch)
         if problem is not None:
             return StaleBase(problem)
@@ -66,6 +69,8 @@ class Group:
             if known is not None and batch.sequence <= known:
                 return _applied(batch, known)
             self._sequences[batch.producer] = self._new_sequences[batch.producer] = batch.sequence
+        if batch.key is not None:
+            self._keys.add(batch.key)
         self._admitted.add(batch.table_id)
         return batch
 
@@ -102,12 +107,12 @@ class Group:
             columns, version = target.definition.columns, target.inlined.version
             definition.make_inlined_table(self._cursor, batches[0].table_id, columns, version)
         arrays = [f"{{{','.join(parts)}}}" for parts in zip(*(batch.columns for batch in batches), strict=True)]
-        query = _insert_into(target.inlined.name, target.inlined.types)
+        query = insert_into(target.inlined.name, target.inlined.types)
         self._cursor.execute(query, [state.sizes[1] - 1, self._claimed.snapshot_id, *arrays])
 
 
 @lru_cache(maxsize=1024)
-def _insert_into(name: str, types: Sequence[str]) -> str:
+def insert_into(name: str, types: Sequence[str]) -> str:
     """A statement that takes the row id before the first one, the snapshot and an array for each column."""
     values = sql.SQL(", ").join(sql.SQL(f"%s::{type_}[]") for type_ in types)
     columns = sql.SQL(", ").join(sql.Identifier(f"c{number}") for number in range(len(types)))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from duckicelake.lake.changes import NewDataFile
 from duckicelake.lake.model import ColumnStats, TableDefinition
@@ -57,8 +58,8 @@ class RowBatch:
     """Rows for a table, inlined or as files; all of them are there afterwards or none.
 
     stats: exact ones of each part of the rows. columns: of inlined rows, for each column its values as `packed` makes
-    them. producer: who counts the batch, with its sequence. untouched_since: the DuckLake snapshot after which nothing
-    may have touched the table.
+    them. producer: who counts the batch, with its sequence. key: of a request that must not run twice. untouched_since:
+    the DuckLake snapshot after which nothing may have touched the table.
     """
 
     target: InsertTarget
@@ -69,6 +70,7 @@ class RowBatch:
     files: Sequence[NewDataFile] = ()
     producer: Producer | None = None
     sequence: int = 0
+    key: UUID | None = None
     untouched_since: int | None = None
 
     @property

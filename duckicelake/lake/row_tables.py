@@ -1,10 +1,11 @@
 """What tables that get rows are once the snapshot id is taken, when nobody else can change them any more."""
 
 from collections.abc import Callable, Sequence
+from uuid import UUID
 
 from psycopg import Cursor
 
-from duckicelake.lake import native, producers
+from duckicelake.lake import idempotency, native, producers
 from duckicelake.lake.database import Row
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.producers import Producer
@@ -59,13 +60,14 @@ class TableNow:
 
 def ask(
     cursor: Cursor[Row], batches: Sequence[RowBatch]
-) -> Callable[[], tuple[dict[int, TableNow], dict[Producer, int]]]:
-    """Ask what the tables are, and how far the producers."""
+) -> Callable[[], tuple[dict[int, TableNow], dict[Producer, int], set[UUID]]]:
+    """Ask what the tables are, how far the producers, and which requests have come before."""
     table_ids = sorted({batch.table_id for batch in batches})
     asked = cursor.connection.cursor().execute(_SQL.states, {"table_ids": table_ids})
     counted = producers.applied(cursor, [batch.producer for batch in batches if batch.producer is not None])
+    known = idempotency.known(cursor, [batch.key for batch in batches if batch.key is not None])
 
-    def answer() -> tuple[dict[int, TableNow], dict[Producer, int]]:
-        return {row[0]: TableNow(cursor, *row[:5]) for row in asked.fetchall()}, counted()
+    def answer() -> tuple[dict[int, TableNow], dict[Producer, int], set[UUID]]:
+        return {row[0]: TableNow(cursor, *row[:5]) for row in asked.fetchall()}, counted(), known()
 
     return answer

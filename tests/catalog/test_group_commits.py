@@ -221,7 +221,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
     with ThreadPoolExecutor(1) as pool:
         losers: list[Future[None]] = []
         crowd.commit(set_properties(a="b"))
-        services.commits.write(services.database, crowd.services.meter, Commit((), settle))
+        services.commits.write(services.database, crowd.services.meter, Commit((), settle=settle))
         assert isinstance(losers[0].exception(), psycopg.errors.UniqueViolation)
     assert seen == [False]
     assert ears.pauses == 0
@@ -236,7 +236,7 @@ def test_commit_is_acknowledged_though_the_session_that_kept_the_others_out_died
     body = append(client.create()["metadata"], (1, "one"))
     turns = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
     with services.commits.alone(services.database):
-        commit = Commit((), lambda _, __: None)
+        commit = Commit((), settle=lambda _, __: None)
         services.commits.write_alone(services.database, UNMEASURED, commit)
         with psycopg.connect(database_url, autocommit=True) as other:
             assert other.execute(turns).fetchall() == [(True,)]

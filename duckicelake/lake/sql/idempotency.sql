@@ -2,18 +2,24 @@
 SELECT fingerprint, result, error FROM duckicelake_idempotency 
 WHERE key = %(key)s AND created_at >= clock_timestamp() - %(lifetime)s;
 
--- settle: note what a request came to, and forget old ones; no row if the key has an outcome, awaiting one under way
+-- known: those of some keys that have an outcome
+SELECT key FROM duckicelake_idempotency
+WHERE key = ANY(%(keys)s) AND created_at >= clock_timestamp() - %(lifetime)s;
+
+-- settle: note what requests came to, and forget old ones; no row for a key that has an outcome, awaiting one under way
 WITH forgotten AS (
     DELETE FROM duckicelake_idempotency WHERE key IN (
         SELECT key FROM duckicelake_idempotency
-        WHERE created_at < clock_timestamp() - %(lifetime)s AND key <> %(key)s
+        WHERE created_at < clock_timestamp() - %(lifetime)s AND key <> ALL(%(keys)s)
         ORDER BY created_at
         LIMIT 100
         FOR UPDATE SKIP LOCKED
     )
 )
 INSERT INTO duckicelake_idempotency (key, fingerprint, result, error)
-VALUES (%(key)s, %(fingerprint)s, %(result)s, %(error)s)
+SELECT key, fingerprint, result::json, error::json
+FROM unnest(%(keys)s::uuid[], %(fingerprints)s::bytea[], %(results)s::text[], %(errors)s::text[])
+    AS n (key, fingerprint, result, error)
 ON CONFLICT (key) DO UPDATE
     SET fingerprint = excluded.fingerprint, result = excluded.result, error = excluded.error, created_at = DEFAULT
     WHERE duckicelake_idempotency.created_at < clock_timestamp() - %(lifetime)s
