@@ -1,17 +1,18 @@
 """What inserts the sensor workload's batches, each in its own way, and comes back when all are there."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Final, TypeAlias
 
 import duckdb
+import orjson
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.client import Batching, Connection, Writer
 from duckicelake.pipeline.sensor_engines import DuckDBEngine
 from duckicelake.pipeline.sensors import COLUMNS, Row
+from scripts.bench_job.posts import post
 
 NAMESPACE: Final = ("main",)
 Batches: TypeAlias = Sequence[Sequence[Row]]
@@ -41,20 +42,24 @@ def by_pyiceberg(uri: str) -> Insert:
 
 
 def by_endpoint(uri: str, clients: int) -> Insert:
-    """Each client sends one batch after the other, as dicts; all of them to one table."""
+    """Each client sends one batch after the other, as JSON; all of them to one table."""
 
     def insert(table: str, batches: Batches) -> None:
-        with ThreadPoolExecutor(clients) as pool:
-            for done in [pool.submit(_send, uri, table, batches[first::clients]) for first in range(clients)]:
-                done.result()
+        bodies = [orjson.dumps([dict(zip(COLUMNS, row, strict=True)) for row in batch]) for batch in batches]
+        post(uri, f"/v1/namespaces/{'.'.join(NAMESPACE)}/tables/{table}/rows", bodies, clients)
 
     return insert
 
 
-def _send(uri: str, table: str, batches: Batches) -> None:
-    with Writer(".".join((*NAMESPACE, table)), Connection(uri), Batching(max_rows=len(batches[0]))) as writer:
-        for batch in batches:
-            writer.append(dict(zip(COLUMNS, row, strict=True)) for row in batch)
+def by_writer(uri: str) -> Insert:
+    """Our client for Python, which takes dicts."""
+
+    def insert(table: str, batches: Batches) -> None:
+        with Writer(".".join((*NAMESPACE, table)), Connection(uri), Batching(max_rows=len(batches[0]))) as writer:
+            for batch in batches:
+                writer.append(dict(zip(COLUMNS, row, strict=True)) for row in batch)
+
+    return insert
 
 
 def timed(work: Callable[[], object]) -> float:

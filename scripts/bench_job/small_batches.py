@@ -21,7 +21,16 @@ from duckicelake.pipeline.sensor_engines import DuckDBEngine
 from duckicelake.pipeline.sensors import AGGREGATIONS, COLUMNS, batches
 from scripts.bench_job.client import Rest
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
-from scripts.bench_job.sensor_writers import NAMESPACE, Batches, Insert, by_duckdb, by_endpoint, by_pyiceberg, timed
+from scripts.bench_job.sensor_writers import (
+    NAMESPACE,
+    Batches,
+    Insert,
+    by_duckdb,
+    by_endpoint,
+    by_pyiceberg,
+    by_writer,
+    timed,
+)
 from scripts.bench_job.servers import Bench, running_bench
 
 ROWS: Final = 10
@@ -69,6 +78,7 @@ def side_by_side(count: int) -> Iterator[Result]:
         foreign = measured(duck, rest, "pyiceberg", by_pyiceberg(bench.uri), made[: max(count // PYICEBERG, 1)])
         one = measured(duck, rest, "one", by_endpoint(bench.uri, 1), made)
         crowd = measured(duck, rest, "crowd", by_endpoint(bench.uri, CLIENTS), made)
+        writer = measured(duck, rest, "writer", by_writer(bench.uri), made)
     yield Result("insert: DuckDB, inlined", native.rate, "batches/s")
     yield Result("insert: DuckDB, a file for each batch", files.rate, "batches/s", None, native.rate, "DuckDB")
     fewer = f"insert: PyIceberg appends, {PYICEBERG} times fewer of them"
@@ -78,6 +88,7 @@ def side_by_side(count: int) -> Iterator[Result]:
         against = f"the same against PyIceberg: rows, {name}"
         yield Result(against, found.rate, "batches/s", _times(500), foreign.rate, "PyIceberg")
         yield from compared(name, found, native)
+    yield Result("insert: rows, our client for Python", writer.rate, "batches/s", None, native.rate, "DuckDB")
     yield Result("data files before the flush: DuckDB, a file for each batch", files.files, "")
 
 
