@@ -28,6 +28,7 @@ from duckicelake.errors import (
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.json_http import TIMEOUT_SECONDS, Answer, Json, send
 from duckicelake.rest.keys import new_key
+from duckicelake.rest.login import log_in
 from duckicelake.rest.names import Namespace
 
 _PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
@@ -190,20 +191,6 @@ class CatalogClient:
             if self.connection.credential is not None and (anew or self._token is None):
                 self._token = log_in(self.connection)
             return self._token
-
-
-def log_in(connection: Connection) -> str:
-    """A token for the connection's credential; BadCredentials."""
-    name, _, secret = (connection.credential or "").partition(":")
-    form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
-    if connection.scope is not None:
-        form["scope"] = connection.scope
-    answer = send("POST", connection.login_uri, form=form)
-    if answer.status in {400, 401, 403}:
-        raise BadCredentials(f"{connection.login_uri} refuses {name!r}: {answer.problem[1]}; check --credential")
-    if answer.status != 200 or not isinstance(answer.body, dict) or "access_token" not in answer.body:
-        raise CatalogUnreachable(f"{connection.login_uri} gives no token: {answer.problem[1]}")
-    return str(answer.body["access_token"])
 
 
 def encoded(namespace: Namespace) -> str:

@@ -111,6 +111,21 @@ def test_credential_that_is_refused_is_named_without_its_secret() -> None:
     assert "hush" not in str(raised.value) + repr(Connection(uri, credential="me:hush", token="hush"))
 
 
+def test_scope_that_is_refused_is_named_as_the_option_that_it_is() -> None:
+    refusal = (400, {"error": "invalid_scope", "error_description": "no scope 'x'"})
+    with (
+        answering([refusal]) as uri,
+        pytest.raises(BadCredentials, match="no scope 'x'; check --credential and --scope"),
+    ):
+        CatalogClient(Connection(uri, credential="me:hush", scope="x")).config()
+
+
+def test_credential_without_a_colon_is_said_to_be_none_and_not_shown() -> None:
+    with pytest.raises(BadCredentials, match="<id>:<secret>") as raised:
+        CatalogClient(Connection("http://127.0.0.1:1", credential="hush")).config()
+    assert "hush" not in str(raised.value)
+
+
 def test_prefix_of_the_catalog_is_in_icebergs_paths() -> None:
     with answering([(200, {"overrides": {"prefix": "p/q"}})]) as uri:
         assert CatalogClient(Connection(uri)).iceberg("namespaces", "a") == "/v1/p/q/namespaces/a"
