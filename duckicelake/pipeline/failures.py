@@ -36,9 +36,9 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
         "check the columns' names and types",
     ),
     r"COLUMN_ALREADY_EXISTS": (BadSource, "two columns have names that differ at most by case"),
-    r"CSV header does not conform to the schema": (
+    r"(?<=CSV header does not conform to the schema\.\n )Header: ": (
         BadSource,
-        "the header of a CSV file names a column twice, regardless of case",
+        "a CSV file names a column twice, regardless of case",
     ),
     r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSource, "the file is damaged, or isn't of this format"),
     r"PATH_NOT_FOUND|FileNotFoundException|Path does not exist": (
@@ -47,6 +47,8 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     ),
     r"TABLE_OR_VIEW_NOT_FOUND|NoSuchTableException": (NoTable, "check the name, as ns.table"),
     r"SCHEMA_NOT_FOUND|NoSuchNamespaceException": (BadInput, "create the namespace first"),
+    r"Cannot find snapshot": (BadInput, "check its id"),
+    r"BadRequestException": (BadInput, "the catalog doesn't take that"),
     r"Cannot find catalog plugin class|ClassNotFoundException: org.apache.iceberg": (
         NoPackages,
         "give spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",

@@ -13,7 +13,7 @@ from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.ingest import load_files
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.sources import Source, SourceFile, with_content
-from duckicelake.pipeline.streaming import StreamRequest, run_stream
+from duckicelake.pipeline.streaming import StreamRequest, StreamResult, run_stream
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class FollowRequest:
     until_idle: bool = False
 
 
-def follow(spark: SparkSession, client: CatalogClient, request: FollowRequest, reporter: Reporter) -> None:
+def follow(spark: SparkSession, client: CatalogClient, request: FollowRequest, reporter: Reporter) -> StreamResult:
     """Ingest the folder's files, and those that come, until it is interrupted. Files must come whole, by a rename.
 
     However old they are; but a path is read once, whatever is written to it later.
@@ -62,4 +62,4 @@ def follow(spark: SparkSession, client: CatalogClient, request: FollowRequest, r
         )
 
     how = StreamRequest(request.load, request.checkpoint, request.every, until_idle=request.until_idle)
-    run_stream(client, stream, how, take, reporter)
+    return run_stream(client, stream, how, take, reporter)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -102,12 +103,19 @@ def _wanted(
     wanted = columns or _ONE
     if given is not None:
         for group in groups:
-            joined(given, group.schema, may_change=False)
+            _check_given(given, group.schema)
         wanted, changes = joined(wanted, given, may_change=how.may_change or columns is None)
     for group in groups:
         wanted, more = joined(wanted, group.schema, may_change=how.may_change or columns is None)
         changes += more
     return wanted, changes
+
+
+def _check_given(given: StructType, found: StructType) -> None:
+    missing = [each.name for each in found.fields if each.name.lower() not in by_name(given)]
+    if missing:
+        raise BadColumn(f"--schema leaves out {', '.join(missing)}: it names all columns of the source")
+    joined(given, found, may_change=False)
 
 
 def _keys(how: Load, groups: Sequence[Group], wanted: StructType) -> tuple[str, ...]:
@@ -182,7 +190,15 @@ def _watched(
         return rows.select(*columns), lambda: 0
     observed = Observation()
     judged = rows.select(*columns, _any(flaws).alias(_BAD)).observe(observed, F.count_if(_BAD).alias("bad"))
-    return judged.where(~F.col(_BAD)).drop(_BAD), lambda: observed.get.get("bad")
+    return judged.where(~F.col(_BAD)).drop(_BAD), lambda: _observed(observed)
+
+
+def _observed(observation: Observation) -> int | None:
+    """How many bad ones; None where Spark has left the counting out, as it does where it finds that no row is good."""
+    try:
+        return observation.get.get("bad")
+    except Py4JJavaError:
+        return None
 
 
 def _reason(wanted: StructType, keys: Sequence[str]) -> Column:

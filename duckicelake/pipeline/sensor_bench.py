@@ -90,16 +90,20 @@ def _run(engine: Engine, wanted: SensorBench, reporter: Reporter) -> SensorTimes
         engine.insert(batch)
         reporter.advance()
     insert = perf_counter() - began
-    aggregation = _timed(lambda: _aggregate(engine, wanted.rows))
+    aggregation = _timed(lambda: _aggregate(engine, wanted.rows, reporter))
     reporter.begin(f"{engine.name}: maintaining")
     maintenance = _timed(engine.maintain)
-    again = _timed(lambda: _aggregate(engine, wanted.rows))
+    again = _timed(lambda: _aggregate(engine, wanted.rows, reporter))
     reporter.done()
     return SensorTimes(engine.name, len(made), insert, aggregation, maintenance, again)
 
 
-def _aggregate(engine: Engine, rows: int) -> None:
-    answers = [engine.query(aggregation) for aggregation in AGGREGATIONS]
+def _aggregate(engine: Engine, rows: int, reporter: Reporter) -> None:
+    reporter.begin(f"{engine.name}: aggregating", len(AGGREGATIONS), "queries")
+    answers = []
+    for aggregation in AGGREGATIONS:
+        answers.append(engine.query(aggregation))
+        reporter.advance()
     if answers[0] != [(rows,)]:
         raise PipelineError(f"{engine.name} wrote {rows:,} rows and reads {answers[0]}")
 

@@ -50,7 +50,16 @@ class StreamRequest:
     until_idle: bool = False
 
 
-def write_stream(client: CatalogClient, stream: DataFrame, request: StreamRequest, reporter: Reporter) -> None:
+@dataclass(frozen=True, slots=True)
+class StreamResult:
+    """What a stream did until it was idle: rows that are in the table, and in its quarantine."""
+
+    table: str
+    rows: int
+    quarantined: int
+
+
+def write_stream(client: CatalogClient, stream: DataFrame, request: StreamRequest, reporter: Reporter) -> StreamResult:
     """Write the stream to the table until it is interrupted. Raises as `ingest` does, and CatalogUnreachable."""
     from duckicelake.pipeline.loading import load
     from duckicelake.pipeline.reading import frame_group
@@ -61,12 +70,12 @@ def write_stream(client: CatalogClient, stream: DataFrame, request: StreamReques
         columns = columns_of(session, client, request.load.target)
         return load(session, client, request.load, epoch, [frame_group(rows)], columns=columns)
 
-    run_stream(client, stream, request, take, reporter)
+    return run_stream(client, stream, request, take, reporter)
 
 
 def run_stream(
     client: CatalogClient, stream: DataFrame, request: StreamRequest, take: Take, reporter: Reporter
-) -> None:
+) -> StreamResult:
     """Have `take` load each epoch; start again from the checkpoint while the catalog can't be reached."""
     target = request.load.target
     parameters = {"checkpoint": request.checkpoint, "mode": request.load.mode}
@@ -76,6 +85,7 @@ def run_stream(
         while epochs.goes_on(_start(stream, request, epochs)):
             time.sleep(_PAUSE_SECONDS)
         reporter.done()
+        return StreamResult(str(target), job.counts.get("rows", 0), job.counts.get("quarantined", 0))
 
 
 def _start(stream: DataFrame, request: StreamRequest, epochs: _Epochs) -> StreamingQuery:

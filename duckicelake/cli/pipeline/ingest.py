@@ -76,8 +76,8 @@ def ingest(
     if run_id is not None:
         raise BadInput("--follow has its checkpoint instead of a --run-id")
     with run.spark(source.packages()) as spark:
-        follow(spark, run.client, FollowRequest(source, load, _given(checkpoint), every, until_idle), run.reporter)
-    return None
+        wanted = FollowRequest(source, load, _given(checkpoint), every, until_idle)
+        return asdict(follow(spark, run.client, wanted, run.reporter))
 
 
 def _given(checkpoint: str | None) -> str:

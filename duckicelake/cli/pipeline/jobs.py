@@ -1,6 +1,7 @@
 """`duckicelake pipeline jobs`: what runs, what ran, and what was lost."""
 
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any
 
@@ -16,15 +17,24 @@ from duckicelake.rest.names import parse_name, parse_table, shown
 _WIDTH_OF_A_LINE = 500
 
 
+class Result(StrEnum):
+    """What came of a job, if it has ended."""
+
+    RUNNING = "running"
+    DONE = "done"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    LOST = "lost"
+
+
 @command("duckicelake pipeline jobs", "duckicelake pipeline jobs --table ns.t --result failed --json")
 def jobs(
     run: Run,
     table: Annotated[str | None, typer.Option(help="Of this table, as ns.t.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Of tables in this namespace.")] = None,
     kind: Annotated[str | None, typer.Option(help="Of this kind, as ingest or compact.")] = None,
-    result: Annotated[
-        str | None, typer.Option(help="running, done, unchanged, skipped, failed, or lost: killed, most likely.")
-    ] = None,
+    result: Annotated[Result | None, typer.Option(help="Of which this came; lost: killed, most likely.")] = None,
     run_id: Annotated[str | None, typer.Option(help="With this run id.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 20,
 ) -> Summary:

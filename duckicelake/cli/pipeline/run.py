@@ -20,6 +20,8 @@ from duckicelake.rest.connection import Connection
 
 Summary = Mapping[str, Any] | None
 """What a command did, as JSON values; None: it has told it already."""
+_IDS = frozenset({"upto"})
+"""Numbers of a summary that nobody counts."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Run:
             return
         for name, value in summary.items():
             if value not in (None, [], (), {}):
-                typer.echo(f"{name.replace('_', ' '):20} {_plain(value)}")
+                typer.echo(f"{name.replace('_', ' '):20} {value if name in _IDS else _plain(value)}")
 
 
 @contextmanager

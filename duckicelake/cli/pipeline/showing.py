@@ -117,8 +117,7 @@ class Lines:
 
     def advance(self, amount: int = 1) -> None:
         self._sofar += amount
-        of = "" if self._total is None else f" of {self._total:,}"
-        self._sometimes(f"{self._what}: {self._sofar:,}{of} {self._unit}".rstrip())
+        self._sometimes(f"{self._what}: {self._done_so_far()}")
 
     def say(self, line: str) -> None:
         typer.echo(line, err=True)
@@ -130,7 +129,12 @@ class Lines:
 
     def tasks(self, tasks: Tasks | None) -> None:
         if tasks is not None:
-            self._sometimes(f"{self._what or 'Spark'}: {tasks.done:,} of {tasks.total:,} tasks, {_read(tasks)}")
+            far = f"{self._done_so_far()}, " if self._what and self._total is not None else ""
+            self._sometimes(f"{self._what or 'Spark'}: {far}{tasks.done:,} of {tasks.total:,} tasks, {_read(tasks)}")
+
+    def _done_so_far(self) -> str:
+        of = "" if self._total is None else f" of {self._total:,}"
+        return f"{self._sofar:,}{of} {self._unit}".rstrip()
 
     def _sometimes(self, line: str) -> None:
         if time.monotonic() - self._told > _SECONDS_BETWEEN_LINES:

@@ -83,6 +83,7 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
         (2, "--conf memory: write <name>=<value>", ["jobs", "--uri", uri, "--conf", "memory"]),
         (2, "'t' has no namespace", ["jobs", "--uri", uri, "--table", "t"]),
         (2, "No such option", ["jobs", "--nonsense"]),
+        (2, "'unchanged', 'skipped', 'failed', 'lost'", ["jobs", "--uri", uri, "--result", "done?"]),
         (2, "type (rest, hive, hadoop, glue, jdbc) is missing", ["import", "--uri", uri, "--source", "uri=x"]),
         (2, "uri and warehouse is missing", ["import", "--uri", uri, "--source", "type=jdbc"]),
         (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
@@ -181,6 +182,7 @@ def test_progress_elsewhere_than_on_a_terminal_is_lines(
     lines.tasks(Tasks(3, 40, 2_000_000, 5_000_000))
     lines.tasks(None)
     lines.begin("sorting")
+    lines.tasks(Tasks(0, 1, 0, 0))
     lines.say("so it goes")
     lines.done()
     out, err = capsys.readouterr()
@@ -188,9 +190,10 @@ def test_progress_elsewhere_than_on_a_terminal_is_lines(
     assert re.sub(r"\d+\.\d s", "1.0 s", err).splitlines() == [
         "reading: 3,000 files",
         "reading: 1,000 of 3,000 files",
-        "reading: 3 of 40 tasks, 2,000,000 rows and 5.0 MB read",
+        "reading: 1,000 of 3,000 files, 3 of 40 tasks, 2,000,000 rows and 5.0 MB read",
         "reading: done in 1.0 s",
         "sorting …",
+        "sorting: 0 of 1 tasks, 0 rows and 0 bytes read",
         "so it goes",
         "sorting: done in 1.0 s",
     ]

@@ -75,7 +75,8 @@ from duckicelake.pipeline.session import spark_session
 
 log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false"}
 with spark_session(Connection(credential="me:SECRET1"), master="local[1]", conf=log) as spark:
-    attach_source(spark, {"type": "rest", "credential": "them:SECRET2", "header.Authorization": "Bearer SECRET4"})
+    theirs = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "them:SECRET2"}
+    attach_source(spark, {**theirs, "header.Authorization": "Bearer SECRET4"})
     spark.sql("SELECT count(*) FROM range(3)").collect()
     with spark_session(Connection(token="SECRET3")) as joined:
         assert joined.conf.get("spark.sql.catalog.lake.credential", None) is None

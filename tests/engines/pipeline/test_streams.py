@@ -18,9 +18,14 @@ from duckicelake.rest.client import CatalogClient
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
 
-def follow_once(spark: SparkSession, client: CatalogClient, incoming: Path, load: Load, checkpoint: Path) -> None:
+def follow_once(
+    spark: SparkSession, client: CatalogClient, incoming: Path, load: Load, checkpoint: Path
+) -> tuple[int, int]:
+    """How many rows came to the table, and to its quarantine."""
     source = source_of([str(incoming)], "json")
-    follow(spark, client, FollowRequest(source, load, str(checkpoint), until_idle=True), SILENT)
+    result = follow(spark, client, FollowRequest(source, load, str(checkpoint), until_idle=True), SILENT)
+    assert result.table == str(load.target)
+    return result.rows, result.quarantined
 
 
 def test_files_that_come_into_a_folder_are_ingested_once_by_their_own_columns(
@@ -30,8 +35,8 @@ def test_files_that_come_into_a_folder_are_ingested_once_by_their_own_columns(
     incoming.mkdir()
     load = load_into(Target((namespace,), "t"), "merge", ("id",))
     (incoming / "1.json").write_text('{"id": 1, "v": "a"}\n{"id": 2, "v"\n')
-    follow_once(spark, client, incoming, load, checkpoint)
-    follow_once(spark, client, incoming, load, checkpoint)
+    assert follow_once(spark, client, incoming, load, checkpoint) == (1, 1)
+    assert follow_once(spark, client, incoming, load, checkpoint) == (0, 0)
     (incoming / "2.json").write_text('{"id": 1, "v": "b", "more": true}\n{"id": 3, "v": "c"}\n')
     os.utime(incoming / "2.json", (time.time() - 30 * 24 * 3600,) * 2)
     follow_once(spark, client, incoming, load, checkpoint)

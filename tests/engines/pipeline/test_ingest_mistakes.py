@@ -1,0 +1,58 @@
+"""What people get wrong with ingest is told in one line, and leaves no table behind."""
+
+import pytest
+
+from duckicelake.errors import BadColumn, BadSource
+from duckicelake.pipeline.failures import explained
+from tests.engines.pipeline.test_ingest import Ingests, ingests
+
+__all__ = ["ingests"]
+
+pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (
+            {"partition_by": "bucket(4, id), month(nope)"},
+            "by bucket.*: the source has no column nope, but id, n",
+        ),
+        ({"sort_by": "`no.pe` desc"}, r"--sort-by .*: the source has no column no\.pe, but id, n"),
+        ({"partition_by": "month(n)"}, "Invalid source type string for transform: month"),
+    ],
+)
+def test_layout_by_columns_that_there_are_not(ingests: Ingests, layout: dict[str, str], words: str) -> None:
+    path = ingests.file("a.csv", "id,n\n1,x\n")
+    with pytest.raises(Exception, match=words) as raised:
+        ingests.run(path, **layout)
+    assert isinstance(explained(raised.value), BadColumn)
+    assert list(ingests.client.tables((ingests.namespace,))) == []
+
+
+def test_header_that_names_a_column_twice(ingests: Ingests) -> None:
+    path = ingests.file("a.csv", "id,v,ID\n1,x,2\n")
+    with pytest.raises(Exception, match="CSV header") as raised:
+        ingests.run(path)
+    failure = explained(raised.value)
+    assert isinstance(failure, BadSource)
+    assert str(failure) == "Header: id, v, ID; a CSV file names a column twice, regardless of case"
+
+
+def test_schema_that_leaves_columns_out(ingests: Ingests) -> None:
+    path = ingests.file("a.csv", "id,n,m\n1,x,y\n")
+    with pytest.raises(BadColumn, match="--schema leaves out n, m: it names all columns of the source"):
+        ingests.run(path, schema="id int")
+    assert list(ingests.client.tables((ingests.namespace,))) == []
+
+
+def test_file_without_one_good_record_goes_to_quarantine_also_from_a_sorted_table(ingests: Ingests) -> None:
+    columns = "id int, n string"
+    ingests.run(ingests.file("a.csv", "id,n\n1,x\n"), schema=columns, partition_by="bucket(2, id)", sort_by="n")
+    result = ingests.run(ingests.file("b.csv", "id,n\ny,x\nz,x\n"))
+    assert (result.rows, result.quarantined, result.result) == (0, 2, "done")
+    assert ingests.rows("t_quarantine", "record, reason") == [
+        ("y,x", "id: 'y' is no int"),
+        ("z,x", "id: 'z' is no int"),
+    ]
+    assert ingests.rows() == [(1, "x")]
