@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from sys import maxsize
 
 from duckicelake.bridge import definitions
+from duckicelake.bridge.absorbing import Absorbed
 from duckicelake.bridge.definitions import Declared
 from duckicelake.bridge.entries import data_file, writable_partition_type
 from duckicelake.bridge.narrow import outgrown
@@ -20,6 +22,8 @@ from duckicelake.lake.changes import (
     ChangeSet,
     Creation,
     DefinitionChange,
+    InlinedFile,
+    InlinedRows,
     LakeStep,
     NewDataFile,
     NewDeleteFile,
@@ -76,6 +80,7 @@ class Move:
     copies: tuple[LakeCopy, ...] = ()
     name_maps: Mapping[int, NameMap] = field(default_factory=dict)
     delete_files: tuple[NewDeleteFile, ...] = ()
+    absorbed: Absorbed | None = None
     rewrites: bool = False
 
 
@@ -150,6 +155,9 @@ def _step(
     definition, declared = _undeclare_buckets(target, move.registered, definition, declared)
     data_files, stats = _data_files(base, target, move.registered, declared)
     data_files = _with_copies(data_files, move.copies)
+    inlined = None
+    if move.absorbed is not None:
+        inlined, stats = _inlined(base, target, move.absorbed)
     if move.name_maps:
         data_files = tuple(replace(file, name_map=move.name_maps.get(file.file_id)) for file in data_files)
     step = LakeStep(
@@ -160,6 +168,7 @@ def _step(
         ended_rows=move.ended_rows,
         data_files=data_files,
         delete_files=move.delete_files,
+        inlined=inlined,
         stats=stats,
         divides_files=_keeps_older_numbers(move, target),
         snapshots=tuple(snapshot_row(new.snapshot, new.manifest_ids, new.proposed_id) for new in increment.snapshots),
@@ -254,6 +263,22 @@ def _data_files(
     return tuple(rows), TableStats(records, next_row_id, size, columns)
 
 
+def _inlined(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple[InlinedRows, TableStats]:
+    """The rows with the ids that they get, and the table-wide statistics with them."""
+    records, next_row_id, size = base.stats or (0, 0, 0)
+    files: list[InlinedFile] = []
+    for each in absorbed.files:
+        start = next_row_id if each.file.first_row_id is None else each.file.first_row_id
+        files.append(InlinedFile(each.file.file_id, start, each.file.record_count, each.values))
+        next_row_id = max(next_row_id, start + each.file.record_count)
+        records += each.file.record_count
+    if target.format_version >= ROW_LINEAGE_VERSION:
+        next_row_id = max(next_row_id, target.next_row_id or 0)
+    existing = base.column_stats if base.stats is not None else None
+    columns = widen(existing, [each.stats for each in absorbed.files], target.schema().leaves(), maxsize)
+    return InlinedRows(absorbed.into, tuple(files)), TableStats(records, next_row_id, size, columns)
+
+
 def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tuple[NewDataFile, ...]:
     by_file = {copy.file_id: copy for copy in copies}
     if not by_file:
@@ -277,6 +302,7 @@ def _kinds(move: Move, definition: DefinitionChange, *, is_new: bool) -> tuple[s
         kinds += ["rewrite_delete"] if move.ended_files else []
         return (*kinds, "inline_flush") if move.ended_files or move.ended_rows or move.registered else tuple(kinds)
     kinds += ["inserted_into_table"] if move.registered else []
+    kinds += ["inlined_insert"] if move.absorbed else []
     kinds += ["deleted_from_table"] if move.ended_files or move.delete_files or move.ended_rows else []
     kinds += ["inlined_delete"] if move.ended_rows else []
     return tuple(kinds)

@@ -6,14 +6,16 @@ Nothing is written but new files. The ChangeSet holds only for the base that it 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from duckicelake.bridge.absorbing import absorbed_rows
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
-from duckicelake.bridge.rebase import BuiltOn, check_rebase, rebase
+from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, rebase
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
 from duckicelake.bridge.retention import max_listed, within_limit
+from duckicelake.catalog.absorption import absorber
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
@@ -60,12 +62,14 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
         return None
     check_hold(target.properties)
     check_rebase(target.properties)
+    absorbed_rows(target.properties)
     target = within_limit(target)
     table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
     check_statistics(services, table_id, base, target)
     known = cached.materialized.known
-    target, new = increments(services, cached.materialized.state, target, renumbered, known=known)
+    absorb = absorber(services, commit.namespace, commit.name, target) if appends_of(request) else None
+    target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
     check_removals(services, cached.materialized, target, new)
     return change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
@@ -76,6 +80,7 @@ def creation_of(
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_hold(target.properties)
     check_rebase(target.properties)
+    absorbed_rows(target.properties)
     max_listed(target.properties)
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)

@@ -1,8 +1,9 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from duckicelake.bridge.diff import Increment, NewList
+from duckicelake.bridge.diff import Increment, Move, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.renumber import Renumbered
 from duckicelake.bridge.uploads import check_rebased, new_files
@@ -29,11 +30,16 @@ def increments(
     renumbered: Renumbered,
     creation: Creation | None = None,
     known: Known | None = None,
+    absorb: Callable[[Move], Move] | None = None,
 ) -> tuple[TableMetadata, list[Increment]]:
-    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded."""
+    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded.
+
+    absorb: what inlines the rows of appends, of a request that has nothing else.
+    """
     table = creation if state is None else state.row.table_id
     assert table is not None
     builder = _Builder(services, Workspace(services, table, known), state, target, renumbered)
+    builder.absorb = absorb
     for update in renumbered.updates:
         if isinstance(update, AddSnapshot):
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
@@ -53,6 +59,7 @@ class _Builder:
         renumbered: Renumbered,
     ) -> None:
         self.increments: list[Increment] = []
+        self.absorb: Callable[[Move], Move] | None = None
         self.target = target
         self._services = services
         self._table_id = state.row.table_id if state else None
@@ -75,6 +82,7 @@ class _Builder:
         if snapshot.snapshot_id in self._line:
             move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
+            move = move if self.absorb is None else self.absorb(move)
         proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
         stays = self.target.snapshot(snapshot.snapshot_id) is not None

@@ -152,6 +152,37 @@ class NewVirtualFile:
 
 
 @dataclass(frozen=True, slots=True)
+class InlinedInto:
+    """The table in Postgres that takes inlined rows, with its columns' types there.
+
+    `version` is the schema version that it is to be made for, with these columns; None: it is there.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    version: int | None
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedFile:
+    """The rows of a file that serves them to Iceberg: the values of each column, packed as an array's elements."""
+
+    file_id: int
+    first_row_id: int
+    record_count: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedRows:
+    """Rows that come inlined, each file's in its order."""
+
+    into: InlinedInto
+    files: tuple[InlinedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NewManifest:
     """A `duckicelake_manifest` row; `added`, `existing` and `deleted` are file ids by the status of their entries."""
 
@@ -259,11 +290,17 @@ class LakeStep:
     ended_rows: tuple[InlinedKey, ...] = ()
     data_files: tuple[NewDataFile, ...] = ()
     delete_files: tuple[NewDeleteFile, ...] = ()
+    inlined: InlinedRows | None = None
     stats: TableStats | None = None
     divides_files: bool = False
     snapshots: tuple[NewSnapshot, ...] = ()
     hold: Hold | None = None
     side: SideFiles = field(default_factory=SideFiles)
+
+    @property
+    def makes_inlined(self) -> bool:
+        """Whether it makes a table of inlined rows: clients of DuckDB look for it once the schema changes."""
+        return self.inlined is not None and self.inlined.into.version is not None
 
     @property
     def name_maps(self) -> tuple[NameMap, ...]:

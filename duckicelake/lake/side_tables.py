@@ -33,6 +33,7 @@ def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mappi
     """
     _write_few(cursor, table_id, step.side)
     starts = {file.file_id: file.row_id_start for file in step.data_files}
+    starts |= {file.file_id: file.first_row_id for file in (step.inlined.files if step.inlined else ())}
     manifests = [_manifest(each) for each in step.side.manifests]
     snapshots = [_snapshot(each) for each in step.snapshots]
     for files in batches(step.side.files) or [()] * bool(manifests or snapshots):

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import CatalogError
-from duckicelake.lake import artifacts, copying, definition, files, native, reader, runs, side_tables
+from duckicelake.lake import absorbed_rows, artifacts, copying, definition, files, native, reader, runs, side_tables
 from duckicelake.lake.bases import lock_bases
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Written
 from duckicelake.lake.database import Row, is_retryable
@@ -141,7 +141,7 @@ class Group:
 
 def _wanted(step: LakeStep) -> Wanted:
     return Wanted(
-        schema_change=bool(step.definition) or step.creation is not None or step.divides_files,
+        schema_change=bool(step.definition) or step.creation is not None or step.divides_files or step.makes_inlined,
         catalog_ids=definition.catalog_ids(step.definition) + (step.creation is not None),
         file_ids=step.file_ids,
     )
@@ -260,6 +260,7 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
         definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
     if step.divides_files and not definition.begins_version(step.definition):
         definition.name_version(cursor, table_id, snapshot)
+    step = absorbed_rows.insert(cursor, table_id, step, snapshot.id)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
     joined = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(step.data_files)}

@@ -21,7 +21,11 @@ from duckicelake.rows.problems import MISSING, MOST_NAMED, MisfitError, OnUnknow
 
 def read_stream(body: bytes, layout: Layout, on_unknown: OnUnknown) -> Batch:
     """The rows of a stream as rows of the layout; InvalidRequest names what doesn't fit."""
-    table = read_table(body)
+    return read_arrow(read_table(body), layout, on_unknown)
+
+
+def read_arrow(table: pa.Table, layout: Layout, on_unknown: OnUnknown) -> Batch:
+    """The same of a table."""
     check_count(table.num_rows, layout)
     is_cast = not table.schema.equals(layout.arrow_schema)
     if is_cast or layout.nested:
