@@ -1,6 +1,7 @@
 """Small appends of Iceberg clients as inlined rows: what DuckDB reads, and what the client finds of its commit."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,8 +14,11 @@ import pytest
 from duckicelake.catalog import doctor
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.rest import CommitTransactionRequest
 from tests.catalog.client import Client, Draft, Json, data_files, local, new_client, remove, set_properties, set_ref
 from tests.catalog.dying import Work, mortal
 from tests.catalog.equality_cases import TYPES, array
@@ -411,3 +415,67 @@ def test_files_of_flushed_rows_are_scheduled_for_deletion_once_history_has_left_
     scheduled = [path for (path,) in lake.sql("SELECT path FROM ducklake_files_scheduled_for_deletion")]
     assert set(paths) <= set(scheduled)
     assert_rows(lake, *rows_of(0, 10), *rows_of(20, 6))
+
+
+def test_appends_to_many_tables_at_once_have_each_the_snapshot_that_it_got(
+    services: Services, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    """On tables of version 3 sequence numbers are DuckLake's, and others may take those that were expected."""
+    client, lake = new_client(services), Lake(services, ducklake)
+    names = [f"t{number}" for number in range(6)]
+    for name in names:
+        client.create(name, properties={"format-version": "3", **ABSORBING})
+    for first in (0, 10):
+        bodies = [drafted(client.metadata(name), *rows_of(first, 3)) for name in names]
+        with ThreadPoolExecutor(len(names)) as threads:
+            list(threads.map(client.commit, bodies, names))
+    assert lake_files(lake) == 0
+    for name in names:
+        assert lake.duck_rows(f"ns.{name}") == sorted((*rows_of(0, 3), *rows_of(10, 3)), key=repr)
+        assert_same_rows(lake, name, "ns")
+        for snapshot in client.metadata(name)["snapshots"]:
+            assert snapshot["sequence-number"] == int(snapshot["summary"]["ducklake.snapshot-id"])
+
+
+def test_transaction_over_tables_absorbs_into_each(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
+    client, lake = new_client(services), Lake(services, ducklake)
+    changes = []
+    for name in ("t", "u"):
+        metadata = client.create(name, properties=ABSORBING)["metadata"]
+        identifier = {"namespace": ["ns"], "name": name}
+        changes.append({"identifier": identifier, **drafted(metadata, *rows_of(0, 3))})
+    commit_transaction(services, CommitTransactionRequest.model_validate({"table-changes": changes}))
+    assert (inlined(lake), inlined(lake, "u"), lake_files(lake)) == (3, 3, 0)
+    for name in ("t", "u"):
+        assert lake.duck_rows(f"ns.{name}") == sorted(rows_of(0, 3), key=repr)
+        assert_same_rows(lake, name, "ns")
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_where_snapshot_ids_are_ducklakes_the_clients_is_an_alias_as_ever(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, version: str
+) -> None:
+    services = replace(services, snapshot_ids="ducklake")
+    client, lake = new_client(services), Lake(services, ducklake)
+    client.create(properties={"format-version": version, **ABSORBING})
+    for first in (0, 10, 20):
+        assert append(lake, *rows_of(first, 2))["current-snapshot-id"] == lake.newest()
+    lake.run("DELETE FROM lake.ns.t WHERE id = 10")
+    append(lake, *rows_of(30, 1))
+    assert (inlined(lake), lake_files(lake)) == (6, 0)
+    assert_rows(lake, *rows_of(0, 2), *rows_of(11, 1), *rows_of(20, 2), *rows_of(30, 1))
+
+
+def test_partitioned_table_has_its_absorbed_rows_in_partitions_once_they_are_flushed(lake: Lake) -> None:
+    client = Client(lake.services)
+    lake.run("ALTER TABLE lake.ns.t SET PARTITIONED BY (name)")
+    metadata = client.metadata()
+    spec = PartitionSpec.model_validate(metadata["partition-specs"][-1])
+    draft = Draft(metadata, format_version=metadata["format-version"])
+    files = [replace(draft.data_file([(number, name)]), partition=(name,)) for number, name in ((1, "a"), (2, None))]
+    client.commit(draft.body([draft.manifest(files, spec)]))
+    assert (inlined(lake), lake_files(lake)) == (2, 0)
+    assert_rows(lake, (1, "a"), (2, None))
+    lake.run("CALL ducklake_flush_inlined_data('lake')")
+    assert (inlined(lake), lake_files(lake)) == (0, 2)
+    assert_rows(lake, (1, "a"), (2, None))
