@@ -161,18 +161,23 @@ def _files_of(manifest: str) -> tuple[DataFile, ...]:
     return tuple(entry.data_file for entry in entries if entry.status is not EntryStatus.DELETED)
 
 
+_DELETED: dict[tuple[str, int | None], frozenset[tuple[str, int]]] = {}
+
+
+def _deleted_by(file: DataFile) -> frozenset[tuple[str, int]]:
+    """(data file, position) of each row that the file deletes; snapshots share such files, which never change."""
+    key = (file.file_path, file.content_offset)
+    if key not in _DELETED:
+        _DELETED[key] = frozenset((target, row) for target, positions in deleted_by(file) for row in positions)
+    return _DELETED[key]
+
+
 @cache
 def _rows_of_list(path: str) -> tuple[Rows, tuple[str, ...]]:
     """The rows of a manifest list and its data files; neither ever changes."""
     lines = read_manifest_list(local(path).read_bytes())
     files = [file for line in lines for file in _files_of(line.manifest_path)]
-    deleted = {
-        (target, position)
-        for file in files
-        if file.content is not FileContent.DATA
-        for target, positions in deleted_by(file)
-        for position in positions
-    }
+    deleted = set().union(*(_deleted_by(file) for file in files if file.content is not FileContent.DATA))
     data = tuple(file.file_path for file in files if file.content is FileContent.DATA)
     rows = [row for file in data for n, row in enumerate(_rows_of_file(file)) if (file, n) not in deleted]
     assert len(rows) == len(set(rows)), "a row is there twice"
