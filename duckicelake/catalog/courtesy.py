@@ -54,7 +54,8 @@ class Courtesy:
     def noted(self, seen: Seen, held: float, *, are_quick: bool) -> None:
         """What was seen of DuckDB's clients before COMMIT of a transaction that had a snapshot id for `held` seconds.
 
-        are_quick: these transactions are over so soon that who loses is hardly ever seen to wait.
+        are_quick: these transactions are over so soon that who loses is hardly ever seen to wait. Who only reads never
+        seems to have lost, however busy.
         """
         self._held = held
         now = monotonic()

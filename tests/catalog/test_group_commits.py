@@ -229,6 +229,28 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
     assert ears.pauses == 1
 
 
+def test_only_who_was_rolled_back_since_the_last_snapshot_seems_to_have_lost_it(
+    services: Services, client: Client, database_url: str
+) -> None:
+    """Clients that read, and others that write elsewhere, would be left pauses for nothing."""
+    client.create()
+
+    def lost() -> bool:
+        with services.database.transaction() as cursor:
+            made = begin_snapshot(cursor, schema_change=False)
+            record_changes(cursor, made.id, [])
+            return duckdb_seen(cursor)().lost
+
+    with psycopg.connect(database_url, autocommit=True) as other:
+        lost()
+        other.execute("SELECT pg_current_xact_id()")
+        assert not lost()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            other.execute("INSERT INTO ducklake_snapshot SELECT * FROM ducklake_snapshot")
+        assert lost()
+        assert not lost()
+
+
 def test_commit_is_acknowledged_though_the_session_that_kept_the_others_out_died(
     services: Services, client: Client, database_url: str
 ) -> None:

@@ -44,8 +44,8 @@ SET schema_version = %(schema_version)s, next_catalog_id = %(catalog_id)s, next_
 WHERE snapshot_id = %(id)s;
 
 -- duckdb_seen: whether somebody who wants a snapshot id waits for this transaction, which has taken it; and whether
--- somebody came too late for the last one: another transaction has had an id of Postgres's since that snapshot's, while
--- a session was busy that isn't ours
+-- somebody came too late for the last one: a transaction that had an id of Postgres's was rolled back since, while a
+-- session was busy that isn't ours
 SELECT EXISTS (
     SELECT FROM pg_locks w JOIN pg_locks r USING (pid)
     WHERE w.locktype = 'transactionid' AND NOT w.granted AND w.transactionid = pg_current_xact_id()::xid
@@ -54,7 +54,10 @@ SELECT EXISTS (
        SELECT FROM pg_stat_activity a
        WHERE a.datname = current_database() AND a.backend_type = 'client backend'
          AND a.application_name IS DISTINCT FROM current_setting('application_name')
-         AND coalesce(a.state_change >= s.snapshot_time, true)) ELSE false END
+         AND coalesce(a.state_change >= s.snapshot_time, true))
+     AND EXISTS (
+       SELECT FROM generate_series(1, least(age(s.xmin) - 1, 100)) AS ago
+       WHERE pg_xact_status((pg_current_xact_id()::text::bigint - ago)::text::xid8) = 'aborted') ELSE false END
    FROM ducklake_snapshot s WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1);
 
 -- last_snapshot: the newest one, and its age in seconds
