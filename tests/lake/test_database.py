@@ -158,7 +158,7 @@ def test_check_tells_why_postgres_refuses():
 
 @pytest.fixture
 def hasty(database_url):
-    with closing(Database(database_url, 1, statement_seconds=0.2)) as opened:
+    with closing(Database(database_url, 1, statement_seconds=1)) as opened:
         yield opened
 
 
@@ -177,7 +177,7 @@ def test_statement_that_takes_too_long_is_unavailable_and_the_connection_goes_on
 def test_transaction_without_timeout_takes_its_time_and_the_next_one_does_not(hasty):
     with hasty.transaction() as cursor:
         without_timeout(cursor)
-        cursor.execute("SELECT pg_sleep(0.5)")
+        cursor.execute("SELECT pg_sleep(1.5)")
     with pytest.raises(Unavailable, match="took too long"), hasty.transaction() as cursor:
         cursor.execute("SELECT pg_sleep(10)")
 

@@ -136,7 +136,7 @@ def test_names_are_quoted_as_duckdb_quotes_them(database, ducklake):
 
 @pytest.fixture
 def hasty(database_url):
-    with closing(Database(database_url, 1, statement_seconds=0.3)) as opened:
+    with closing(Database(database_url, 1, statement_seconds=1)) as opened:
         yield opened
 
 
@@ -158,6 +158,6 @@ def test_a_queue_that_somebody_who_hangs_has_alone_goes_on_in_the_end(hasty, dat
 def test_a_connection_that_kept_a_lane_may_be_idle_for_any_time_afterwards(hasty):
     with hasty.statement() as cursor, lane(cursor, 5):
         pid = cursor.connection.info.backend_pid
-    time.sleep(0.6)
+    time.sleep(1.5)
     with hasty.statement() as cursor:
         assert cursor.connection.info.backend_pid == pid

@@ -130,7 +130,7 @@ def test_refused_connection_is_told_quickly() -> None:
         for act in (store.read, store.exists, store.size, store.delete, lambda name: store.write(name, b"1")):
             with pytest.raises(Unavailable, match=r"s3://b/x: the store at http://127\.0\.0\.1:1 doesn't answer"):
                 act("s3://b/x")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 20
 
 
 def test_server_that_never_answers_is_given_up() -> None:
