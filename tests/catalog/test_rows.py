@@ -284,3 +284,37 @@ def test_posting_while_duckdb_inserts_and_flushes_loses_nothing(lake: Lake, atta
     assert_same(lake, batches * size + natives)
     ids = [(each.first_row_id or 0) + n for each in answers for n in range(each.rows)]
     assert len(set(ids)) == batches * size
+
+
+def test_requests_of_one_key_that_come_together_write_their_rows_once(lake: Lake) -> None:
+    once = replace(lake.services, once=Once(KEY, b"same"))
+    post(lake, rows_of(0, 1))
+    works = [partial(post, lake, rows_of(1, 2), services=once) for _ in range(3)]
+    works.append(partial(post, lake, rows_of(3, 1)))
+    first, *again, other = sent_together(lake.services, works)
+    assert again == [first, first] == [RowsAnswer(lake.newest(), 2, first.first_row_id)] * 2
+    assert other.rows == 1
+    assert_same(lake, 4)
+
+
+def test_table_that_many_post_to_for_the_first_time_is_read_by_one_of_them(lake: Lake) -> None:
+    """A table of DuckDB's own is caught up with, which they would do one after the other."""
+    ears: Any = Phases()
+    services = replace(lake.services, meter=ears)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda n: post(lake, rows_of(n, 1), services=services), range(4)))
+    assert sorted(answer.first_row_id or 0 for answer in answers) == [0, 1, 2, 3]
+    assert ears.heard.count("catch_up") == 1
+    assert_same(lake, 4)
+
+
+class Phases(Ears):
+    """A meter that remembers the phases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def phase(self, phase: str) -> Any:
+        self.heard.append(phase)
+        return super().phase(phase)
