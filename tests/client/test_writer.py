@@ -195,8 +195,12 @@ def test_killed_server_loses_and_doubles_nothing(folder: Path, extensions: None)
     """Killed twice while batches go, and away until it is started again; with a stream's counter, and without."""
     port, tables, threads, writers = free_port(), ("main.plain", "main.counted"), [], []
 
+    in_step = threading.Barrier(2, timeout=240)
+
     def send(writer: Writer) -> None:
         for number in range(1200):
+            if number % 100 == 0:
+                in_step.wait()  # else one may be done before the other has written enough for the next kill
             writer.append({"id": number})
 
     for kill in (1, 2):
