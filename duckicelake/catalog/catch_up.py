@@ -41,7 +41,7 @@ from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
-from duckicelake.lake import native, reader, side_tables, writer
+from duckicelake.lake import inlined, native, reader, side_tables, writer
 from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile, Progress
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
@@ -123,14 +123,15 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row if is_behind else None)
             state = reader.table_state(cursor, row)
-            live = _live_files(cursor, state)
+            live = _live_files(cursor, state, only_adds=native.only_adds(touching))
             window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
             return _Pending(upto, epoch, row, _Missed(state, window, live, leaving))
     _adopt(services, table_id)
     return _pending(services, table_id)
 
 
-def _live_files(cursor: Transaction, state: TableState) -> LiveFiles:
+def _live_files(cursor: Transaction, state: TableState, *, only_adds: bool) -> LiveFiles:
+    """What the table's files are; only_adds: nothing is recorded that would have changed rows that there were."""
     current, table_id = state.current(), state.row.table_id
     files = reader.live_files(cursor, current.manifest_ids) if current else ()
     data = [file.file_id for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
@@ -139,12 +140,24 @@ def _live_files(cursor: Transaction, state: TableState) -> LiveFiles:
     targets: dict[int, frozenset[int]] = {}
     for row in deletions:
         targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
+    deleted = deleted_positions(deletions, deletes)
+    is_whole = not (only_adds and _serves_as_many(cursor, state.row, data, deleted))
     return LiveFiles(
         files=files,
-        virtual=reader.virtual_files(cursor, table_id, data),
-        deleted=deleted_positions(deletions, deletes),
+        virtual=reader.virtual_files(cursor, table_id, data) if is_whole else {},
+        deleted=deleted,
         delete_targets=targets,
+        is_whole=is_whole,
     )
+
+
+def _serves_as_many(
+    cursor: Transaction, row: TableRow, data: Sequence[int], deleted: Mapping[int, frozenset[int]]
+) -> bool:
+    """Whether the table's files serve as many inlined rows as there were when it was last caught up."""
+    sizes = reader.virtual_sizes(cursor, row.table_id, data)
+    served = sum(size - len(deleted.get(file_id, ())) for file_id, size in sizes.items())
+    return served == inlined.count(cursor, row.table_id, row.caught_up_to)
 
 
 def _adopt(services: Services, table_id: int) -> None:

@@ -4,7 +4,7 @@ Flushes empty these tables and DuckDB makes and drops them, at any time. One tha
 damage, and so is a row that has gone, unless it was there a moment ago: the caller looks again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Final, NamedTuple
 
@@ -49,16 +49,36 @@ def columns_at(cursor: Cursor[Row], table_id: int, name: str) -> int:
 
 def rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
     """All inlined rows that are visible somewhere in (after, upto]; DamagedTable."""
-    found: list[InlinedRow] = []
+    visible = "begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
+    return _rows(cursor, table_id, visible, {"after": after, "upto": upto})
+
+
+def new_rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
+    """Those that begin in (after, upto]; DamagedTable."""
+    return _rows(cursor, table_id, "begin_snapshot BETWEEN %(first)s AND %(upto)s", {"first": after + 1, "upto": upto})
+
+
+def count(cursor: Cursor[Row], table_id: int, at: int) -> int:
+    """How many inlined rows are visible at a snapshot; DamagedTable."""
+    visible = "begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)"
+    found = _select(cursor, table_id, "count(*)", visible, {"at": at})
+    return sum(counted for _, [(counted,)] in found)
+
+
+def _rows(cursor: Cursor[Row], table_id: int, condition: str, parameters: Mapping[str, int]) -> tuple[InlinedRow, ...]:
+    found = _select(cursor, table_id, "begin_snapshot, row_id, end_snapshot", condition, parameters)
+    return tuple(InlinedRow(InlinedKey(name, begin, row), end) for name, these in found for begin, row, end in these)
+
+
+def _select(
+    cursor: Cursor[Row], table_id: int, wanted: str, condition: str, parameters: Mapping[str, int]
+) -> Iterator[tuple[str, list[Row]]]:
+    """What each table of inlined rows has where the condition holds."""
     for name in tables(cursor, table_id):
-        query = sql.SQL(
-            "SELECT begin_snapshot, row_id, end_snapshot FROM {} "
-            "WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
-        ).format(sql.Identifier(name))
+        query = sql.SQL(f"SELECT {wanted} FROM {{}} WHERE {condition}").format(sql.Identifier(name))
         with _reading(name):
-            visible = cursor.execute(query, {"after": after, "upto": upto}).fetchall()
-        found += [InlinedRow(InlinedKey(name, begin, row), end) for begin, row, end in visible]
-    return tuple(found)
+            found = cursor.execute(query, parameters).fetchall()
+        yield name, found
 
 
 def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> Copied:

@@ -33,6 +33,7 @@ _SQL = queries("native")
 TAKES_ROWS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
 """What may take inlined rows out of Postgres."""
 _DEFINES = frozenset({"created_table", "altered_table"})
+_ADDS = frozenset({"inlined_insert", "inserted_into_table"})
 _BY_TABLE_ID = frozenset(
     {
         "inserted_into_table",
@@ -129,6 +130,11 @@ def new_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
     return f"{row[0]}{folder_name(creation)}"
 
 
+def only_adds(touching: Sequence[LakeChange]) -> bool:
+    """Whether all rows that there were before these changes should be there as they were."""
+    return all(change.kinds <= _ADDS for change in touching)
+
+
 def window(
     cursor: Cursor[Row], table_id: int, after: int, upto: int, touching: Sequence[LakeChange], live: LiveFiles
 ) -> NativeWindow:
@@ -148,7 +154,7 @@ def window(
     definitions = {at: found for at in defined if (found := definition(cursor, table_id, at))}
     delete_files = _lake_files(cursor, _SQL.delete_files, parameters)
     _check_delete_files(cursor, delete_files, upto)
-    rows = inlined.rows(cursor, table_id, after, upto)
+    rows = (inlined.rows if live.is_whole else inlined.new_rows)(cursor, table_id, after, upto)
     return NativeWindow(
         after=after,
         upto=upto,

@@ -141,6 +141,11 @@ def virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -
     }
 
 
+def virtual_sizes(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -> dict[int, int]:
+    """How many inlined rows those of the files hold that serve any, by file id."""
+    return dict(cursor.execute(_SQL.virtual_sizes, {"table_id": table_id, "file_ids": list(file_ids)}).fetchall())
+
+
 def deletions(cursor: Cursor[Row], table_id: int, delete_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
     """The positions that the delete files remove."""
     rows = cursor.execute(_SQL.deletions, {"table_id": table_id, "file_ids": list(delete_file_ids)}).fetchall()

@@ -183,12 +183,14 @@ class LiveFiles:
     """What the current Iceberg snapshot holds, as far as catching up needs it.
 
     `deleted` are the positions already deleted, by data file id; `delete_targets` the data files of each delete file.
+    is_whole: `virtual` are all; else none, as the inlined rows that they serve are still there.
     """
 
     files: tuple[LiveFile, ...]
     virtual: Mapping[int, VirtualFileRow]
     deleted: Mapping[int, frozenset[int]]
     delete_targets: Mapping[int, frozenset[int]]
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from duckicelake.catalog.row_deletes import DeletedRows, delete_rows
 from duckicelake.catalog.row_upserts import upsert_rows
 from duckicelake.catalog.rows import PostedRows, append_rows
 from duckicelake.catalog.services import Services
+from duckicelake.lake import inlined
 from tests.catalog.test_group_commits import Ears, sent_together
 from tests.lakes import Lake, iceberg_rows
 
@@ -114,3 +115,23 @@ def test_duckdb_client_that_came_too_late_for_an_id_is_noticed_and_left_a_pause(
     append_rows(heard, posted((4, 4)))
     assert ears.pauses == (wants == "a snapshot id")
     assert iceberg_rows(lake.static()) == lake.duck_rows()
+
+
+def test_load_between_posts_reads_the_rows_that_are_new_and_no_others(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_rows(lake.services, posted((1, 1), (2, 2)))
+    lake.run("UPDATE lake.t SET v = 3 WHERE id = 1")
+    assert iceberg_rows(lake.static()) == lake.duck_rows()
+
+    def rows(*_: object) -> Any:
+        raise AssertionError("all rows are read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inlined, "rows", rows)
+        append_rows(lake.services, posted((4, 4)))
+        assert iceberg_rows(lake.static()) == [(1, 3), (2, 2), (4, 4)]
+        lake.run("DELETE FROM lake.t WHERE id = 2")
+        with pytest.raises(AssertionError):
+            lake.static()
+    assert iceberg_rows(lake.static()) == lake.duck_rows() == [(1, 3), (4, 4)]

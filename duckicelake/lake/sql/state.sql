@@ -101,6 +101,11 @@ SELECT file_id, inlined_table, row_ids, begin_snapshots
 FROM duckicelake_virtual_file
 WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
 
+-- virtual_sizes: how many inlined rows files hold
+SELECT file_id, cardinality(row_ids)
+FROM duckicelake_virtual_file
+WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
+
 -- deletions: the positions that delete files remove
 SELECT delete_file_id, data_file_id, positions
 FROM duckicelake_deletion
