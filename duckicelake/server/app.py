@@ -159,10 +159,11 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    of_tables = (namespaces, tables, row_posts, rows, flush, storage)
-    modules = (oauth, config, *of_tables, views, transactions, pipeline, maintenance, health)
+    of_tables = (namespaces, tables, rows, flush, storage)
+    modules = (row_posts, oauth, config, *of_tables, views, transactions, pipeline, maintenance, health)
     for module in modules:
-        # Flat, not include_router: a request tries one list of patterns, and 405 can tell which methods a path takes.
+        # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
+        # tell which methods a path takes.
         app.router.routes.extend(module.router.routes)
     app.router.routes[:] = guarded(app.router.routes)
     app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]

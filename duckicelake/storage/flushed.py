@@ -99,11 +99,11 @@ class RowFiles:
         """The rows' files; InvalidRequest if a value isn't one of its column's type."""
         create_typed(self._connection, rows.name, rows.copied)
         copied = self._copy(rows)
+        files = ", ".join(_text(file) for file, *_ in copied)  # with parameters DuckDB would import pandas
         self._connection.execute(
             f"CREATE TABLE {_places(rows.name)} AS SELECT filename AS file, file_row_number AS pos, "
             f"{ROW_ID} AS row_id, {SNAPSHOT} AS snapshot FROM "
-            "read_parquet($files, filename := true, file_row_number := true, hive_partitioning := false)",
-            {"files": [file for file, *_ in copied]},
+            f"read_parquet([{files}], filename := true, file_row_number := true, hive_partitioning := false)"
         )
         spans = self._connection.execute(
             f"SELECT file, min(snapshot), max(snapshot), min(row_id) FROM {_places(rows.name)} GROUP BY file"
