@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.pipeline.java import Jvm, each
 from duckicelake.pipeline.layout import Order
@@ -11,6 +11,10 @@ from duckicelake.pipeline.spark_names import sql_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TABLES_CODEC: Final = "write.parquet.compression-codec"
+_SESSIONS_CODEC: Final = "spark.sql.iceberg.compression-codec"
+"""Wins over the table's."""
 
 
 class IcebergTable:
@@ -49,9 +53,12 @@ class IcebergTable:
             parent = snapshot.parentId()
             snapshot = None if parent is None else self.java.snapshot(parent)
 
-    def rewrite(self, order: Order | None, options: Mapping[str, str]) -> dict[str, int]:
-        """Rewrite data files, sorted if there is an order; what conflicts with others' commits isn't committed."""
-        action = self._stamped(self._actions().rewriteDataFiles(self.java)).options(options)
+    def rewrite(self, order: Order | None, codec: str, options: Mapping[str, str]) -> dict[str, int]:
+        """Rewrite data files, sorted if there is an order; what conflicts with others' commits isn't committed.
+
+        codec: packs them if the table doesn't say how; by itself Iceberg would take gzip.
+        """
+        action = self._stamped(self._actions(codec).rewriteDataFiles(self.java)).options(options)
         if order is None:
             action = action.binPack()
         elif order.is_zorder:
@@ -114,8 +121,12 @@ class IcebergTable:
             update.set(key, value)
         return update
 
-    def _actions(self) -> Any:
-        return self.jvm.iceberg.spark.actions.SparkActions.get(self.jvm.session)
+    def _actions(self, codec: str | None = None) -> Any:
+        session = self.jvm.session
+        if codec is not None and not self.java.properties().containsKey(_TABLES_CODEC):
+            session = session.cloneSession()  # others use this one at the same time
+            session.conf().set(_SESSIONS_CODEC, codec)
+        return self.jvm.iceberg.spark.actions.SparkActions.get(session)
 
     def _stamped(self, action: Any) -> Any:
         for key, value in self._summary.items():

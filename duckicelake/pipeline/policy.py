@@ -33,7 +33,10 @@ _NAMED: Final = {
 _INTERVAL_UNITS: Final = {"month": 30 * DAY_MS, **_NAMED, **{name[0]: unit for name, unit in _NAMED.items()}}
 _HISTORY: Final = ("history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep")
 _EXPIRY: Final = "expire_older_than"
-"""DuckLake's option."""
+_CODEC: Final = "parquet_compression"
+"""DuckLake's options."""
+_CODECS: Final = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
+"""Those of DuckLake's that Spark can write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Policy:
     compacts: bool
     min_files: int
     delete_ratio: float
+    codec: str
     order: Order | None
     unsorted_share: float
     excess_deletes: int
@@ -101,6 +105,7 @@ def _policy_of(items: frozenset[tuple[str, str]]) -> Policy:
         compacts=flag("maintenance.compaction.enabled", True),
         min_files=number("maintenance.compaction.min-files", 5),
         delete_ratio=share("maintenance.compaction.delete-ratio", 0.3),
+        codec=_codec(properties.get(_CODEC, "")),
         order=value("maintenance.sort.order", _order, None, "columns as `day DESC, id`, or `zorder(x, y)`"),
         unsorted_share=share("maintenance.sort.min-share", 0.2),
         excess_deletes=number("maintenance.delete-files.min-excess", 10),
@@ -136,6 +141,11 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
 def _order(text: str) -> Order | None:
     """None for an empty text, which takes a namespace's order back."""
     return parse_order(text) if text else None
+
+
+def _codec(text: str) -> str:
+    """DuckLake's, or zstd."""
+    return text.lower() if text.lower() in _CODECS else "zstd"
 
 
 def _number(text: str) -> int:

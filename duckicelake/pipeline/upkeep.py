@@ -55,11 +55,12 @@ def act(spark: SparkSession, client: CatalogClient, planned: PlannedJob, job: Jo
 def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     policy = planned.policy
     more = {"min-input-files": str(max(policy.min_files, 2)), "delete-ratio-threshold": str(policy.delete_ratio)}
-    return table.rewrite(policy.order, _options(planned) | more)
+    return table.rewrite(policy.order, policy.codec, _options(planned) | more)
 
 
 def _sort(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
-    return table.rewrite(planned.policy.order, _options(planned) | {"rewrite-all": "true"})
+    policy = planned.policy
+    return table.rewrite(policy.order, policy.codec, _options(planned) | {"rewrite-all": "true"})
 
 
 def _options(planned: PlannedJob) -> dict[str, str]:

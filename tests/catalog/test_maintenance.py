@@ -157,6 +157,7 @@ def test_policies_come_from_the_nearest_that_has_them(client: Client, ducklake: 
     for statement in (
         'CREATE TABLE lake."up.down".t (id BIGINT)',
         "CALL lake.set_option('target_file_size', '64MB')",
+        "CALL lake.set_option('parquet_compression', 'snappy')",
         "CALL lake.set_option('expire_older_than', '2 days')",
         "CALL lake.set_option('expire_older_than', '3 days', schema => 'up.down')",
         "CALL lake.set_option('auto_compact', 'false', schema => 'up.down', table_name => 't')",
@@ -171,6 +172,7 @@ def test_policies_come_from_the_nearest_that_has_them(client: Client, ducklake: 
         "maintenance.compaction.enabled": "false",
         "write.target-file-size-bytes": "64000000",
         "expire_older_than": "3 days",
+        "parquet_compression": "snappy",
     }
     assert found.target_size == 64_000_000
     update_namespace(services, ("up", "down"), ("maintenance.c",), {"maintenance.compaction.enabled": "true"})

@@ -41,7 +41,8 @@ option AS (
                WHEN 'rewrite_delete_threshold' THEN 'maintenance.compaction.delete-ratio'
                ELSE key END, value) AS policies
     FROM ducklake_metadata
-    WHERE key IN ('target_file_size', 'auto_compact', 'rewrite_delete_threshold', 'expire_older_than')
+    WHERE key IN ('target_file_size', 'auto_compact', 'rewrite_delete_threshold', 'expire_older_than',
+                  'parquet_compression')
     GROUP BY scope, scope_id
 ),
 inherited AS (
@@ -143,7 +144,7 @@ listed AS (
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
        (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each_text(s.policies)
         WHERE starts_with(key, 'maintenance.') OR starts_with(key, 'history.expire.')
-           OR key IN ('gc.enabled', 'expire_older_than', 'write.target-file-size-bytes')),
+           OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
        coalesce(f.with_deletes, 0), coalesce(l.delete_files, 0)::bigint, coalesce(f.unsorted, 0)::bigint,
        coalesce(f.by_deleted_tenths, ARRAY[0,0,0,0,0,0,0,0,0]),

@@ -114,6 +114,31 @@ def test_sorted_table_is_sorted_once_and_again_after_much_has_come(
     ]
 
 
+def test_compaction_packs_as_duckdb_would_unless_the_table_says_how(
+    engines: Engines, client: CatalogClient, namespace: str
+) -> None:
+    def codecs(name: str, **options: str) -> set[str]:
+        for option, value in options.items():
+            engines.duck.execute(
+                f"CALL lake.set_option('{option}', '{value}', schema => '{namespace}', table_name => '{name}')"
+            )
+        for _ in range(2):
+            engines.duck.execute(f"INSERT INTO lake.{namespace}.{name} FROM range(100)")
+        assert maintained(engines.spark, client, namespace, "compact")["compact"].result == "done"
+        (file,) = engines.duck.execute(
+            f"SELECT data_file FROM ducklake_list_files('lake', '{name}', schema => '{namespace}')"
+        ).fetchall()
+        pages = engines.duck.execute("SELECT DISTINCT compression FROM parquet_metadata(?)", file)
+        return {codec for (codec,) in pages.fetchall()}
+
+    engines.duck.execute(f"CREATE TABLE lake.{namespace}.native (id BIGINT)")
+    assert codecs("native") == {"ZSTD"}
+    assert codecs("native", parquet_compression="snappy") == {"SNAPPY"}
+    properties = "TBLPROPERTIES ('write.parquet.compression-codec' = 'gzip')"
+    engines.spark.sql(f"ALTER TABLE lake.{namespace}.native SET {properties}")
+    assert codecs("native") == {"GZIP"}
+
+
 @pytest.mark.usefixtures("lake_in_a_folder")
 def test_orphans_go_once_they_are_old_enough(engines: Engines, client: CatalogClient, namespace: str) -> None:
     name = f"{namespace}.t"
