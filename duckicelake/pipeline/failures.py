@@ -73,7 +73,9 @@ _CONFLICTS: Final = frozenset(
         "org.apache.spark.SparkConcurrentModificationException",
     }
 )
-_CONFLICTING: Final = re.compile(r"Found |Missing required files|Cannot commit|Cannot determine history")
+_CONFLICTING: Final = re.compile(
+    "Found |Missing required files|Cannot commit|Cannot determine history|Cannot remove dangling deletes: current"
+)
 """How Iceberg's ValidationException begins where others were faster, and not where somebody asks for the impossible."""
 _LAST_WORDS: Final = (
     "Answer from Java side is empty",

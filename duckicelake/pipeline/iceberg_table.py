@@ -115,12 +115,6 @@ class IcebergTable:
     def delete_file(self, location: str) -> None:
         self.java.io().deleteFile(location)
 
-    def stamp(self, update: Any) -> Any:
-        """A snapshot update of Iceberg's core, with the job's keys."""
-        for key, value in self._summary.items():
-            update.set(key, value)
-        return update
-
     def _actions(self, codec: str | None = None) -> Any:
         session = self.jvm.session
         if codec is not None and not self.java.properties().containsKey(_TABLES_CODEC):

@@ -23,7 +23,7 @@ from duckicelake.pipeline.policy import check_overrides
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import Job, running
 from duckicelake.pipeline.state import TableState, state_of
-from duckicelake.pipeline.upkeep import Outcome, act
+from duckicelake.pipeline.upkeep import DUCKLAKE_SNAPSHOT, Outcome, act
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import parse_name, shown
 
@@ -62,7 +62,8 @@ class JobDone:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{value:,} {name}" for name, value in self.counts.items() if value)
+        told = {name: value for name, value in self.counts.items() if value and name != DUCKLAKE_SNAPSHOT}
+        counts = ", ".join(f"{value:,} {name}" for name, value in told.items())
         return f"{self.kind} {self.table}: {self.result}" + "".join(
             f"; {text}" for text in (counts, self.message) if text
         )
@@ -100,9 +101,12 @@ def _states(client: CatalogClient, request: MaintainRequest) -> Iterator[TableSt
 
 
 def maintain(
-    spark: SparkSession, client: CatalogClient, planned: Plan, reporter: Reporter, parallel: int = 1
+    spark: SparkSession | None, client: CatalogClient, planned: Plan, reporter: Reporter, parallel: int = 1
 ) -> tuple[JobDone, ...]:
-    """Run a plan's jobs: of one table one after the other, of several tables at the same time."""
+    """Run a plan's jobs: of one table one after the other, of several tables at the same time.
+
+    spark: may be None if the plan `needs_spark` not.
+    """
     stopped = Event()
     tables = [tuple(jobs) for _, jobs in groupby(planned.jobs, key=lambda job: (job.namespace, job.table))]
     ended: SimpleQueue[JobDone] = SimpleQueue()
@@ -118,14 +122,15 @@ def maintain(
                 reporter.advance()
         except BaseException:
             stopped.set()
-            spark.sparkContext.cancelAllJobs()
+            if spark is not None:
+                spark.sparkContext.cancelAllJobs()
             raise
     reporter.done()
     return tuple(done)
 
 
 def _keep(
-    spark: SparkSession,
+    spark: SparkSession | None,
     client: CatalogClient,
     jobs: Sequence[PlannedJob],
     ended: SimpleQueue[JobDone],
@@ -148,7 +153,7 @@ def _without(job: PlannedJob, result: str, message: str) -> JobDone:
     return JobDone(job.kind, shown(job.namespace, job.table), result, job.why, " ".join(message.split())[:600])
 
 
-def _run(spark: SparkSession, client: CatalogClient, planned: PlannedJob) -> JobDone:
+def _run(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob) -> JobDone:
     parameters: dict[str, Any] = {"why": planned.why}
     with running(client, planned.kind, planned.namespace, planned.table, lease=LEASE, parameters=parameters) as job:
         outcome = _attempts(spark, client, planned, job)
@@ -159,7 +164,7 @@ def _run(spark: SparkSession, client: CatalogClient, planned: PlannedJob) -> Job
     )
 
 
-def _attempts(spark: SparkSession, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
+def _attempts(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
     for pause in (*_PAUSES, None):
         job.check()
         try:

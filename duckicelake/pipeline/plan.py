@@ -32,6 +32,11 @@ class Plan:
     jobs: tuple[PlannedJob, ...]
     problems: tuple[str, ...] = ()
 
+    @property
+    def needs_spark(self) -> bool:
+        """Whether there is a job that the catalog doesn't do itself."""
+        return any(job.kind != "flush" for job in self.jobs)
+
 
 def plan(tables: Iterable[TableState], now_ms: int, kinds: Collection[str] = ()) -> Plan:
     """What the tables need now. kinds: only these; none given: all. BadInput for one that there isn't."""

@@ -183,7 +183,7 @@ def _files_in(spark: SparkSession, location: str) -> list[SourceFile]:
             raise BadSource(f"{shown(location)} isn't there; every executor must see it under this name") from error
         raise
     if not found:
-        raise BadSource(f"{shown(location)} has no files")
+        raise BadSource(f"{shown(location)} has no files, or only empty ones")
     is_folder = not set("*?[{") & set(location) and f"{location.rstrip('/').removeprefix('file://')}/" in found[0][0]
     base = location.rstrip("/") if is_folder else None
     return [SourceFile(path, size, modified, base) for path, size, modified in found]

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.flushing import flush
 from duckicelake.pipeline.iceberg_table import IcebergTable
 from duckicelake.pipeline.plan import PlannedJob
 from duckicelake.pipeline.running import Job
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _ASKED_AT_ONCE: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
+DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
+"""Among the counts of a sort: DuckLake's snapshot in which all was sorted."""
 _COMMITS: Final = "10"
 """A large rewrite is committed in so many parts: what is done stays done, and conflicts cost a part."""
 
@@ -34,8 +35,11 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def act(spark: SparkSession, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
+def act(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
     """Try once, on the table as it is now. What conflicts raises something that `failures.is_conflict` knows."""
+    if planned.kind == "flush":
+        return _flush(client, planned)
+    assert spark is not None, planned
     table = IcebergTable(spark, planned.namespace, planned.table, job.summary)
     if table.head is None:
         return Outcome("unchanged", "the table is empty")
@@ -46,10 +50,24 @@ def act(spark: SparkSession, client: CatalogClient, planned: PlannedJob, job: Jo
     if not made and (counts.get("failed files") or (planned.kind in _IN_PARTS and table.is_behind())):
         raise JobConflict("others changed the same files, so that nothing could be committed")
     if planned.kind == "sort" and made and not counts["failed files"]:
-        counts["ducklake-snapshot"] = int(made[0]["ducklake.snapshot-id"])
+        counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
     changed = bool(made) or (planned.kind in _WITHOUT_SNAPSHOTS and any(counts.values()))
     snapshot_ids = tuple(int(summary["snapshot-id"]) for summary in reversed(made))
     return Outcome("done" if changed else "unchanged", None, snapshot_ids, counts)
+
+
+def _flush(client: CatalogClient, planned: PlannedJob) -> Outcome:
+    """The catalog does it, from which the rows would have to be fetched otherwise, to be written and put back.
+
+    It is asked for the table before, so that what DuckDB did until now is listed, one snapshot for each, while its
+    files are as they were.
+    """
+    client.load_table(planned.namespace, planned.table, "refs")
+    told = client.flush_rows(planned.namespace, planned.table)
+    if told["snapshot-id"] is None:
+        return Outcome("unchanged", "no rows are in Postgres any more")
+    counts = {"rows in Postgres": told["rows"], "deletes in Postgres": told["deletes"], "added files": told["files"]}
+    return Outcome("done", None, (told["snapshot-id"],), counts)
 
 
 def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
@@ -78,7 +96,6 @@ def _expire(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
 
 
 _ACTS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]]]] = {
-    "flush": lambda table, _: flush(table),
     "sort": _sort,
     "compact": _compact,
     "rewrite-deletes": lambda table, _: table.rewrite_deletes(),

@@ -61,7 +61,9 @@ def ingest(
     checkpoint: Annotated[
         str | None, typer.Option(help="Folder in which --follow keeps what it has read.", show_default=False)
     ] = None,
-    until_idle: Annotated[bool, typer.Option(help="With --follow: stop once all files are read.")] = False,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="With --follow: stop once all files are read.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0, help="Seconds between looks for new files.")] = 10.0,
 ) -> Summary:
     """Ingest files or a database's table, exactly once; bad records go to quarantine with the reason."""

@@ -14,6 +14,8 @@ from duckicelake.pipeline.pairs import pairs
 from duckicelake.pipeline.plan import KINDS, Plan
 from duckicelake.rest.names import shown
 
+_NOTHING = "nothing to do"
+
 
 @command(
     "duckicelake pipeline maintain --dry-run",
@@ -50,14 +52,16 @@ def maintaining(
     else:
         done = _done(run, planned, parallel)
         run.tell({"jobs": list(map(asdict, done)), "problems": planned.problems} if run.as_json else _counted(done))
+        if not (done or run.as_json):
+            typer.echo(_NOTHING)
     if planned.problems or any(job.result == "failed" for job in done):
         raise typer.Exit(1)
     return None
 
 
 def _done(run: Run, planned: Plan, parallel: int) -> tuple[JobDone, ...]:
-    if not planned.jobs:
-        return ()
+    if not planned.needs_spark:
+        return maintain(None, run.client, planned, run.reporter, parallel) if planned.jobs else ()
     with run.spark() as spark:
         return maintain(spark, run.client, planned, run.reporter, parallel)
 
@@ -69,8 +73,8 @@ def _tell_plan(run: Run, planned: Plan) -> None:
         return
     for job in planned.jobs:
         typer.echo(job)
-    typer.echo(f"{len(planned.jobs)} jobs; this was a dry run" if planned.jobs else "nothing to do")
+    typer.echo(f"{len(planned.jobs)} jobs; this was a dry run" if planned.jobs else _NOTHING)
 
 
 def _counted(done: tuple[JobDone, ...]) -> dict[str, int]:
-    return dict(Counter(job.result for job in done)) or {"jobs": 0}
+    return dict(Counter(job.result for job in done))

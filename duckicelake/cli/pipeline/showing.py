@@ -11,13 +11,15 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from duckicelake.pipeline.progress import Tasks
 from duckicelake.pipeline.reporting import Reporter, Silent
@@ -42,7 +44,7 @@ def display(*, as_json: bool) -> Iterator[Display]:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            Count(),
             TextColumn("{task.fields[unit]}"),
         )
         with Progress(
@@ -55,6 +57,14 @@ def display(*, as_json: bool) -> Iterator[Display]:
             yield Bars(progress)
     else:
         yield Lines()
+
+
+class Count(ProgressColumn):
+    """How much is done, of how much, as far as there is anything to count."""
+
+    def render(self, task: Task) -> Text:
+        done = f"{task.completed:,.0f}" if task.total or task.completed else ""
+        return Text(f"{done}/{task.total:,.0f}" if task.total else done, style="progress.download")
 
 
 class Nothing(Silent):

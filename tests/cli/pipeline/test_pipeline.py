@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import httpx
 import pytest
 import typer
@@ -23,7 +24,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli.main import app
 from duckicelake.cli.pipeline import showing
 from duckicelake.cli.pipeline.exits import DIFFERENT, EXITS, INTERRUPTED, exit_code, one_line_errors
-from duckicelake.cli.pipeline.showing import Bars, Lines
+from duckicelake.cli.pipeline.showing import Bars, Count, Lines
 from duckicelake.errors import BadInput, PipelineError
 from duckicelake.pipeline.progress import Tasks
 from duckicelake.pipeline.running import running
@@ -109,6 +110,45 @@ def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve
     code, _, err = run("jobs", "--uri", uri, "--credential", "bi:wrong")
     assert (code, "wrong" in err) == (5, False)
     assert run("jobs", "--uri", uri, "--json", "--credential", f"bi:{SECRET}")[:2] == (0, '{"jobs": []}\n')
+
+
+def test_rows_in_postgres_are_flushed_without_a_spark(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = CatalogClient(Connection(uri))
+    client.make_namespace(("zoo",))
+    columns = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    for table in ("birds", "fish"):
+        client.post("/v1/namespaces/zoo/tables", {"name": table, "schema": columns})
+        client.post(f"/v1/namespaces/zoo/tables/{table}/rows", [{"id": 1}, {"id": 2}])
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    flush = ["maintain", "zoo", "--uri", uri, "--only", "flush"]
+    assert run(*flush)[:2] == (0, "nothing to do\n")
+    code, out, err = run(*flush, "--policy", "maintenance.flush.min-rows=2", "--parallel", "2", "--json")
+    done = json.loads(out)["jobs"]
+    assert (code, {(job["table"], job["result"]) for job in done}) == (0, {("zoo.birds", "done"), ("zoo.fish", "done")})
+    assert [job["counts"] for job in done] == [{"rows in Postgres": 2, "deletes in Postgres": 0, "added files": 1}] * 2
+    assert "starting Spark" not in err
+    told = {tuple(job["snapshot-ids"]) for job in client.jobs(namespace="zoo", kind="flush", result="done")}
+    assert told == {tuple(job["snapshot_ids"]) for job in done}
+    (current,) = (job["snapshot_ids"][0] for job in done if job["table"] == "zoo.fish")
+    metadata = client.load_table(("zoo",), "fish")["metadata"]
+    assert metadata["properties"]["ducklake.snapshot-id"] == str(current)
+
+
+def test_flush_leaves_what_duckdb_did_before_to_readers_of_changes(
+    uri: str, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    ducklake.execute("CREATE TABLE main.t (id bigint)")
+    for first in (0, 100):
+        ducklake.execute(f"INSERT INTO main.t SELECT range FROM range({first}, {first + 20})")
+    ducklake.execute("DELETE FROM main.t WHERE id % 2 = 0")
+    ducklake.execute("INSERT INTO main.t VALUES (1000)")
+    code, out, _ = run(
+        "maintain", "main.t", "--uri", uri, "--only", "flush", "--policy", "maintenance.flush.min-rows=1"
+    )
+    assert (code, out) == (0, "done                 1\n")
+    snapshots = CatalogClient(Connection(uri)).load_table(("main",), "t")["metadata"]["snapshots"]
+    told = [(each["summary"]["operation"], each["summary"].get("total-records")) for each in snapshots]
+    assert told == [("append", "20"), ("append", "40"), ("overwrite", "41"), ("replace", "41")]
 
 
 def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineError]]:
@@ -215,3 +255,19 @@ def test_progress_on_a_terminal_is_bars_that_stay_and_one_of_sparks_that_goes() 
         bars.begin("sorting")
         bars.done()
         assert [(task.description, task.finished) for task in progress.tasks] == [("reading", True), ("sorting", True)]
+
+
+def test_only_what_can_be_counted_is() -> None:
+    progress = Progress()
+    bars = Bars(progress)
+    bars.begin("starting Spark")
+    (step,) = progress.tasks
+    assert str(Count().render(step)) == ""
+    bars.done()
+    assert str(Count().render(step)) == ""
+    bars.begin("reading", 3_000, "files")
+    bars.advance(1_000)
+    assert str(Count().render(progress.tasks[1])) == "1,000/3,000"
+    bars.begin("changes", unit="snapshots")
+    bars.advance(7)
+    assert str(Count().render(progress.tasks[2])) == "7"

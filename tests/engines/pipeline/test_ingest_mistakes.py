@@ -56,3 +56,9 @@ def test_file_without_one_good_record_goes_to_quarantine_also_from_a_sorted_tabl
         ("z,x", "id: 'z' is no int"),
     ]
     assert ingests.rows() == [(1, "x")]
+
+
+def test_source_without_anything_in_it(ingests: Ingests) -> None:
+    path = ingests.file("a.csv", "")
+    with pytest.raises(BadSource, match=r"a\.csv has no files, or only empty ones"):
+        ingests.run(path)
