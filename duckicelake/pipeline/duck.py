@@ -39,7 +39,7 @@ def _load_extensions() -> None:
         from duckdb_extensions import import_extension
     except ImportError:
         return
-    for name in ("ducklake", "postgres_scanner"):
+    for name in ("ducklake", "postgres_scanner", "httpfs"):
         import_extension(name)
 
 

@@ -16,7 +16,7 @@ from duckicelake.pipeline.spark_names import CATALOG
 from duckicelake.pipeline.verify import Comparison, VerifyResult, verify
 from scripts.demo_job.server import RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("lake_in_a_folder")]
+pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("duckdb_has_keys")]
 
 COLUMNS = (
     "id bigint, i int, f float, d double, p decimal(2,2), q decimal(38,10), s string, b binary, o boolean, dt date, "
