@@ -153,8 +153,8 @@ class Database:
     def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
         try:
             with self._pool.connection() as connection:
-                connection.isolation_level = isolation
-                connection.read_only = read_only
+                if (connection.isolation_level, connection.read_only) != (isolation, read_only):
+                    connection.isolation_level, connection.read_only = isolation, read_only
                 try:
                     yield connection
                 except psycopg.Error as error:

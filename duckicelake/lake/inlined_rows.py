@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import Any
 
 from psycopg import Cursor, sql
 
@@ -140,14 +141,19 @@ def _write_stats(cursor: Cursor[Row], tables: Sequence[tuple[TableNow, Sequence[
         if not state.has_rows:
             files.write_stats(cursor, state.table_id, _first_stats(batches))
     known = [(state, batches) for state, batches in tables if state.has_rows]
-    if known:
-        parameters = {
-            "table_ids": [state.table_id for state, _ in known],
-            "counts": [_rows(batches) for _, batches in known],
-            "sizes": [_size(batches) for _, batches in known],
-        }
-        cursor.execute(_SQL.count_rows, parameters)
-        _widen(cursor, known)
+    if not known:
+        return
+    wider, unknown = _changed(known)
+    parameters = {
+        "table_ids": [state.table_id for state, _ in known],
+        "counts": [_rows(batches) for _, batches in known],
+        "sizes": [_size(batches) for _, batches in known],
+        "columns": document(wider),
+    }
+    cursor.execute(_SQL.count_rows, parameters)
+    if unknown:
+        table_ids, column_ids = zip(*unknown, strict=True)
+        cursor.execute(_SQL.forget_columns, {"table_ids": list(table_ids), "column_ids": list(column_ids)})
 
 
 def _first_stats(batches: Sequence[RowBatch]) -> TableStats:
@@ -155,21 +161,20 @@ def _first_stats(batches: Sequence[RowBatch]) -> TableStats:
     return TableStats(_rows(batches), _rows(batches), _size(batches), columns)
 
 
-def _widen(cursor: Cursor[Row], tables: Sequence[tuple[TableNow, Sequence[RowBatch]]]) -> None:
-    """Write what has become wider; what isn't known any more goes."""
-    wider, unknown = [], []
+def _changed(
+    tables: Sequence[tuple[TableNow, Sequence[RowBatch]]],
+) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    """(the column statistics that have become wider, tables and columns of which none are known any more)."""
+    wider: list[dict[str, Any]] = []
+    unknown: list[tuple[int, int]] = []
     for state, batches in tables:
         assert state.stats is not None
         for column, row in batches[0].widen(state.stats, _stats(batches)).items():
             if row is None:
                 unknown.append((state.table_id, column))
-            elif row != state.stats[column]:
+            elif row is not state.stats[column]:
                 wider.append({"table_id": state.table_id, "column_id": column, **_values(row)})
-    if wider:
-        cursor.execute(_SQL.widen_columns, {"columns": document(wider)})
-    if unknown:
-        table_ids, column_ids = zip(*unknown, strict=True)
-        cursor.execute(_SQL.forget_columns, {"table_ids": list(table_ids), "column_ids": list(column_ids)})
+    return wider, unknown
 
 
 def _values(row: ColumnStats) -> dict[str, bool | str | None]:

@@ -35,14 +35,14 @@ SELECT t.table_id,
        set_config('lock_timeout', '100ms', true)
 FROM unnest(%(table_ids)s::bigint[]) AS t (table_id);
 
--- count_rows: rows that tables have got
-UPDATE ducklake_table_stats s
-SET record_count = s.record_count + n.count, next_row_id = s.next_row_id + n.count,
-    file_size_bytes = s.file_size_bytes + n.size
-FROM unnest(%(table_ids)s::bigint[], %(counts)s::bigint[], %(sizes)s::bigint[]) AS n (table_id, count, size)
-WHERE s.table_id = n.table_id;
-
--- widen_columns: columns whose statistics have become wider
+-- count_rows: rows that tables have got, and columns whose statistics have become wider by them
+WITH counted AS (
+    UPDATE ducklake_table_stats s
+    SET record_count = s.record_count + n.count, next_row_id = s.next_row_id + n.count,
+        file_size_bytes = s.file_size_bytes + n.size
+    FROM unnest(%(table_ids)s::bigint[], %(counts)s::bigint[], %(sizes)s::bigint[]) AS n (table_id, count, size)
+    WHERE s.table_id = n.table_id
+)
 UPDATE ducklake_table_column_stats c
 SET contains_null = n.contains_null, contains_nan = n.contains_nan, min_value = n.min_value, max_value = n.max_value
 FROM json_to_recordset(%(columns)s::json) AS n (table_id bigint, column_id bigint, contains_null boolean,
