@@ -77,8 +77,9 @@ def _absorbed(services: Services, metadata: TableMetadata, target: RowTarget, mo
 
 
 def _into(target: RowTarget) -> InlinedInto | None:
+    """None where rows can't be inlined, or are not safe: DuckDB's flush forgets deletes in some partitions."""
     inlined, columns = target.lake.inlined, target.lake.definition.columns
-    if inlined is None:
+    if inlined is None or target.lake.definition.partition_keys:
         return None
     version = None if inlined.name == inlined.registered else inlined.version
     return InlinedInto(inlined.name, inlined.types, version, columns)
