@@ -1,7 +1,8 @@
 """A sensor's small batches, 10 rows of 23 columns each: DuckDB, PyIceberg and the rows endpoint on one lake.
 
-DuckDB's own inlining, in the same Postgres, is the reference for inserts, for nine aggregations (in DuckDB) and for the
-flush. PyIceberg appends fewer batches, and each costs the more the more there are: its figure flatters it. The long run
+DuckDB's own inlining, in the same Postgres, is the reference for inserts, for nine aggregations (in DuckDB and in
+Spark) and for the flush. PyIceberg appends fewer batches, here and to Iceberg's Java reference server, and each costs
+the more the more there are: its figures flatter it. Objects are what a table has in its folders. The long run
 (`--long 30000`) has the server flush by itself while an Iceberg client loads the table every second.
 """
 
@@ -14,11 +15,15 @@ from time import perf_counter
 from typing import Final
 
 import duckdb
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
 
 from duckicelake.client import Batching, Connection, Writer
 from duckicelake.pipeline.duck import ATTACHED, attached
-from duckicelake.pipeline.sensor_engines import DuckDBEngine
+from duckicelake.pipeline.sensor_engines import DuckDBEngine, SparkEngine
 from duckicelake.pipeline.sensors import AGGREGATIONS, COLUMNS, batches
+from duckicelake.pipeline.session import spark_session
 from scripts.bench_job.client import Rest
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
 from scripts.bench_job.sensor_writers import (
@@ -31,7 +36,7 @@ from scripts.bench_job.sensor_writers import (
     by_writer,
     timed,
 )
-from scripts.bench_job.servers import Bench, running_bench
+from scripts.bench_job.servers import Bench, java_is_there, running_bench, running_java
 
 ROWS: Final = 10
 """Of a batch."""
@@ -47,12 +52,14 @@ WINDOW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of one way: batches a second, seconds of all aggregations and of the flush, data files before that."""
+    """Of one way: batches a second, seconds of aggregations and of the flush, data files and objects before that."""
 
     rate: float
     aggregation: float
+    in_spark: float
     flush: float
     files: int
+    objects: int
 
 
 def main() -> None:
@@ -71,30 +78,38 @@ def side_by_side(count: int) -> Iterator[Result]:
     with (
         running_bench(workers=WORKERS, auth=False) as bench,
         attached(bench.ducklake_attach, read_only=False) as duck,
+        spark_session(Connection(bench.uri), conf={"spark.driver.memory": "2g"}) as spark,
     ):
-        rest = Rest(bench.uri)
-        native = measured(duck, rest, "native", by_duckdb(duck), made)
-        files = measured(duck, rest, "files", by_duckdb(duck), made, inline=False)
-        foreign = measured(duck, rest, "pyiceberg", by_pyiceberg(bench.uri), made[: max(count // PYICEBERG, 1)])
-        one = measured(duck, rest, "one", by_endpoint(bench.uri, 1), made)
-        crowd = measured(duck, rest, "crowd", by_endpoint(bench.uri, CLIENTS), made)
-        writer = measured(duck, rest, "writer", by_writer(bench.uri), made)
+        lake = Sides(bench, duck, spark)
+        native = lake.measured("native", by_duckdb(duck), made)
+        files = lake.measured("files", by_duckdb(duck), made, inline=False)
+        fewer = made[: max(count // PYICEBERG, 1)]
+        foreign = lake.measured("pyiceberg", by_pyiceberg(bench.uri), fewer)
+        java = appended_to_java(RestCatalog("lake", uri=bench.uri).load_table("main.native").schema(), fewer)
+        one = lake.measured("one", by_endpoint(bench.uri, 1), made)
+        crowd = lake.measured("crowd", by_endpoint(bench.uri, CLIENTS), made)
+        writer = lake.measured("writer", by_writer(bench.uri), made)
     yield Result("insert: DuckDB, inlined", native.rate, "batches/s")
     yield Result("insert: DuckDB, a file for each batch", files.rate, "batches/s", None, native.rate, "DuckDB")
-    fewer = f"insert: PyIceberg appends, {PYICEBERG} times fewer of them"
-    yield Result(fewer, foreign.rate, "batches/s", None, native.rate, "DuckDB")
+    name = f"insert: PyIceberg appends, {PYICEBERG} times fewer of them"
+    yield Result(name, foreign.rate, "batches/s", None, native.rate, "DuckDB")
+    if java is not None:
+        yield Result(f"{name}, to Java's reference server", java, "batches/s", None, native.rate, "DuckDB")
     for name, found, target in (("one client", one, 3), (f"{CLIENTS} clients", crowd, 10)):
         yield Result(f"insert: rows, {name}", found.rate, "batches/s", _times(target), native.rate, "DuckDB")
         against = f"the same against PyIceberg: rows, {name}"
         yield Result(against, found.rate, "batches/s", _times(500), foreign.rate, "PyIceberg")
         yield from compared(name, found, native)
     yield Result("insert: rows, our client for Python", writer.rate, "batches/s", None, native.rate, "DuckDB")
-    yield Result("data files before the flush: DuckDB, a file for each batch", files.files, "")
+    left = {"DuckDB, a file for each batch": files, f"PyIceberg, {PYICEBERG} times fewer": foreign, "rows": crowd}
+    for name, found in left.items():
+        yield Result(f"objects before the flush: {name}", found.objects, "", None, native.objects, "DuckDB")
 
 
 def compared(name: str, found: Times, native: Times) -> Iterator[Result]:
     for what, mine, reference in (
         ("aggregations", found.aggregation, native.aggregation),
+        ("aggregations in Spark", found.in_spark, native.in_spark),
         ("flush", found.flush, native.flush),
     ):
         target = Target("≤", 1.5, "ratio")
@@ -106,38 +121,61 @@ def _times(ratio: float) -> Target:
     return Target("≥", ratio, "ratio")
 
 
-def measured(
-    duck: duckdb.DuckDBPyConnection, rest: Rest, table: str, insert: Insert, made: Batches, *, inline: bool = True
-) -> Times:
-    """Make a table, insert, aggregate, flush: DuckDB its own tables, the server those of others."""
-    engine = DuckDBEngine(duck, NAMESPACE, table)
-    engine.create()
-    if not inline:
-        duck.execute(f"CALL {ATTACHED}.set_option('data_inlining_row_limit', 0, table_name => '{table}')")
-    rate = len(made) / timed(lambda: insert(table, made))
-    (found,) = engine.query("SELECT count(*), count(DISTINCT sequence) FROM {t}")
-    expected = sum(map(len, made))
-    if found != (expected, expected):
-        raise RuntimeError(f"{table} has {found} rows and sequences instead of {expected}")
-    aggregation = statistics.median(timed(lambda: list(map(engine.query, AGGREGATIONS))) for _ in range(AGAIN))
-    files = data_files(duck, table)
-    is_native = table in {"native", "files"}
-    flush = timed(lambda: flush_natively(duck, table) if is_native else flush_by_endpoint(rest, table))
-    return Times(rate, aggregation, flush, files)
+def appended_to_java(schema: Schema, made: Batches) -> float | None:
+    """PyIceberg's batches a second to the reference server, if it is there."""
+    if not java_is_there():
+        return None
+    with running_java() as uri:
+        catalog = RestCatalog("lake", uri=uri)
+        catalog.create_namespace(NAMESPACE)
+        catalog.create_table((*NAMESPACE, "java"), schema)
+        return len(made) / timed(lambda: by_pyiceberg(uri)("java", made))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One lake, as each engine has it."""
+
+    bench: Bench
+    duck: duckdb.DuckDBPyConnection
+    spark: SparkSession
+
+    def measured(self, table: str, insert: Insert, made: Batches, *, inline: bool = True) -> Times:
+        """Make a table, insert, aggregate, flush: DuckDB its own tables, the server those of others."""
+        engine = DuckDBEngine(self.duck, NAMESPACE, table)
+        engine.create()
+        if not inline:
+            self.duck.execute(f"CALL {ATTACHED}.set_option('data_inlining_row_limit', 0, table_name => '{table}')")
+        rate = len(made) / timed(lambda: insert(table, made))
+        (found,) = engine.query("SELECT count(*), count(DISTINCT sequence) FROM {t}")
+        expected = sum(map(len, made))
+        if found != (expected, expected):
+            raise RuntimeError(f"{table} has {found} rows and sequences instead of {expected}")
+        aggregation, files, objects = aggregated(engine), data_files(self.duck, table), self._objects(table)
+        in_spark = aggregated(SparkEngine(self.spark, NAMESPACE, table))
+        return Times(rate, aggregation, in_spark, timed(lambda: self._flush(table)), files, objects)
+
+    def _flush(self, table: str) -> None:
+        if table in {"native", "files"}:
+            self.duck.execute("CALL ducklake_flush_inlined_data(?, table_name => ?)", [ATTACHED, table])
+        else:
+            Rest(self.bench.uri).ask("POST", f"/namespaces/main/tables/{table}/rows/flush")
+
+    def _objects(self, table: str) -> int:
+        """Files below all folders that are called after the table, metadata included."""
+        folders = self.bench.folder.rglob(f"{table}*")
+        return sum(file.is_file() for folder in folders if folder.is_dir() for file in folder.rglob("*"))
+
+
+def aggregated(engine: DuckDBEngine | SparkEngine) -> float:
+    """Seconds of all aggregations, the median of some times."""
+    return statistics.median(timed(lambda: list(map(engine.query, AGGREGATIONS))) for _ in range(AGAIN))
 
 
 def data_files(duck: duckdb.DuckDBPyConnection, table: str) -> int:
     """Live ones."""
     (found,) = duck.execute("SELECT count(*) FROM ducklake_list_files(?, ?)", [ATTACHED, table]).fetchall()
     return int(found[0])
-
-
-def flush_natively(duck: duckdb.DuckDBPyConnection, table: str) -> None:
-    duck.execute("CALL ducklake_flush_inlined_data(?, table_name => ?)", [ATTACHED, table])
-
-
-def flush_by_endpoint(rest: Rest, table: str) -> None:
-    rest.ask("POST", f"/namespaces/main/tables/{table}/rows/flush")
 
 
 def long_run(count: int) -> Iterator[Result]:
