@@ -27,7 +27,6 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import quoted
 
 _IN_KEY = "__in_key"
-_BAD = "__bad"
 _ONE = StructType([])
 
 
@@ -65,27 +64,33 @@ def load(
         raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
     flaws = _flaws(groups, wanted, keys)
     bad = None if flaws else 0
-    with _looked_at_twice(_judged(groups, wanted, keys), groups, flaws) as rows:
+    with _looked_at_twice(groups, wanted, keys, flaws) as (rows, told):
         if run is None:
             good, count = _watched(rows, flaws, _written(how, groups, wanted))
             run, came_through = write_once(client, how.target, good, epoch, how.mode, keys)
             bad = count() if came_through else bad
         if quarantined is None and bad != 0:
-            records = _records(rows.where(_any(flaws)), epoch, wanted, keys)
+            records = _records(told.where(_any(flaws)), epoch, wanted, keys)
             if bad is not None or records.take(1):
                 quarantined = _quarantine(spark, client, how.quarantine, aside, records)
     return Loaded(run, quarantined)
 
 
 @contextmanager
-def _looked_at_twice(rows: DataFrame, groups: Sequence[Group], flaws: Sequence[Column]) -> Iterator[DataFrame]:
-    """Rows that are the same both times: those that may change are kept while the block runs, if any may be bad."""
+def _looked_at_twice(
+    groups: Sequence[Group], wanted: StructType, keys: Sequence[str], flaws: Sequence[Column]
+) -> Iterator[tuple[DataFrame, DataFrame]]:
+    """The rows to be written, and the same to be told of: what may change is kept for the block if any may be bad.
+
+    Where files are read twice, the first look leaves out what only bad rows need.
+    """
+    told = _judged(groups, wanted, keys, is_told=True)
     if not flaws or not any(group.may_change for group in groups):
-        yield rows
+        yield _judged(groups, wanted, keys, is_told=False), told
         return
-    kept = rows.persist(StorageLevel.DISK_ONLY)
+    kept = told.persist(StorageLevel.DISK_ONLY)
     try:
-        yield kept
+        yield kept, kept
     finally:
         kept.unpersist()
 
@@ -147,16 +152,16 @@ def _written(how: Load, groups: Sequence[Group], wanted: StructType) -> list[str
     return [name for name in wanted.names if how.mode != "merge" or name.lower() in come]
 
 
-def _judged(groups: Sequence[Group], wanted: StructType, keys: Sequence[str]) -> DataFrame:
-    """All rows by the table's columns, with all that tells whether they are good."""
-    rows = reduce(DataFrame.unionByName, (_fitted(group, wanted) for group in groups))
+def _judged(groups: Sequence[Group], wanted: StructType, keys: Sequence[str], *, is_told: bool) -> DataFrame:
+    """All rows by the table's columns, with what tells whether they are good; and FILE and PROBLEM if `is_told`."""
+    rows = reduce(DataFrame.unionByName, (_fitted(group, wanted, is_told=is_told) for group in groups))
     if not keys:
         return rows
     is_read = F.when(F.col(RECORD).isNull(), 1)
     return rows.withColumn(_IN_KEY, F.count(is_read).over(Window.partitionBy(*map(quoted, keys))))
 
 
-def _fitted(group: Group, wanted: StructType) -> DataFrame:
+def _fitted(group: Group, wanted: StructType, *, is_told: bool) -> DataFrame:
     has = by_name(group.schema)
     values = [
         F.lit(None).cast(each.dataType).alias(each.name)
@@ -164,7 +169,8 @@ def _fitted(group: Group, wanted: StructType) -> DataFrame:
         else fitted(F.col(quoted(found.name)), found.dataType, each.dataType).alias(each.name)
         for each in wanted.fields
     ]
-    return group.read().select(*values, FILE, RECORD, PROBLEM)
+    told = (group.file.alias(FILE), group.problem.alias(PROBLEM)) if is_told else ()
+    return group.read().select(*values, RECORD, *told)
 
 
 def _flaws(groups: Sequence[Group], wanted: StructType, keys: Sequence[str]) -> list[Column]:
@@ -183,14 +189,14 @@ def _watched(
 ) -> tuple[DataFrame, Callable[[], int | None]]:
     """Of the good rows what is written; and once it is, how many bad ones there were.
 
-    Nothing else is selected before, as Spark works out all that it observes.
+    Bad ones are told twice, which costs less than to copy every row once more with a column that says so.
     """
     columns = list(map(quoted, written))
     if not flaws:
         return rows.select(*columns), lambda: 0
     observed = Observation()
-    judged = rows.select(*columns, _any(flaws).alias(_BAD)).observe(observed, F.count_if(_BAD).alias("bad"))
-    return judged.where(~F.col(_BAD)).drop(_BAD), lambda: _observed(observed)
+    counted = rows.observe(observed, F.count(F.when(_any(flaws), 1)).alias("bad"))
+    return counted.where(~_any(flaws)).select(*columns), lambda: _observed(observed)
 
 
 def _observed(observation: Observation) -> int | None:

@@ -24,7 +24,7 @@ K = TypeVar("K")
 FILE: Final = "__file"
 RECORD: Final = "__record"
 PROBLEM: Final = "__problem"
-"""What each row has besides its columns: its file, and if it can't be read its text and what is wrong with it."""
+"""What is told of a bad row: its file, and if it can't be read its text and what is wrong with it."""
 
 _THREADS: Final = 8
 _NOTHING: Final = StructType([])
@@ -32,13 +32,16 @@ _NOTHING: Final = StructType([])
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one shape; `read` gives the columns of `schema`, and FILE, RECORD and PROBLEM.
+    """Rows of one shape; `read` gives the columns of `schema`, and RECORD, which only rows have that can't be read.
 
+    file, problem: of these rows; apart from them, as Spark works `file` out for every row that could be asked for it.
     may_be_unreadable: whether RECORD may be there, as of text. may_change: whether a second look may find other rows.
     """
 
     schema: StructType
     read: Callable[[], DataFrame]
+    file: Column
+    problem: Column
     may_be_unreadable: bool = False
     may_change: bool = False
 
@@ -73,15 +76,14 @@ def groups_of(
         for schema, members in _by_schema(spark, source, base, of_base, apart=apart)
     ]
     if source.format not in TEXT:
-        return [Group(shape.schema, shape.rows) for shape in shapes]
+        return [Group(shape.schema, shape.rows, _path(), _none()) for shape in shapes]
     return _text_groups(shapes, given or known or _NOTHING)
 
 
 def frame_group(rows: DataFrame, name: str | None = None) -> Group:
     """Rows that Spark has already."""
-    nothing = F.lit(None).cast("string")
-    extra = {FILE: F.lit(name).cast("string"), RECORD: nothing, PROBLEM: nothing}
-    return Group(rows.schema, lambda: rows.withColumns(extra), may_change=True)
+    file = F.lit(name).cast("string")
+    return Group(rows.schema, lambda: rows.withColumn(RECORD, _none()), file, _none(), may_change=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,7 @@ class _Shape:
 
     def rows(self) -> DataFrame:
         reader = self.spark.read.format(self.source.format).options(**self.options).schema(self.schema)
-        nothing = F.lit(None).cast("string")
-        rows = reader.load([literal(path) for path in self.paths])
-        return rows.withColumns({FILE: F.col("_metadata.file_path"), RECORD: nothing, PROBLEM: nothing})
+        return reader.load([literal(path) for path in self.paths]).withColumn(RECORD, _none())
 
     def text_rows(self, schema: StructType) -> DataFrame:
         """Of records that can't be read, too."""
@@ -117,9 +117,7 @@ class _Shape:
         if self.options.get("header", "").lower() == "true":
             strict["enforceSchema"] = "false"
         wanted = StructType([*schema.fields, StructField(RECORD, StringType())])
-        rows = reader.options(**strict).schema(wanted).load([literal(path) for path in self.paths])
-        explain = _explain_csv if self.source.format == "csv" else _explain_json
-        return rows.withColumns({FILE: F.col("_metadata.file_path"), PROBLEM: explain(schema, self.source.options)})
+        return reader.options(**strict).schema(wanted).load([literal(path) for path in self.paths])
 
 
 def _text_groups(shapes: Sequence[_Shape], known: StructType) -> list[Group]:
@@ -146,7 +144,9 @@ def _text_columns(shape: _Shape, known: StructType) -> StructType:
 
 
 def _text_group(shape: _Shape, schema: StructType) -> Group:
-    return Group(schema, lambda: shape.text_rows(schema), may_be_unreadable=True)
+    explain = _explain_csv if shape.source.format == "csv" else _explain_json
+    problem = explain(schema, shape.source.options)
+    return Group(schema, lambda: shape.text_rows(schema), _path(), problem, may_be_unreadable=True)
 
 
 def _by_schema(
@@ -202,6 +202,14 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.items())
+
+
+def _path() -> Column:
+    return F.col("_metadata.file_path")
+
+
+def _none() -> Column:
+    return F.lit(None).cast("string")
 
 
 def _explain_csv(schema: StructType, options: Mapping[str, str]) -> Column:
