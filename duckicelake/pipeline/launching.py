@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import STDOUT, Popen, TimeoutExpired
 from tempfile import mkstemp
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from duckicelake.errors import MissingRequirement, NoJava, NoPackages, OutOfMemory, PipelineError
 from duckicelake.pipeline.configuring import REDACTION, SECRETS
 from duckicelake.pipeline.failures import OUT_OF_MEMORY, explained, is_last_word
+from duckicelake.pipeline.interrupting import Interruption, interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,18 +88,27 @@ def _megabytes() -> int:
 def launched(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """A Spark of its own while the block runs; its log is kept, and named, where nobody can tell why the block failed.
 
-    Raises NoJava, NoPackages where Spark doesn't start, OutOfMemory where its JVM dies of that, and what `explained`
-    says of other errors of Spark's.
+    Raises NoJava, NoPackages where Spark doesn't start, OutOfMemory where its JVM dies of that, what `explained` says
+    of other errors of Spark's, and KeyboardInterrupt after Ctrl-C, whatever that made fail.
     """
+    with interruptible() as interruption, _launched(conf, interruption) as session:
+        yield session
+
+
+@contextmanager
+def _launched(conf: Mapping[str, str], interruption: Interruption) -> Iterator[SparkSession]:
     descriptor, name = mkstemp(prefix="duckicelake-spark-", suffix=".log")
     log = Path(name)
     with os.fdopen(descriptor, "wb") as output:
         session = _session(conf, output, log)
     process: Popen[bytes] | None = session.sparkContext._gateway.proc  # type: ignore[union-attr] # noqa: SLF001
+    interruption.cancels_jobs_of(session)
     is_clear = True
     try:
         yield session
     except Exception as error:
+        if interruption.has_come:
+            raise KeyboardInterrupt from error
         failure = _death(process, error) or explained(error)
         is_clear = process is None or type(failure) not in {PipelineError, type(None)}
         if not is_clear:
@@ -153,11 +164,18 @@ def _stop(session: SparkSession, process: Popen[bytes] | None) -> None:
     from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway  # noqa: SLF001
-    with suppress(Exception):  # a JVM that has died can't be asked
-        session.stop()
+    has_process = process is not None and process.stdin is not None
+
+    def stop() -> None:
+        with suppress(Exception):  # a JVM that has died can't be asked
+            session.stop()
+            if has_process and gateway is not None:
+                gateway.shutdown()
+
+    stopping = Thread(target=stop, name="stopping", daemon=True)  # the line of this one may be broken
+    stopping.start()
+    stopping.join(_STOP_SECONDS)
     if process is not None and process.stdin is not None:
-        if gateway is not None:
-            gateway.shutdown()
         process.stdin.close()
         process.wait(_STOP_SECONDS)
         # What is left of it in this process would keep the next one from starting.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 600.0
 """How long a stream waits for a catalog that doesn't answer, from the first time that it didn't."""
 _PAUSE_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 1
 
 Take = Callable[["DataFrame", "Epoch"], "Loaded | None"]
 """Loads the rows of an epoch; None: there was nothing in it."""
@@ -144,7 +145,8 @@ class _Epochs:
     def goes_on(self, query: StreamingQuery) -> bool:
         """Wait for the query's end; whether it is to be started again. Raises what it failed with."""
         try:
-            query.awaitTermination()
+            while not query.awaitTermination(_LOOK_SECONDS):
+                pass  # so that a Ctrl-C comes through, which waits for calls to Java to end
         except KeyboardInterrupt:
             query.stop()
             raise

@@ -1,9 +1,11 @@
-"""The pipeline in processes of its own, as they can only be tried: by spark-submit, and out of memory."""
+"""The pipeline in processes of its own, as they can only be tried: by spark-submit, out of memory, interrupted."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,8 +69,39 @@ def test_driver_or_executor_out_of_memory_is_a_line_and_a_code() -> None:
     assert err.count("duckicelake: Spark ran out of memory: give it more") == 2
 
 
+BUSY = """
+import typer
+from duckicelake.cli.pipeline.exits import one_line_errors
+from duckicelake.pipeline.session import spark_session
+from duckicelake.rest.connection import Connection
+
+memory = {"spark.driver.memory": "512m"}
+try:
+    with one_line_errors(), spark_session(Connection(), master="local[1]", conf=memory) as spark:
+        print("busy", flush=True)
+        spark.range(10**15).selectExpr("sum(hash(id))").collect()
+except typer.Exit as exit:
+    raise SystemExit(exit.exit_code)
+"""
+
+
+def test_interruption_cancels_what_spark_does_and_is_a_line_and_a_code() -> None:
+    command = [sys.executable, "-c", BUSY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "busy\n"
+        time.sleep(5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (
+        130,
+        "duckicelake: interrupted; what was committed stays, and nothing is half-committed\n",
+    )
+
+
 SECRETS = """
 import sys
+import time
 from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.foreign import attach_source
 from duckicelake.pipeline.session import spark_session
