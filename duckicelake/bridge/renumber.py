@@ -10,7 +10,7 @@ from typing import Any
 
 from duckicelake.bridge.numbering import free_id
 from duckicelake.bridge.rebase import BuiltOn
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailed
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
 from duckicelake.iceberg.snapshot import Snapshot
@@ -75,8 +75,8 @@ def renumber(
 ) -> Renumbered:
     """The request with every new snapshot in the catalog's numbers.
 
-    InvalidRequest if one is proposed under an id that the table has, or once proposed; CommitFailed if its sequence
-    number is behind the table's.
+    CommitFailed if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
+    twice; and if its sequence number is behind the table's.
     """
     shared_numbers = numbers.shared_ids or numbers.format_version >= ROW_LINEAGE_VERSION
     if not shared_numbers:
@@ -111,7 +111,7 @@ def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, alias
     has_order = base is not None and base.format_version >= SEQUENCE_NUMBER_VERSION
     for snapshot in added:
         if snapshot.snapshot_id in aliases or (base and snapshot.snapshot_id in base.snapshots_by_id):
-            raise InvalidRequest(f"Snapshot already exists for: {snapshot.snapshot_id}")
+            raise CommitFailed(f"Snapshot already exists for: {snapshot.snapshot_id}", "snapshot-exists")
         number, last = snapshot.sequence_number, base.last_sequence_number if base else 0
         if has_order and snapshot.parent_snapshot_id is not None and number <= last:
             raise CommitFailed(

@@ -250,12 +250,14 @@ def test_one_of_many_that_is_wrong_fails_alone_and_each_has_its_own_entry_and_ke
     assert len(again["metadata"]["snapshots"]) == 7
 
 
-def test_append_that_arrives_twice_is_a_conflict_and_there_once(client: Client) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_append_that_arrives_twice_is_a_conflict_and_there_once(client: Client, version: int) -> None:
     """Not a bad request, after which engines delete the files of the commit."""
-    body = drafted(client.create(properties=REBASE)["metadata"], (1, "one"))
+    properties = {**REBASE, "format-version": str(version)}
+    body = drafted(client.create(properties=properties)["metadata"], (1, "one"))
     client.commit(body)
     client.commit(drafted(client.metadata(), (2, "two")))
-    with pytest.raises(CommitFailed, match="was created concurrently"):
+    with pytest.raises(CommitFailed, match="was created concurrently" if version == 2 else "Snapshot already exists"):
         client.commit(body)
     twice = drafted(client.metadata(), (3, "three"))
     answers = at_once([twice, twice, twice], [client])
