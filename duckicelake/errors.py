@@ -253,6 +253,10 @@ class CatalogUnreachable(PipelineError):
     """Nobody answers at the URI, or somebody who is no catalog, or one that can't serve now."""
 
 
+class NoCatalogUri(CatalogUnreachable):
+    """The URI is none that a catalog can have."""
+
+
 class BadCredentials(PipelineError):
     """The catalog doesn't know who asks."""
 

@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +26,11 @@ pytest_plugins = ["tests.backends", "tests.collector"]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """A shell lets what it starts in the background be deaf to Ctrl-C, which some tests press."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

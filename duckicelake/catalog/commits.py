@@ -6,7 +6,7 @@ several tables is the same, all of it in one transaction.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
@@ -16,9 +16,10 @@ from duckicelake.catalog.groups import Commit, Settle
 from duckicelake.catalog.known import Unwritten
 from duckicelake.catalog.loading import current_table, follow, freshness, is_current, prepare, refresh
 from duckicelake.catalog.materialize import Prepared
+from duckicelake.catalog.overtaken import until_written
 from duckicelake.catalog.releasing import release_files
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.requirements import AssertCreate
@@ -28,10 +29,6 @@ from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.foreseen import with_files
-
-ATTEMPTS = 50
-SHARED_ATTEMPTS = 3
-"""After so many attempts that others overtook, a commit takes a turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +87,19 @@ def commit_all(
     committed will be shown, so write it before if it is to be foreseen. is_alone: the caller keeps all others waiting.
     Raises as `commit` does; then nothing is written at all.
     """
-    for attempt in range(ATTEMPTS):
-        alone = is_alone or attempt >= SHARED_ATTEMPTS
-        with services.commits.alone(services.database) if alone and not is_alone else nullcontext():
-            try:
-                planned = _plan(services, commits, prepare=prepare and services.commits.is_calm)
-            except StaleBase:
-                services.meter.retried("stale_base")
-                continue
-            changes = [(plan.table, plan.change) for plan in planned if plan.change is not None]
-            if not changes:
-                table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
-                services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-            try:
-                written = _write(services, changes, settle, alone=alone)
-            except StaleBase:
-                services.meter.retried("stale_base")
-                continue
-        _release(services, [change for _, change in changes])
-        return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
+
+    def attempt(alone: bool) -> tuple[list[_Planned], Iterator[Written]]:
+        planned = _plan(services, commits, prepare=prepare and services.commits.is_calm)
+        changes = [(plan.table, plan.change) for plan in planned if plan.change is not None]
+        if not changes:
+            table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
+            services.settle_unchanged([plan.table for plan in planned], table_ids_before)
+        return planned, _write(services, changes, settle, alone=alone)
+
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
-    raise Unavailable(f"Other writers changed {names} {ATTEMPTS} times in a row; try again")
+    planned, written = until_written(services, names, attempt, is_alone=is_alone)
+    _release(services, [plan.change for plan in planned if plan.change is not None])
+    return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
 
 
 def _outcome(plan: _Planned, written: Written | None) -> Outcome:

@@ -13,13 +13,13 @@ from duckicelake.catalog.commits import Outcome, commit_all
 from duckicelake.catalog.equality_commits import KeyFile, delete_by_key, key_file
 from duckicelake.catalog.groups import Settle
 from duckicelake.catalog.loading import current_table
-from duckicelake.catalog.row_attempts import until_written
+from duckicelake.catalog.overtaken import Outdated, until_written
 from duckicelake.catalog.row_cache import RowTarget
 from duckicelake.catalog.row_filters import keys_where
 from duckicelake.catalog.row_keys import key_layout, parse_deletion, read_keys
 from duckicelake.catalog.row_targets import row_target
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitStateUnknown, InvalidRequest
+from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.lake.changes import Written
@@ -118,7 +118,7 @@ def _write(
 
 
 def commit_keys(services: Services, delete: KeyDelete, settle: Settle, *, is_alone: bool) -> Outcome:
-    """Delete the rows with the keys; CommitFailed if main isn't the snapshot of the metadata any more.
+    """Delete the rows with the keys; Outdated if main isn't the snapshot of the metadata any more.
 
     is_alone: the caller keeps all other commits waiting.
     """
@@ -131,8 +131,10 @@ def commit_keys(services: Services, delete: KeyDelete, settle: Settle, *, is_alo
         (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
     except CommitStateUnknown:
         raise
-    except Exception:
+    except Exception as error:
         _forget(services, paths)
+        if isinstance(error, CommitFailed):
+            raise Outdated from error
         raise
     _forget(services, paths)
     return outcome

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.equality_commits import key_file
 from duckicelake.catalog.loading import current_table
-from duckicelake.catalog.row_attempts import Outdated, until_written
+from duckicelake.catalog.overtaken import Outdated, until_written
 from duckicelake.catalog.row_deletes import KeyDelete, commit_keys, fresh_target
 from duckicelake.catalog.row_files import discarding
 from duckicelake.catalog.row_keys import key_layout, with_keys

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from duckicelake.catalog.auditing import Noted, origin, touched
 from duckicelake.catalog.groups import RowsCommit
+from duckicelake.catalog.overtaken import Outdated, until_written
 from duckicelake.catalog.row_cache import RowTarget
 from duckicelake.catalog.row_files import discarding, write_files
 from duckicelake.catalog.row_targets import row_target
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import producers
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.producers import Applied, Producer
 from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
 from duckicelake.rows import inlining, statistics
@@ -24,7 +24,6 @@ from duckicelake.rows.batch import Batch
 from duckicelake.rows.problems import OnUnknown
 from duckicelake.rows.reading import read_batch
 
-ATTEMPTS: Final = 50
 LONGEST_APP_ID: Final = 500
 
 
@@ -84,35 +83,35 @@ def last_applied(services: Services, namespace: Namespace, table: str, app_id: s
 
 def _append(services: Services, posted: PostedRows) -> RowsAnswer:
     target: RowTarget | None = None
-    for _ in range(ATTEMPTS):
+
+    def attempt(is_alone: bool) -> RowsAnswer:
+        nonlocal target
         target = row_target(services, posted.namespace, posted.table, target)
-        try:
-            with services.meter.phase("rows_read"):
-                batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
-        except InvalidRequest:
-            if row_target(services, posted.namespace, posted.table, target).layout is target.layout:
-                raise
-            continue
+        batch = _read(services, posted, target)
         if not batch.num_rows:
             return nothing_posted(services, posted)
-        try:
-            return answer(_write(services, posted, target, batch))
-        except StaleBase:
-            services.meter.retried("stale_base")
-    name = ".".join((*posted.namespace, posted.table))
-    raise Unavailable(f"Other writers changed {name} {ATTEMPTS} times in a row; try again")
+        prepared = prepared_rows(services, posted, target, batch)
+        with discarding(services, target, prepared.files):
+            return answer(write_rows(services, posted, prepared, is_alone=is_alone))
+
+    return until_written(services, ".".join((*posted.namespace, posted.table)), attempt)
+
+
+def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
+    """The rows; Outdated for rows that don't fit columns which the table no longer has."""
+    try:
+        with services.meter.phase("rows_read"):
+            return read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
+    except InvalidRequest as error:
+        if row_target(services, posted.namespace, posted.table, target).layout is target.layout:
+            raise
+        raise Outdated from error
 
 
 def nothing_posted(services: Services, posted: PostedRows) -> RowsAnswer:
     """The end of a request without rows."""
     services.settle_unchanged([touched(posted.namespace, posted.table)], (None, 0, None))
     return RowsAnswer(None, 0, None)
-
-
-def _write(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> WrittenRows:
-    prepared = prepared_rows(services, posted, target, batch)
-    with discarding(services, target, prepared.files):
-        return write_rows(services, posted, prepared)
 
 
 def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_alone: bool = False) -> WrittenRows:

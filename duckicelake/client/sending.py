@@ -9,7 +9,7 @@ import httpx
 
 from duckicelake.client.patience import STRANGER_SECONDS, Patience
 from duckicelake.client.portions import Portion
-from duckicelake.errors import CatalogUnreachable, JobConflict, PipelineError
+from duckicelake.errors import CatalogUnreachable, JobConflict, NoCatalogUri, PipelineError
 from duckicelake.rest.client import CatalogClient, encoded, refusal, segment
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.json_http import Answer
@@ -143,6 +143,8 @@ class Sender:
     def _reached(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
+        except NoCatalogUri:
+            raise
         except CatalogUnreachable as error:
             raise AgainError(str(error), is_unsent=True) from error
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 from uuid import UUID
 
-from duckicelake.errors import CatalogUnreachable
+from duckicelake.errors import CatalogUnreachable, NoCatalogUri
 
 TIMEOUT_SECONDS: Final = 60.0
 
@@ -44,7 +44,7 @@ def send(
     key: UUID | None = None,
     seconds: float = TIMEOUT_SECONDS,
 ) -> Answer:
-    """Ask once. CatalogUnreachable where nobody answers in so many seconds; any status is an answer.
+    """Ask once. CatalogUnreachable where nobody answers in so many seconds, NoCatalogUri; any status is an answer.
 
     key: by which the catalog knows a request that it has had.
     """
@@ -59,7 +59,7 @@ def send(
     if key is not None:
         headers["Idempotency-Key"] = str(key)
     if not url.startswith(("http://", "https://")):
-        raise CatalogUnreachable(f"{_server(url)} can't be asked: the URI of a catalog begins with http:// or https://")
+        raise NoCatalogUri(f"{_server(url)} can't be asked: the URI of a catalog begins with http:// or https://")
     request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme has been looked at
     try:
         with urlopen(request, timeout=seconds) as answer:  # noqa: S310
