@@ -41,6 +41,7 @@ PipelineError                 a job failed, for none of the reasons below
 │   ├── NoSpark
 │   └── NoPackages            Spark's packages can't be had
 ├── CatalogUnreachable        nobody answers, or somebody who is no catalog, or one that can't serve now
+│   └── NoCatalogUri          the URI is none that a catalog can have
 ├── BadCredentials            the catalog doesn't know who asks
 ├── NotAllowed                it does, and they may not
 ├── BadInput                  what the job was asked for can't be
