@@ -236,8 +236,11 @@ class Reader:
 
 
 def total(snapshots: Sequence[dict[str, dict[str, str]]]) -> int:
-    """Rows of the newest snapshot."""
-    return int(snapshots[-1]["summary"]["total-records"]) if snapshots else 0
+    """Rows of the newest snapshot: its files may hold some that were deleted, as flushed rows are in the file before."""
+    if not snapshots:
+        return 0
+    summary = snapshots[-1]["summary"]
+    return int(summary["total-records"]) - int(summary["total-position-deletes"])
 
 
 if __name__ == "__main__":
