@@ -236,7 +236,7 @@ class Reader:
 
 
 def total(snapshots: Sequence[dict[str, dict[str, str]]]) -> int:
-    """Rows of the newest snapshot: its files may hold some that were deleted, as flushed rows are in the file before."""
+    """Rows of the newest snapshot; its files may hold some that are deleted, as those that were flushed."""
     if not snapshots:
         return 0
     summary = snapshots[-1]["summary"]
