@@ -1,20 +1,20 @@
 -- outcome: what the request with a key came to
 SELECT fingerprint, result, error FROM duckicelake_idempotency 
-WHERE key = %(key)s AND created_at >= clock_timestamp() - %(lifetime)s;
+WHERE key = %(key)s AND created_at >= now() - %(lifetime)s;
 
 -- known: those of some keys that have an outcome
 SELECT key FROM duckicelake_idempotency
-WHERE key = ANY(%(keys)s) AND created_at >= clock_timestamp() - %(lifetime)s;
+WHERE key = ANY(%(keys)s) AND created_at >= now() - %(lifetime)s;
 
 -- settle: note what requests came to, and forget old ones; no row for a key that has an outcome, awaiting one under way
 WITH forgotten AS (
-    DELETE FROM duckicelake_idempotency WHERE key IN (
-        SELECT key FROM duckicelake_idempotency
-        WHERE created_at < clock_timestamp() - %(lifetime)s AND key <> ALL(%(keys)s)
+    DELETE FROM duckicelake_idempotency WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM duckicelake_idempotency
+        WHERE created_at < now() - %(lifetime)s AND key <> ALL(%(keys)s)
         ORDER BY created_at
         LIMIT 100
         FOR UPDATE SKIP LOCKED
-    )
+    ))
 )
 INSERT INTO duckicelake_idempotency (key, fingerprint, result, error)
 SELECT key, fingerprint, result::json, error::json
@@ -22,5 +22,5 @@ FROM unnest(%(keys)s::uuid[], %(fingerprints)s::bytea[], %(results)s::text[], %(
     AS n (key, fingerprint, result, error)
 ON CONFLICT (key) DO UPDATE
     SET fingerprint = excluded.fingerprint, result = excluded.result, error = excluded.error, created_at = DEFAULT
-    WHERE duckicelake_idempotency.created_at < clock_timestamp() - %(lifetime)s
+    WHERE duckicelake_idempotency.created_at < now() - %(lifetime)s
 RETURNING key;

@@ -2,9 +2,10 @@
 SELECT pg_advisory_xact_lock(%(key)s);
 
 -- queue: pass unless somebody has the queue to itself, and then lock. What follows in the transaction are looks into
--- indexes and rows to insert: to plan them anew each time would take as long as to do them
+-- indexes and rows to insert: to plan them anew each time would take as long as to do them, and a plan that was made
+-- while a table was small must do when it has grown
 SELECT pg_advisory_xact_lock_shared(%(queue)s), pg_advisory_xact_lock(%(lock)s),
-       set_config('plan_cache_mode', 'force_generic_plan', true);
+       set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true);
 
 -- queue_alone: have the queue to oneself, also when a transaction ends, until the session is left idle for too long
 SELECT pg_advisory_lock(%(key)s), set_config('idle_session_timeout', current_setting('statement_timeout'), false);
