@@ -45,7 +45,7 @@ def note_all(database: Database, cursor: Transaction, noted: Sequence[Noted]) ->
 
 
 def origin(caller: Caller) -> Origin:
-    return Origin(caller.principal.name, caller.address, caller.request_id, caller.operation)
+    return Origin(caller.principal.name, caller.address, caller.request_id, caller.operation, caller.client)
 
 
 def unheard(entries: Sequence[Entry]) -> None:

@@ -7,8 +7,8 @@ without spaces, as OAuth wants it: other letters of a level, and `.`, `,` and `|
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
@@ -83,13 +83,18 @@ ANYBODY: Final = Principal("anonymous", (Grant((), EVERYTHING),))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One request as the audit trail tells it: who asks for what, and from where."""
+    """One request as the audit trail tells it: who asks for what, and from where; client: what it says of its program.
+
+    The keys of that are user-agent, engine, application, parent-run-id, parent-job-name and parent-job-namespace, and
+    the same of a root; only what was said is there.
+    """
 
     principal: Principal = ANYBODY
     address: str = ""
     request_id: str = ""
     operation: str = ""
     resource: str = ""
+    client: Mapping[str, str] = field(default_factory=dict)
 
 
 NOBODY_IN_PARTICULAR: Final = Caller()

@@ -84,5 +84,5 @@ class Services:
     def note(self, touched: Sequence[Touched], outcome: str) -> None:
         """Note in the audit trail what came of a request that changes nothing in the lake: a refusal, or keys given."""
         with self.database.transaction() as cursor:
-            entries = audit.record(cursor, origin(self.caller), touched, outcome)
+            entries = audit.record(cursor, origin(self.caller), touched, outcome, is_change=False)
             self.database.after_commit(cursor, lambda: self.journal(entries()))

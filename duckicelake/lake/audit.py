@@ -1,7 +1,7 @@
 """The audit trail: who asked for what, when, from where, and what came of it; a row of a table for each."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,12 +20,19 @@ BATCH: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose request it was, from which address, and what it asked for."""
+    """Whose request it was, from which address, what it asked for, and what it said of the client that sent it."""
 
     principal: str
     address: str
     request_id: str
     operation: str
+    client: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """What DuckLake's `snapshots()` shows as the message of a commit."""
+        engine = self.client.get("engine") or self.client.get("user-agent", "").partition(" ")[0]
+        return f"{self.operation} by {engine}" if engine else self.operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class Entry:
     result: str
     snapshot_id: int | None
     detail: Any = None
+    client: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +79,24 @@ class Wanted:
 
 
 def record(
-    cursor: Transaction, origin: Origin, touched: Sequence[Touched], result: str = OK
+    cursor: Transaction, origin: Origin, touched: Sequence[Touched], result: str = OK, *, is_change: bool = True
 ) -> Callable[[], list[Entry]]:
     """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is.
 
-    What they became can be had when the transaction is over, so that nothing is waited for in a pipeline.
+    The transaction's snapshots are signed: DuckLake's author and message say who made them and by what. What became of
+    the entries can be had when the transaction is over, so that nothing is waited for in a pipeline. is_change: whether
+    a good result means that something has changed.
     """
-    return record_all(cursor, [origin] * len(touched), touched, result)
+    return record_all(cursor, [origin] * len(touched), touched, result, is_change=is_change)
 
 
 def record_all(
-    cursor: Transaction, origins: Sequence[Origin], touched: Sequence[Touched], result: str = OK
+    cursor: Transaction,
+    origins: Sequence[Origin],
+    touched: Sequence[Touched],
+    result: str = OK,
+    *,
+    is_change: bool = True,
 ) -> Callable[[], list[Entry]]:
     """The same for several requests of one transaction, each with where it came from."""
     parameters = {
@@ -94,6 +109,9 @@ def record_all(
         "table_ids": [each.table_id for each in touched],
         "snapshot_ids": [each.snapshot_id for each in touched],
         "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
+        "clients": [orjson.dumps(each.client).decode() if each.client else None for each in origins],
+        "is_change": is_change and result == OK,
+        "message": ", ".join(dict.fromkeys(each.message for each in origins)),
     }
     recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
     return lambda: [Entry(*row) for row in recorded.fetchall()]

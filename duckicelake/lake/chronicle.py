@@ -172,7 +172,11 @@ def _read(cursor: Transaction, query: str, at: Position, limit: int, wanted: Wan
     conditions, parameters = _conditions(wanted)
     query = query.replace("{wanted}", " AND ".join(["true", *conditions]))
     parameters |= {"snapshot_id": at.snapshot_id, "ordinal": at.ordinal, "limit": limit}
-    return [Change(*row[:3], Kind(row[3]), *row[4:]) for row in cursor.execute(query, parameters).fetchall()]
+    return [_change(*row) for row in cursor.execute(query, parameters).fetchall()]
+
+
+def _change(snapshot_id: int, ordinal: int, at: datetime, kind: str, *rest: Any) -> Change:
+    return Change(snapshot_id, ordinal, at, Kind(kind), *rest)
 
 
 _NAMESPACE: Final = "(namespace = %(namespace)s OR starts_with(namespace, %(namespace)s || '.'))"

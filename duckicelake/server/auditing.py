@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from duckicelake.catalog.auditing import Entry, Touched
 from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
+from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, address_of, request_id_of
 from duckicelake.server.naming import LARGEST_BODY, resources_of
 
@@ -104,7 +105,8 @@ def _is_audited(scope: Scope) -> bool:
 
 
 def _stranger(scope: Scope) -> Caller:
-    return Caller(Principal("", ()), address_of(scope), request_id_of(scope), scope["route"].name)
+    where, request_id, operation = address_of(scope), request_id_of(scope), scope["route"].name
+    return Caller(Principal("", ()), where, request_id, operation, client=client_of(scope))
 
 
 def _type_of(body: bytes) -> str:
@@ -117,4 +119,5 @@ def _type_of(body: bytes) -> str:
 def _unwritten(caller: Caller, touched: Sequence[Touched], outcome: str) -> list[Entry]:
     at = datetime.now(UTC)
     who = (caller.principal.name, caller.address, caller.request_id, caller.operation)
-    return [Entry(None, at, *who, each.resource, outcome, None, each.detail) for each in touched]
+    client = dict(caller.client) or None
+    return [Entry(None, at, *who, each.resource, outcome, None, each.detail, client) for each in touched]

@@ -16,6 +16,7 @@ from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.names import decode_name, decode_namespace
 from duckicelake.server.auth import authenticate
+from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, NEED_KEY, Context, address_of, note_principal, request_id_of
 from duckicelake.server.paths import parent_of
 from duckicelake.server.permissions import (
@@ -57,7 +58,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _caller(self, scope: Scope, principal: Principal) -> Caller:
-        return Caller(principal, address_of(scope), request_id_of(scope), self._operation, _resource(scope))
+        where, request_id, client = address_of(scope), request_id_of(scope), client_of(scope)
+        return Caller(principal, where, request_id, self._operation, _resource(scope), client)
 
 
 def guarded(routes: Iterable[BaseRoute]) -> list[BaseRoute]:

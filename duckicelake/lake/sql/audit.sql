@@ -1,23 +1,49 @@
--- record: what one transaction changed, a row for each resource; with the snapshot that this transaction made of it
-INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail)
-SELECT changed.principal, changed.address, changed.request_id, changed.operation, changed.resource, %(result)s,
-       (SELECT made.snapshot_id FROM (
-            SELECT s.snapshot_id, s.xmin FROM ducklake_snapshot s
-            WHERE s.snapshot_id = coalesce(
-                changed.snapshot_id,
-                (SELECT t.caught_up_to FROM duckicelake_table t WHERE t.table_id = changed.table_id),
-                (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
-        ) made WHERE made.xmin = pg_current_xact_id()::xid),
-       changed.detail::json
-FROM unnest(%(principals)s::text[], %(addresses)s::text[], %(request_ids)s::text[], %(operations)s::text[],
-            %(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[])
-     WITH ORDINALITY AS changed (principal, address, request_id, operation, resource, table_id, snapshot_id, detail,
-                                 ordinal)
-ORDER BY changed.ordinal
-RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail;
+-- record: what one transaction changed, a row for each resource, with the snapshot that this transaction made of it. What
+-- has none waits for its place in the chronicle; the snapshots up to the last one are signed, if they aren't yet
+WITH recorded AS (
+    INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail,
+                                   client)
+    SELECT changed.principal, changed.address, changed.request_id, changed.operation, changed.resource, %(result)s,
+           (SELECT made.snapshot_id FROM (
+                SELECT s.snapshot_id, s.xmin FROM ducklake_snapshot s
+                WHERE s.snapshot_id = coalesce(
+                    changed.snapshot_id,
+                    (SELECT t.caught_up_to FROM duckicelake_table t WHERE t.table_id = changed.table_id),
+                    (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
+            ) made WHERE made.xmin = pg_current_xact_id()::xid),
+           changed.detail::json, changed.client::json
+    FROM unnest(%(principals)s::text[], %(addresses)s::text[], %(request_ids)s::text[], %(operations)s::text[],
+                %(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[],
+                %(clients)s::text[])
+         WITH ORDINALITY AS changed (principal, address, request_id, operation, resource, table_id, snapshot_id, detail,
+                                     client, ordinal)
+    ORDER BY changed.ordinal
+    RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
+), unplaced AS (
+    INSERT INTO duckicelake_unplaced SELECT id FROM recorded WHERE snapshot_id IS NULL AND %(is_change)s
+), signed AS (
+    UPDATE ducklake_snapshot_changes c
+    SET author = made.author,
+        commit_message = coalesce(
+            (SELECT coalesce(d.summary ->> 'ducklake.commit-message',
+                             concat_ws(' ', d.summary ->> 'operation', 'by', d.summary ->> 'engine-name',
+                                       d.summary ->> 'engine-version'))
+             FROM duckicelake_snapshot d
+             WHERE d.ducklake_id = c.snapshot_id
+               AND coalesce(d.summary ->> 'ducklake.commit-message', d.summary ->> 'engine-name') IS NOT NULL
+             LIMIT 1),
+            %(message)s)
+    FROM (SELECT string_agg(DISTINCT principal, ', ') AS author FROM recorded) made
+    WHERE c.author IS NULL AND c.snapshot_id = ANY(ARRAY(
+        SELECT generate_series(before.snapshot_id + 1, (SELECT max(snapshot_id) FROM recorded))
+        FROM (SELECT s.snapshot_id FROM ducklake_snapshot s
+              WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1) before))
+)
+SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
+FROM recorded ORDER BY id;
 
 -- entries: those asked for, newest first
-SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail
+SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
 FROM duckicelake_audit
 WHERE id > %(after)s
   AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
