@@ -12,6 +12,8 @@ from duckicelake.server.repeats import REPEATS, Answer
 
 _LONGEST: Final = 16 * 1024
 """Bytes of a request that is worth remembering."""
+_ANSWERED_AGAIN: Final = (b"GET ", b"HEAD ")
+"""How requests begin that may be answered again."""
 
 
 class RepeatingProtocol(ImpatientProtocol):
@@ -31,10 +33,14 @@ class RepeatingProtocol(ImpatientProtocol):
         if self._repeated is not None:
             self._held += data
             self.flow.pause_reading()
-        elif self._is_between and self._is_idle() and len(data) <= _LONGEST and not self.flow.write_paused:
+        elif self._may_be_repeated(data):
             self._receive(data, key_of(self.client[0] if self.client else "", data))
         else:
             super().data_received(data)
+
+    def _may_be_repeated(self, data: bytes) -> bool:
+        is_next = self._is_between and self._is_idle() and not self.flow.write_paused
+        return is_next and len(data) <= _LONGEST and data.startswith(_ANSWERED_AGAIN)
 
     def on_message_begin(self) -> None:
         self._begun += 1

@@ -45,6 +45,7 @@ from duckicelake.server.routes import (
     transactions,
     views,
 )
+from duckicelake.server.short_way import ShortWay
 from duckicelake.server.tracing import TracedMeter, Tracer, TraceRequests
 
 WAREHOUSE_NAME = "duckicelake"
@@ -73,12 +74,14 @@ class App(FastAPI):
     """FastAPI behind layers of ours: those that let a request through, or answer it, need none of what it does."""
 
     layers: ASGIApp | None = None
+    short_way: ShortWay | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.layers or self.behind_layers)(scope, receive, send)
 
     async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, send)
+        if self.short_way is None or not await self.short_way.answers(scope, receive, send):
+            await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -142,7 +145,7 @@ def _add_layers(
     if tracer is not None:
         layer = TraceRequests(layer, tracer=tracer)
     layer = Access(layer, register=register)
-    app.layers = RawPaths(layer)
+    app.layers, app.short_way = RawPaths(layer), ShortWay(app)
 
 
 def _route(app: App, name: str) -> Route:

@@ -38,8 +38,8 @@ class KeyHeaders(BaseModel):
 
 def keyed_services(request: Request, body: bytes) -> Services:
     """For whoever asks, so that the request runs once if it has a key; InvalidRequest."""
-    services, key = services_of(request), request.headers.get("idempotency-key")
-    return services if key is None else replace(services, once=_once_of(key, request, body))
+    key = request.headers.get("idempotency-key")
+    return services_of(request, None if key is None else _once_of(key, request, body))
 
 
 def _once_of(key: str, request: Request, body: bytes) -> Once:

@@ -11,18 +11,28 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class WholeRequestRoute(APIRoute):
     """Its endpoint is a coroutine from the request to the response."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
+    def __init__(self, path: str, endpoint: Endpoint, **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self.app = _app_of(endpoint)
+
+
+def _app_of(endpoint: Endpoint) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
 
 
 def query_of(request: Request, model: type[Model]) -> Model:
