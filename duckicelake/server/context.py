@@ -68,7 +68,10 @@ def caller_of(request: Request) -> Caller:
 
 
 def services_of(request: Request, once: Once | None = None) -> Services:
-    """For whoever asks; Forbidden where the body decides what is needed. once: the request, if it must not run twice."""
+    """For whoever asks; Forbidden where the body decides what is needed.
+
+    once: the request, if it must not run twice.
+    """
     if isinstance(request.scope[NEED_KEY], InBody):
         raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services

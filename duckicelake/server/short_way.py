@@ -39,5 +39,5 @@ class ShortWay:
             handler = next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
             if handler is None or is_begun:
                 raise
-            response = await handler(Request(scope, receive), error)  # type: ignore[arg-type,misc]
+            response = await handler(Request(scope, receive), error)  # type: ignore[misc]
             await response(scope, receive, send)
