@@ -5,6 +5,7 @@ CatalogError
 │   ├── Unprocessable         well formed, but contradicts itself (a key both removed and updated) or an earlier one
 │   └── InvalidView           a view would break a rule of the view specification
 ├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
+├── Forgotten                 what is asked for was there once, and isn't kept any more
 ├── NotFound
 │   ├── NoSuchWarehouse
 │   ├── NoSuchNamespace
@@ -82,6 +83,10 @@ class Unsupported(CatalogError):
 
     def __str__(self) -> str:
         return f"{self.args[1]} (MISSING.md, {self.feature})"
+
+
+class Forgotten(CatalogError):
+    """What is asked for was there once, and isn't kept any more."""
 
 
 class NotFound(CatalogError):

@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     )
     rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
+    event_readers: int = Field(default=5000, ge=0, description="readers of changes that wait in a worker; more get a 503")
+    event_readers_each: int = Field(default=1000, ge=0, description="of them, of one principal; more get a 429")
     receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
     keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")
     shutdown_seconds: int = Field(default=25, ge=1, description="how long requests under way may take after SIGTERM")
@@ -105,6 +107,18 @@ class Settings(BaseSettings):
     flush_rows: int | None = Field(default=None, ge=1, description="rows in Postgres from which on a table is flushed")
     flush_bytes: int | None = Field(default=None, ge=1, description="bytes of such rows; none: for no number of them")
     flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
+
+    lineage_transports: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="URLs that events of lineage are sent to; none: what OPENLINEAGE_URL says"
+    )
+    lineage_api_keys: SecretStr | None = Field(
+        default=None, description="key of the receiver that is reached by http; of several host=key,host2=key2"
+    )
+    lineage_kafka: SecretStr | None = Field(
+        default=None, description="settings of Kafka's client: sasl.username=me,sasl.password=…"
+    )
+    lineage_backlog: int = Field(default=100_000, ge=1, description="events that may wait for a receiver")
+    lineage_flush_seconds: float = Field(default=5, ge=0, description="for events that still wait after SIGTERM")
 
     oauth_clients: SecretStr | None = Field(default=None, description="who may log in: id:secret|scope scope,id2:…")
     oauth_keys: SecretStr | None = Field(

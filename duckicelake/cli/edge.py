@@ -9,6 +9,7 @@ from duckicelake.cli.repeating import RepeatingProtocol
 from duckicelake.cli.repeats import Repeats
 from duckicelake.cli.tls import context_of
 from duckicelake.server.app import Edge
+from duckicelake.server.feed_hub import ReaderLimits
 from duckicelake.server.quotas import Rates
 from duckicelake.settings import Settings
 
@@ -24,6 +25,7 @@ def edge_of(settings: Settings) -> Edge:
         max_requests=settings.max_requests,
         cors_origins=settings.cors_origins,
         require_https=settings.require_https,
+        readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
     )
 
 

@@ -7,6 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from duckicelake.cli.impatience import ImpatientProtocol
 from duckicelake.cli.repeats import Key, key_of
+from duckicelake.server.endings import end_answer
 from duckicelake.server.headers import Header
 from duckicelake.server.repeats import REPEATS, Answer
 
@@ -54,7 +55,12 @@ class RepeatingProtocol(ImpatientProtocol):
     def shutdown(self) -> None:
         if self._repeated is None:
             super().shutdown()
+            self._end_answer()
         self._is_ending = True
+
+    def _end_answer(self) -> None:
+        if not self._is_idle():
+            end_answer(self.cycle.scope["state"])
 
     def _receive(self, data: bytes, key: Key) -> None:
         """Take what may be a request that came before."""

@@ -15,6 +15,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, Unavailable
 from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.notices import Notices
 from duckicelake.lake.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -84,7 +85,7 @@ class Database:
             check=_check_still_open,
             name="duckicelake",
         )
-        self._lines: list[FreshnessLine] = []
+        self._lines: list[FreshnessLine | Notices] = []
         self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
     @contextmanager
@@ -143,6 +144,12 @@ class Database:
         line = FreshnessLine(self.url, _defaults(self.url))
         self._lines.append(line)
         return line
+
+    def notices(self, channel: str) -> Notices:
+        """A connection past the pool for what is notified there, which is closed with it."""
+        notices = Notices(self.url, _defaults(self.url), channel, self._configure)
+        self._lines.append(notices)
+        return notices
 
     def close(self) -> None:
         self._pool.close()

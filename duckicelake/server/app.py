@@ -21,6 +21,7 @@ from duckicelake.server.auditing import Audit, journal_of
 from duckicelake.server.auth import Authentication
 from duckicelake.server.bodies import BodyLimit
 from duckicelake.server.context import Context
+from duckicelake.server.feed_hub import FeedHub, ReaderLimits
 from duckicelake.server.guard import guarded
 from duckicelake.server.https import RequireHttps
 from duckicelake.server.load import LoadLimit, Slots
@@ -32,6 +33,7 @@ from duckicelake.server.quotas import Quotas, Rates
 from duckicelake.server.raw_paths import RawPaths
 from duckicelake.server.routes import (
     config,
+    events,
     flush,
     health,
     maintenance,
@@ -43,6 +45,7 @@ from duckicelake.server.routes import (
     storage,
     tables,
     transactions,
+    ui,
     views,
 )
 from duckicelake.server.short_way import ShortWay
@@ -59,7 +62,7 @@ API_VERSION = "1"
 class Edge:
     """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off.
 
-    rows: how much of rows one principal may send.
+    rows: how much of rows one principal may send. readers: how many may wait for changes.
     """
 
     max_body_bytes: int = DEFAULT_BODY_LIMIT
@@ -68,6 +71,7 @@ class Edge:
     cors_origins: tuple[str, ...] = ()
     require_https: bool = False
     rows: Rates = field(default_factory=Rates)
+    readers: ReaderLimits = field(default_factory=ReaderLimits)
 
 
 class App(FastAPI):
@@ -104,11 +108,12 @@ def create_app(
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
     services = replace(services, journal=journal_of(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
-    metrics = Metrics(services.database.statistics, services.cache.statistics)
+    metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
     services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     quotas = Quotas.of(edge.rows, time.monotonic)
-    context = Context(services, metrics, known, authentication, metrics_public=metrics_public, quotas=quotas)
+    feed = FeedHub(services, metrics, edge.readers)
+    context = Context(services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas)
     app.state.context = context
     errors.install(app)
     _add_layers(app, edge, services, metrics, log, authentication, tracer)
@@ -163,7 +168,7 @@ def routes_only() -> App:
         redirect_slashes=False,
     )
     of_tables = (namespaces, tables, rows, flush, storage)
-    modules = (row_posts, oauth, config, *of_tables, views, transactions, pipeline, maintenance, health)
+    modules = (row_posts, oauth, config, *of_tables, views, transactions, events, pipeline, maintenance, health, ui)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
         # tell which methods a path takes.

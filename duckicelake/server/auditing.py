@@ -23,7 +23,9 @@ from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, address_of, request_id_of
 from duckicelake.server.naming import LARGEST_BODY, resources_of
 
-UNAUDITED: Final = frozenset({"report_metrics", "issue_token", "begin_job", "renew_job", "end_job", "find_orphans"})
+UNAUDITED: Final = frozenset(
+    {"report_metrics", "issue_token", "begin_job", "renew_job", "end_job", "find_orphans", "query_events"}
+)
 """Routes that change nothing in the lake, though their method could."""
 AUDITED_READS: Final = frozenset({"load_credentials"})
 """Routes that give something away, though their method only reads."""

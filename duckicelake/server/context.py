@@ -14,6 +14,7 @@ from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principa
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden
 from duckicelake.server.auth import Authentication
+from duckicelake.server.feed_hub import FeedHub
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.permissions import InBody, check_body
 from duckicelake.server.quotas import Quotas, Rates
@@ -34,6 +35,7 @@ class Context:
     services: Services
     metrics: Metrics
     warehouses: frozenset[str]
+    feed: FeedHub
     authentication: Authentication | None = None
     throttle: Throttle = field(default_factory=lambda: Throttle(time.monotonic))
     metrics_public: bool = False

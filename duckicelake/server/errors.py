@@ -68,6 +68,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.InvalidView: Answer(400, "IllegalArgumentException"),  # which Java clients raise as their own check's
     errors.Unprocessable: Answer(422, "UnprocessableEntityException"),
     errors.Unsupported: Answer(406, "UnsupportedOperationException"),
+    errors.Forgotten: Answer(410, "GoneException"),
     errors.NotFound: Answer(404, "NotFoundException"),
     errors.NoSuchWarehouse: Answer(404, "NoSuchWarehouseException"),
     errors.NoSuchNamespace: Answer(404, "NoSuchNamespaceException"),

@@ -9,6 +9,7 @@ from duckicelake.server.metrics import Metrics
 
 EXEMPT: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """A busy server is alive, and who watches it must see so."""
+_LEAVE: Final = "duckicelake.leave-slot"
 
 
 class Slots:
@@ -29,6 +30,13 @@ class Slots:
         self._taken -= 1
 
 
+def leave_slot(scope: Scope) -> None:
+    """Let others have the slot of this request, which from now on only waits."""
+    leave = scope.pop(_LEAVE, None)
+    if leave is not None:
+        leave()
+
+
 class LoadLimit:
     """ASGI middleware: answers 429 while there is no slot, without reading or routing the request."""
 
@@ -44,10 +52,11 @@ class LoadLimit:
             self._metrics.request_shed()
             await _too_many(self._slots.most)(scope, receive, send)
         else:
+            scope[_LEAVE] = self._slots.leave
             try:
                 await self._app(scope, receive, send)
             finally:
-                self._slots.leave()
+                leave_slot(scope)
 
 
 def _too_many(most: int) -> ASGIApp:

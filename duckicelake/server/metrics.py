@@ -23,7 +23,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from duckicelake.catalog.measuring import Phase, Retry
+from duckicelake.catalog.measuring import Outcome, Phase, Retry
 from duckicelake.errors import Unavailable
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -49,14 +49,17 @@ class Metrics:
     and, where workers answer for each other, once a second. So is the operating system.
     """
 
-    def __init__(self, pool: Statistics, cache: Statistics = dict) -> None:
+    def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
         self._registry = CollectorRegistry()
         self._looks = threading.Lock()
         self._requests = _Requests(self._registry)
+        self._feed = _Feed(self._registry)
         self._looked_at = (
             self._requests,
+            self._feed,
             _Pool(pool, self._registry),
             _Cache(cache, self._registry),
+            _Reads(reads, self._registry),
             _Process(self._registry),
         )
         self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
@@ -72,6 +75,11 @@ class Metrics:
         self._rows = self._counter("rows", "Rows that were posted and written")
         self._flushed = self._counter("rows_flushed", "Rows that went from Postgres to data files")
         self._batches = self._histogram("row_batches_together", "Batches of rows in one transaction", buckets=_COUNTS)
+        self._behind_feed = self._histogram("feed_seconds", "From a change until readers of the change feed are told")
+        self._lineage = self._counter(
+            "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
+        )
+        self._lineage_waiting = _gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         if SHARED_FOLDER_VARIABLE in os.environ:
@@ -127,6 +135,24 @@ class Metrics:
 
     def rows_flushed(self, rows: int) -> None:
         self._flushed.inc(rows)
+
+    def feed_readers(self, readers: int) -> None:
+        """So many wait for changes."""
+        self._feed.readers = readers
+
+    def feed_events(self, events: int) -> None:
+        """Somebody was told so many changes."""
+        self._feed.told += events
+
+    def feed_behind(self, seconds: float) -> None:
+        """Changes were told so long after they were made."""
+        self._behind_feed.observe(seconds)
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        self._lineage.labels(transport, outcome).inc(events)
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        self._lineage_waiting.labels(transport).set(events)
 
     def store_call(self, call: str) -> "_StoreCall":
         return _StoreCall(self._store_calls, call)
@@ -208,6 +234,20 @@ class _Requests:
             self._rising[key].look(ended)
 
 
+class _Feed:
+    """Counted by the event loop alone, too. told: changes, to each reader."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.readers = 0
+        self.told = 0
+        self._readers = _gauge(registry, "feed_readers", "Readers that wait for changes")
+        self._told = _Rising(_counter(registry, "feed_events", "Changes that readers of the change feed were told"))
+
+    def look(self) -> None:
+        self._readers.set(self.readers)
+        self._told.look(self.told)
+
+
 class _Pool:
     def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
         self._statistics = statistics
@@ -242,6 +282,18 @@ class _Cache:
         self._bytes.set(statistics.get("bytes", 0))
         self._hits.look(statistics.get("hits", 0))
         self._misses.look(statistics.get("misses", 0))
+
+
+class _Reads:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        reads = _counter(registry, "reads", "What engines read of tables, by what became of noting it", "outcome")
+        self._recorded, self._dropped = _Rising(reads.labels("recorded")), _Rising(reads.labels("dropped"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        self._recorded.look(statistics.get("recorded", 0))
+        self._dropped.look(statistics.get("dropped", 0))
 
 
 class _Process:

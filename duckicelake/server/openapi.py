@@ -23,6 +23,7 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
+from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.tables import MetricsReport
 
 REQUESTS: tuple[type[BaseModel], ...] = (
@@ -36,6 +37,7 @@ REQUESTS: tuple[type[BaseModel], ...] = (
     EndJob,
     FindOrphans,
     MetricsReport,
+    QueryEventsRequest,
     RegisterTableRequest,
     RegisterViewRequest,
     RemoteSignRequest,

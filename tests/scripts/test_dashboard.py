@@ -46,6 +46,9 @@ def exported() -> dict[str, set[str]]:
     metrics.job_ended("compact", "done")
     metrics.written_together(1)
     metrics.retried("stale_base")
+    metrics.lineage_sent("console", "delivered", 1)
+    metrics.lineage_waiting("console", 0)
+    metrics.feed_behind(0.01)
     with metrics.phase("plan"), metrics.store_call("read"):
         pass
     families = text_string_to_metric_families(metrics.render().decode())

@@ -70,6 +70,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /readyz": (ANYBODY, 200),
     "GET /openapi.json": (ANYBODY, 200),
     "HEAD /openapi.json": (ANYBODY, 200),
+    "GET /ui/lineage": (ANYBODY, 200),
+    "HEAD /ui/lineage": (ANYBODY, 200),
+    "GET /ui/assets/{asset}": (ANYBODY, 200),
+    "HEAD /ui/assets/{asset}": (ANYBODY, 200),
     "GET /metrics": ({"root"}, 200),
     "POST /v1/oauth/tokens": (ANYBODY, 400),
     "GET /v1/config": (KNOWN, 200),
@@ -96,6 +100,8 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST {NAMESPACE}/register": (WRITERS, 409),
     "POST /v1/tables/rename": (WRITERS, 409),
     "POST /v1/transactions/commit": (WRITERS, 409),
+    "GET /v1/events": (KNOWN, 200),
+    "POST /v1/events": (KNOWN, 400),
     f"GET {NAMESPACE}/views": (READERS, 200),
     f"POST {NAMESPACE}/views": (WRITERS, 409),
     f"GET {VIEW}": (READERS, 200),
@@ -205,7 +211,8 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
-    return route.split(maxsplit=1)[1].format(namespace=namespace, table=table, view=view, job=NO_JOB, app_id="a")
+    names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
+    return route.split(maxsplit=1)[1].format(**names)
 
 
 def served() -> set[str]:

@@ -1,0 +1,80 @@
+"""News from Postgres: a connection that hears NOTIFY, and on which is read what is new."""
+
+import select
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection, Cursor, Notify, sql
+
+from duckicelake.errors import Unavailable
+
+Row = tuple[Any, ...]
+_LOST_AFTER: Final = 10_000
+"""Milliseconds within which Postgres's machine must acknowledge what it is asked, or the connection counts as lost."""
+
+
+class Notices:
+    """For one thread, which listens until this is closed by another, and then releases what it has."""
+
+    def __init__(
+        self, url: str, patience: Mapping[str, Any], channel: str, configure: Callable[[Connection[Row]], None]
+    ) -> None:
+        """patience: parameters of connections that say how soon to give up. configure: makes them like the pool's."""
+        self._url = url
+        self._patience = {"tcp_user_timeout": _LOST_AFTER, **patience}
+        self._channel = channel
+        self._configure = configure
+        self._woken, self._wakes = socket.socketpair()
+        self._connection: Connection[Row] | None = None
+        self._has_news = False
+        self.is_closed = False
+
+    @contextmanager
+    def listening(self) -> Iterator[Cursor[Row]]:
+        """A connection of its own on which each statement is a transaction; Unavailable if it can't be had, or is lost.
+
+        What is notified from now on ends a `wait`, also if it came while a statement ran.
+        """
+        try:
+            with psycopg.connect(self._url, autocommit=True, **self._patience) as connection:
+                self._configure(connection)
+                connection.add_notify_handler(self._hear)
+                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+                self._connection = connection
+                yield connection.cursor()
+        except psycopg.Error as error:
+            raise Unavailable(f"Postgres does not answer: {error}") from error
+        finally:
+            self._connection = None
+
+    def wait(self, seconds: float) -> None:
+        """Until there is news, this is closed, or so long; Unavailable if the connection is lost."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        connection = self._connection
+        if connection is not None:
+            poll.register(connection.fileno(), select.POLLIN)
+        if not self._has_news and not self.is_closed:
+            poll.poll(seconds * 1000)
+        if connection is not None:
+            connection.pgconn.consume_input()
+            while connection.pgconn.notifies() is not None:
+                pass
+        self._has_news = False
+
+    def close(self) -> None:
+        """Have the wait under way end, and all that would follow."""
+        self.is_closed = True
+        with suppress(OSError):  # the thread has ended before
+            self._wakes.send(b"!")
+
+    def release(self) -> None:
+        """For the thread, as the last it does."""
+        self._woken.close()
+        self._wakes.close()
+
+    def _hear(self, _: Notify) -> None:
+        self._has_news = True

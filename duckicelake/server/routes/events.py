@@ -1,0 +1,207 @@
+"""The change feed: what changed in the lake, in order, as pages that may be waited for or as a stream without end.
+
+POST takes the request of Iceberg's draft of an events endpoint (apache/iceberg#12584). The draft isn't part of the
+specification yet, so the routes aren't advertised.
+"""
+
+import asyncio
+import time
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from duckicelake.catalog.change_events import KINDS, Name, Position
+from duckicelake.catalog.change_views import Selection
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.names import Namespace, check_name, check_namespace
+from duckicelake.server.bodies import takes
+from duckicelake.server.context import Context, caller_of
+from duckicelake.server.endings import end_by
+from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.event_streams import MEDIA_TYPE, SHUTDOWN, Asker, EventStream
+from duckicelake.server.feed_hub import FeedHub, Page, Reader
+from duckicelake.server.load import leave_slot
+from duckicelake.server.paths import parent_of
+from duckicelake.server.validation import parse_body
+from duckicelake.server.whole_requests import WholeRequestRoute, parameters_of, query_of
+
+router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=WholeRequestRoute)
+
+EVENTS: Final = f"{PREFIX}/events"
+_LARGEST_PAGE: Final = 1000
+_PAGES: Final = 20
+"""That are looked through for an answer; it says where to go on, whether or not there was something in them."""
+
+
+class EventsQuery(BaseModel):
+    """What the query says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    from_: str | None = Field(
+        None,
+        alias="from",
+        description="what comes after this: a position, as 17.0, a DuckLake snapshot with all that it changed, as 17, "
+        "or newest; none: all that is kept",
+    )
+    wait: float = Field(0, ge=0, le=300, description="seconds to wait for an event if there is none")
+    limit: int = Field(100, ge=1, description=f"most events of an answer, up to {_LARGEST_PAGE}")
+    namespace: str | None = Field(None, description="of this one, and of those below it; levels joined by %1F")
+    table: str | None = Field(None, description="of this table or view of the namespace")
+    kind: str | None = Field(None, description=f"of these kinds, joined by commas: {', '.join(sorted(KINDS))}")
+
+    def selection(self) -> Selection:
+        namespace = parent_of(self.namespace)
+        if self.table is not None and namespace is None:
+            raise InvalidRequest("table is the name of one in a namespace: give that, too")
+        name = None if self.table is None else check_name(self.table, "table name")
+        names = frozenset[Name]() if namespace is None else frozenset({(namespace, name)})
+        return Selection(names, _known_kinds(self.kind.split(",") if self.kind else []))
+
+
+class EventsHeaders(BaseModel):
+    """What headers say."""
+
+    accept: str | None = Field(None, alias="Accept", description=f"{MEDIA_TYPE}: a stream of server-sent events")
+    last_event_id: str | None = Field(None, alias="Last-Event-ID", description="of a stream: counts instead of `from`")
+
+
+class ObjectUuid(BaseModel):
+    """A table or view by its UUID."""
+
+    model_config = ConfigDict(frozen=True)
+
+    uuid: str
+    type: Literal["table", "view"]
+
+
+class QueryEventsRequest(BaseModel):
+    """The draft's request. Filters of our own there are none."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=lambda name: name.replace("_", "-"))
+
+    continuation_token: str | None = None
+    page_size: Annotated[int, Field(ge=1)] | None = None
+    after_timestamp_ms: Annotated[int, Field(ge=0, le=253402300799999)] | None = None
+    operation_types: tuple[str, ...] | None = None
+    catalog_objects_by_name: tuple[Namespace, ...] | None = None
+    catalog_objects_by_id: tuple[ObjectUuid, ...] | None = None
+    object_types: tuple[Literal["namespace", "table", "view"], ...] | None = None
+    custom_filters: dict[str, Any] | None = None
+
+    def selection(self) -> Selection:
+        if self.custom_filters:
+            raise InvalidRequest(f"custom-filters: there are none, so not {', '.join(self.custom_filters)} either")
+        return Selection(
+            names=frozenset(name for levels in self.catalog_objects_by_name or () for name in _either(levels)),
+            kinds=_known_kinds(self.operation_types or ()),
+            types=frozenset(self.object_types or ()),
+            uuids=frozenset(each.uuid.lower() for each in self.catalog_objects_by_id or ()),
+            since_ms=self.after_timestamp_ms or 0,
+        )
+
+
+class QueryEventsResponse(BaseModel):
+    """The draft's answer; the token is a position, with which the next request goes on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    continuation_token: str = Field(alias="continuation-token")
+    highest_processed_timestamp_ms: int = Field(alias="highest-processed-timestamp-ms")
+    events: tuple[dict[str, Any], ...]
+
+
+_DESCRIBED: Final[dict[str, Any]] = {"parameters": parameters_of(EVENTS, EventsQuery, EventsHeaders)}
+
+
+@router.get("/events", openapi_extra=_DESCRIBED, response_model=QueryEventsResponse)
+async def read_events(request: Request) -> Response:
+    """Tell what changed after a position in the namespaces that the caller may read: a page, or a stream of all."""
+    query = query_of(request, EventsQuery)
+    selection, begin = query.selection(), query.from_
+    is_stream = MEDIA_TYPE in request.headers.get("accept", "")
+    if is_stream:
+        begin = request.headers.get("last-event-id") or begin
+    context, asker = _context(request), _asker(request)
+    after = await context.feed.begin(begin)
+    if is_stream:
+        return EventStream(context.feed, context.metrics, asker, selection, after)
+    return _answer(await _page(request, asker, selection, after, min(query.limit, _LARGEST_PAGE), query.wait))
+
+
+@router.post("/events", openapi_extra=takes(QueryEventsRequest), response_model=QueryEventsResponse)
+async def query_events(request: Request) -> Response:
+    """Tell what changed, as Iceberg's draft has it: a page of events after that of the token."""
+    asked = parse_body(QueryEventsRequest, await request.body())
+    after = await _context(request).feed.begin(asked.continuation_token)
+    limit = min(asked.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
+    return _answer(await _page(request, _asker(request), asked.selection(), after, limit, 0))
+
+
+async def _page(request: Request, asker: Asker, selection: Selection, after: Position, limit: int, wait: float) -> Page:
+    """The next page with an event, or the last one that was looked through."""
+    hub = _context(request).feed
+    page = await _search(hub, asker, selection, after, limit)
+    if page.events or not page.is_last or not wait:
+        return page
+    until = time.monotonic() + wait
+    with hub.reader(asker.principal) as reader:
+        leave_slot(request.scope)
+        end_by(request.scope, lambda: reader.end(SHUTDOWN))
+        while page.is_last and not page.events and await _has_news(reader, until):
+            reader.news.clear()
+            page = await _search(hub, asker, selection, page.position, limit)
+            if await request.is_disconnected():
+                break
+    return page
+
+
+async def _search(hub: FeedHub, asker: Asker, selection: Selection, after: Position, limit: int) -> Page:
+    for _ in range(_PAGES):
+        page = await hub.page(await asker.view(selection), after, limit)
+        if page.events or page.is_last:
+            break
+        after = page.position
+    return page
+
+
+async def _has_news(reader: Reader, until: float) -> bool:
+    try:
+        async with asyncio.timeout(until - time.monotonic()):
+            await reader.news.wait()
+    except TimeoutError:
+        return False
+    return reader.over is None
+
+
+def _answer(page: Page) -> Response:
+    token = orjson.dumps(str(page.position))
+    events = b",".join(event.json for event in page.events)
+    head = b'{"continuation-token":%b,"highest-processed-timestamp-ms":%d,"events":[' % (token, page.at_ms)
+    return Response(head + events + b"]}", media_type="application/json")
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def _asker(request: Request) -> Asker:
+    authorization = request.headers.get("authorization")
+    return Asker(_context(request).authentication, authorization, caller_of(request).principal.name)
+
+
+def _either(levels: Namespace) -> list[Name]:
+    """What may have this name: a namespace, with all that is in it, and what lies in one."""
+    check_namespace(levels)
+    return [(levels, None), *([(levels[:-1], levels[-1])] if levels[1:] else [])]
+
+
+def _known_kinds(kinds: list[str] | tuple[str, ...]) -> frozenset[str]:
+    for kind in kinds:
+        if kind not in KINDS and not kind.startswith("x-"):  # as which catalogs may have types of their own
+            raise InvalidRequest(f"{kind!r} is no kind of event: there are {', '.join(sorted(KINDS))}")
+    return frozenset(kinds)
