@@ -1,0 +1,149 @@
+// The boxes of the graph: tables, views, datasets that aren't the lake's, and the jobs between them.
+import { h, s } from "./elements.js";
+import { called, keyOf } from "./graph.js";
+
+/** @import { Box } from "./arrange.js" */
+/** @import { LineageNode } from "./graph.js" */
+/**
+ * What boxes let one do.
+ * @typedef {{center: (node: LineageNode, column: string) => void, select: (id: string) => void, toggle: (id: string) => void}} Deeds
+ */
+/** @typedef {{center: string, selected: string, traced: Set<string> | null}} Marks */
+
+const ICONS = {
+  table: "M2 3h12v10H2zM2 6.5h12M6 6.5V13",
+  view: "M1.5 8S4 3.5 8 3.5 14.5 8 14.5 8 12 12.5 8 12.5 1.5 8 1.5 8zM8 6a2 2 0 1 0 .01 0z",
+  dataset: "M4 1.8h5.5L13 5.3v8.9H4zM9.5 1.8v3.5H13",
+  job: "M4.5 3v10l8-5z",
+};
+const KINDS = { table: "Table", view: "View", dataset: "Outside the lake", job: "Job" };
+
+/** A small picture of the kind. @param {LineageNode["kind"]} kind */
+export function icon(kind) {
+  return s("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[kind] }));
+}
+
+/** @param {LineageNode} node */
+export function kindOf(node) {
+  return node.dropped ? `${KINDS[node.kind]}, dropped` : KINDS[node.kind];
+}
+
+/** A node's full name. @param {LineageNode} node */
+export function fullName(node) {
+  return node.dataset ? called(node.dataset) : node.name;
+}
+
+/** @param {LineageNode} node @param {Box} box @param {Marks} marks @param {Deeds} deeds */
+export function boxed(node, box, marks, deeds) {
+  const chosen = node.id === marks.selected;
+  const classes = [
+    "box",
+    node.kind,
+    node.id === marks.center && "center",
+    chosen && "selected",
+    node.dropped && "dropped",
+  ];
+  const untouched = marks.traced && ![...marks.traced].some((key) => JSON.parse(key)[0] === node.id);
+  const element = h(
+    "li",
+    { class: [...classes, untouched && node.kind !== "job" && "dim"].filter(Boolean).join(" "), "data-id": node.id },
+    head(node, marks, deeds),
+    node.loops.length > 0 && loop(node, deeds),
+    box.rows.length > 0 && rows(node, box, marks, deeds),
+    node.columns.length > 0 && foot(node, box, deeds),
+  );
+  element.style.left = `${box.left}px`;
+  element.style.top = `${box.top}px`;
+  element.style.width = `${box.width}px`;
+  element.style.height = `${box.height}px`;
+  return element;
+}
+
+/** The name: a click makes it the centre, or says what the job did. */
+function head(/** @type {LineageNode} */ node, /** @type {Marks} */ marks, /** @type {Deeds} */ deeds) {
+  const act = () => (node.kind === "job" ? deeds.select(node.id) : deeds.center(node, ""));
+  const label = `${kindOf(node)} ${fullName(node)}`;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "head",
+      "data-name": "head",
+      title: label,
+      "aria-label": label,
+      "aria-current": node.id === marks.center,
+      click: act,
+    },
+    icon(node.kind),
+    h("span", { class: "names" }, h("span", { class: "over" }, node.over), shortened(node.name)),
+  );
+}
+
+/** A name whose end stays when there is no room for all of it: many names differ at the end. */
+function shortened(/** @type {string} */ name) {
+  const kept = name.length > 24 ? 9 : 0;
+  const end = kept > 0 && h("span", { class: "tail" }, name.slice(-kept));
+  return h("span", { class: "name" }, h("span", { class: "first" }, name.slice(0, name.length - kept)), end);
+}
+
+function loop(/** @type {LineageNode} */ node, /** @type {Deeds} */ deeds) {
+  const title = "Jobs read this and write it: show them";
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "loop",
+      "data-name": "loop",
+      title,
+      "aria-label": title,
+      click: () => deeds.select(node.id),
+    },
+    "↻",
+  );
+}
+
+function foot(/** @type {LineageNode} */ node, /** @type {Box} */ box, /** @type {Deeds} */ deeds) {
+  const open = box.rows.length > 0;
+  const count = node.columns.length === 1 ? "1 column" : `${node.columns.length} columns`;
+  const text = open && box.hidden > 0 ? `${box.rows.length} of ${count}` : count;
+  return h(
+    "button",
+    {
+      type: "button",
+      class: "foot",
+      "data-name": "foot",
+      "aria-expanded": String(open),
+      click: () => deeds.toggle(node.id),
+    },
+    h("span", { class: "turn", "aria-hidden": "true" }, open ? "▾" : "▸"),
+    ` ${text}`,
+  );
+}
+
+function rows(
+  /** @type {LineageNode} */ node,
+  /** @type {Box} */ box,
+  /** @type {Marks} */ marks,
+  /** @type {Deeds} */ deeds,
+) {
+  const types = new Map(node.columns.map((column) => [column.name, column.type]));
+  const row = (/** @type {string} */ name) => {
+    const on = marks.traced?.has(keyOf(node.id, name));
+    return h(
+      "li",
+      { class: on ? "on" : marks.traced ? "off" : null },
+      h(
+        "button",
+        {
+          type: "button",
+          "data-name": `column ${name}`,
+          title: `${name} ${types.get(name)}: show where it comes from and goes to`,
+          click: () => deeds.center(node, name),
+        },
+        h("span", { class: "column" }, name),
+        h("span", { class: "type" }, types.get(name)),
+      ),
+    );
+  };
+  return h("ul", { class: "rows", "aria-label": `Columns of ${fullName(node)}` }, ...box.rows.map(row));
+}

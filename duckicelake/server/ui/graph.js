@@ -1,0 +1,180 @@
+// What the server answers about lineage, as the page sees it: nodes, and links that hold the flows behind them.
+
+/** @typedef {{id: string, state: string | null, started: string | null, ended: string | null, engine: string | null,
+ *    application: string | null, principal: string | null, version: string | null}} Run */
+/** @typedef {{"source-field": string, "target-field": string, type: string, subtype: string | null,
+ *    description: string | null, inferred: boolean, confidence: number | null}} ColumnFlow */
+/** @typedef {{namespace: string, name: string, type: string | null, integration: string | null}} Job */
+/** @typedef {{source: string, target: string, job: Job | null, "first-seen": string | null, "last-seen": string | null,
+ *    inferred: boolean, confidence: number | null, runs: Run[], columns: ColumnFlow[]}} Flow */
+/** @typedef {{id: string, name: string, kind: string, table: {namespace: string[], name: string} | null,
+ *    namespace: string, location: string | null, dropped: boolean, state: string | null, updated: string | null,
+ *    fields: {name: string, type: string}[]}} Dataset */
+/** @typedef {{node: string, column: string | null, truncated: boolean, nodes: Dataset[], edges: Flow[]}} Answer */
+
+/** @typedef {"table" | "view" | "dataset" | "job"} Kind */
+/** @typedef {{id: string, kind: Kind, over: string, name: string, columns: {name: string, type: string}[],
+ *    dropped: boolean, dataset: Dataset | null, job: Job | null, loops: Flow[]}} LineageNode */
+/** @typedef {{id: string, from: string, to: string, flows: Flow[], inferred: boolean}} LineageEdge */
+/** @typedef {{node: string, name: string}} Column */
+
+export class Lineage {
+  /**
+   * @param {Answer} answer
+   * @param {boolean} withJobs whether jobs stand between what they read and what they write
+   */
+  constructor(answer, withJobs) {
+    this.center = answer.node;
+    this.column = answer.column;
+    this.truncated = answer.truncated;
+    this.flows = answer.edges;
+    /** @type {Map<string, LineageNode>} */
+    this.byId = new Map(answer.nodes.map((dataset) => [dataset.id, nodeOf(dataset)]));
+    /** @type {Map<string, LineageEdge>} */
+    this.links = new Map();
+    for (const flow of answer.edges) this.#add(flow, withJobs);
+  }
+
+  get nodes() {
+    return [...this.byId.values()];
+  }
+
+  get edges() {
+    return [...this.links.values()];
+  }
+
+  /** How many datasets there are. */
+  get count() {
+    return this.nodes.filter((node) => node.kind !== "job").length;
+  }
+
+  /** The flows behind a link, or between two datasets, by the id of either. @param {string} id */
+  flowsOf(id) {
+    return this.links.get(id)?.flows ?? this.flows.filter((flow) => pair(flow.source, flow.target) === id);
+  }
+
+  /** The flows that end at a dataset, or that begin there. @param {string} id @param {"source" | "target"} end */
+  flowsAt(id, end) {
+    return this.flows.filter((flow) => flow[end] === id && flow.source !== flow.target);
+  }
+
+  /** @param {string} id */
+  linkedColumns(id) {
+    const into = this.flowsAt(id, "target").flatMap((flow) => flow.columns.map((column) => column["target-field"]));
+    const outOf = this.flowsAt(id, "source").flatMap((flow) => flow.columns.map((column) => column["source-field"]));
+    const known = new Set(this.byId.get(id)?.columns.map((column) => column.name));
+    return [...new Set([...into, ...outOf])].filter((name) => known.has(name));
+  }
+
+  /** The columns that feed a column, that one, and those fed by it, however far away. @param {Column} start */
+  trace(start) {
+    const found = new Set([keyOf(start.node, start.name)]);
+    for (const forward of [true, false]) this.#follow(start, forward, found);
+    return found;
+  }
+
+  /** @param {Column} start @param {boolean} forward @param {Set<string>} found */
+  #follow(start, forward, found) {
+    const seen = new Set([keyOf(start.node, start.name)]);
+    const waiting = [start];
+    for (let here = waiting.pop(); here; here = waiting.pop()) {
+      for (const next of this.#neighbours(here, forward)) {
+        const key = keyOf(next.node, next.name);
+        if (seen.has(key)) continue;
+        seen.add(key);
+        found.add(key);
+        waiting.push(next);
+      }
+    }
+  }
+
+  /** @param {Column} here @param {boolean} forward @returns {Column[]} */
+  #neighbours(here, forward) {
+    const [near, far] = forward
+      ? /** @type {const} */ (["source", "target"])
+      : /** @type {const} */ (["target", "source"]);
+    return this.flowsAt(here.node, near).flatMap((flow) =>
+      flow.columns
+        .filter((column) => column[`${near}-field`] === here.name && column[`${far}-field`] !== "")
+        .map((column) => ({ node: flow[far], name: column[`${far}-field`] })),
+    );
+  }
+
+  /** @param {Flow} flow @param {boolean} withJobs */
+  #add(flow, withJobs) {
+    if (flow.source === flow.target) {
+      this.byId.get(flow.source)?.loops.push(flow);
+    } else if (withJobs && flow.job) {
+      const id = `${flow.job.namespace} / ${flow.job.name}`;
+      if (!this.byId.has(id)) this.byId.set(id, jobNode(id, flow.job));
+      this.#link(flow.source, id, flow);
+      this.#link(id, flow.target, flow);
+    } else {
+      this.#link(flow.source, flow.target, flow);
+    }
+  }
+
+  /** @param {string} from @param {string} to @param {Flow} flow */
+  #link(from, to, flow) {
+    const id = pair(from, to);
+    const link = this.links.get(id) ?? { id, from, to, flows: [], inferred: true };
+    link.flows.push(flow);
+    link.inferred &&= flow.inferred;
+    this.links.set(id, link);
+  }
+}
+
+/** The id of what goes from one node to another. @param {string} from @param {string} to */
+export function pair(from, to) {
+  return JSON.stringify([from, to]);
+}
+
+/** @param {string} node @param {string} name */
+export function keyOf(node, name) {
+  return JSON.stringify([node, name]);
+}
+
+/** By what the server finds the dataset again: its name if that says all, else its id. @param {Dataset} dataset */
+export function addressOf(dataset) {
+  const levels = dataset.table ? [...dataset.table.namespace, dataset.table.name] : [];
+  const plain = levels.length > 1 && levels.every((level) => /^[^.#\s]+$/.test(level)) && !dataset.dropped;
+  return plain ? levels.join(".") : dataset.id;
+}
+
+/** What a dataset is called: where that is all there is, by what stores it and its name there. @param {Dataset} dataset */
+export function called(dataset) {
+  if (dataset.table) return [...dataset.table.namespace, dataset.table.name].join(".");
+  return dataset.namespace.includes("://")
+    ? `${dataset.namespace}/${dataset.name}`
+    : `${dataset.namespace} ${dataset.name}`;
+}
+
+/** @param {Dataset} dataset @returns {Kind} */
+export function kindOfDataset(dataset) {
+  if (!dataset.table) return "dataset";
+  return dataset.kind === "VIEW" ? "view" : "table";
+}
+
+/** @param {Dataset} dataset @returns {LineageNode} */
+export function nodeOf(dataset) {
+  const kind = kindOfDataset(dataset);
+  const over = dataset.table ? dataset.table.namespace.join(".") : dataset.namespace;
+  const name = dataset.table ? dataset.table.name : dataset.name;
+  return {
+    id: dataset.id,
+    kind,
+    over,
+    name,
+    columns: dataset.fields,
+    dropped: dataset.dropped,
+    dataset,
+    job: null,
+    loops: [],
+  };
+}
+
+/** @param {string} id @param {Job} job @returns {LineageNode} */
+function jobNode(id, job) {
+  const over = job.integration ?? "";
+  return { id, kind: "job", over, name: job.name, columns: [], dropped: false, dataset: null, job, loops: [] };
+}

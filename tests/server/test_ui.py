@@ -1,0 +1,107 @@
+"""What is sent for the page /ui/lineage, and that it is all there is to it: no inline code, nobody else's server."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from duckicelake.server.app import create_app
+from duckicelake.server.pages import FOLDER, assets
+from tests.server.conftest import Serve
+from tests.server.logins import Server, no_lake
+
+ROOT = Path(__file__).parents[2]
+PAGE = (FOLDER / "lineage.html").read_text()
+NAMESPACES = {"http://www.w3.org/2000/svg"}
+"""What looks like an address and is none that anybody visits."""
+
+MARKUP_OR_CODE = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function")
+
+
+@pytest.fixture
+def http(serve: Serve) -> httpx.Client:
+    with no_lake() as services:
+        return serve(create_app(services))
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/ui/lineage", "text/html; charset=utf-8"),
+        ("/ui/assets/lineage.js", "text/javascript; charset=utf-8"),
+        ("/ui/assets/lineage.css", "text/css; charset=utf-8"),
+        ("/ui/assets/icon.svg", "image/svg+xml"),
+        ("/ui/assets/dagre.LICENSE.txt", "text/plain; charset=utf-8"),
+    ],
+)
+def test_file_is_sent_once_and_asked_for_each_time(http: httpx.Client, path: str, kind: str) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
+    assert answer.headers["cache-control"] == "no-cache"
+    again = http.get(path, headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", answer.headers["etag"])
+    assert http.get(path, headers={"If-None-Match": '"other"'}).content == answer.content
+    head = http.head(path)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", answer.headers["etag"])
+
+
+def test_page_may_use_scripts_styles_and_answers_of_its_own_server_alone(http: httpx.Client) -> None:
+    headers = http.get("/ui/lineage").headers
+    policies = [value for name, value in headers.multi_items() if name == "content-security-policy"]
+    assert len(policies) == 1
+    policy = dict(part.strip().split(" ", 1) for part in policies[0].split(";"))
+    assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == policy["frame-ancestors"] == "'none'"
+    assert {policy[f"{kind}-src"] for kind in ("script", "style", "connect", "img")} == {"'self'"}
+    assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "'none'")
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "dagre.d.ts", "..%2Fpages.py", "%2e%2e/pages.py", "lineage.js/x"])
+def test_what_is_no_file_of_a_page_is_404(http: httpx.Client, path: str) -> None:
+    answer = http.get(f"/ui/assets/{path}")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException")
+
+
+def test_page_is_sent_to_those_who_have_no_token_yet(serve: Serve) -> None:
+    server = Server()
+    with no_lake() as services:
+        http = serve(server.app(services, server.authentication()))
+        assert http.get("/ui/lineage").status_code == http.get("/ui/assets/lineage.js").status_code == 200
+        assert http.get("/v1/config").status_code == 401
+
+
+def test_page_has_nothing_inline() -> None:
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", PAGE)
+    assert re.findall(r"<script([^>]*)>(.*?)</script>", PAGE) == [(' type="module" src="assets/lineage.js"', "")]
+
+
+def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
+    texts = {name: asset.body.decode() for name, asset in assets().items()}
+    named = set(re.findall(r'(?:href|src)="assets/([^"]+)"', PAGE))
+    for name, text in texts.items():
+        named |= set(re.findall(r'from\s?"\./([^"]+)"', text))
+        assert set(re.findall(r"[a-z]+://[\w./-]+", text)) <= NAMESPACES, name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
+            name
+        )
+    assert named <= set(texts)
+    assert set(texts) - named == {"lineage.html", "dagre.LICENSE.txt"}
+
+
+def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"duckicelake/server/ui/{name}" for name in assets()} <= inside
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm isn't installed, from which the layout of graphs comes")
+def test_what_came_from_npm_is_what_npm_gives_and_scripts_are_right_by_their_types() -> None:
+    checked = subprocess.run([ROOT / "scripts/ui/build", "--check"], check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
