@@ -138,7 +138,7 @@ def _event(change: Change, request_id: str, together: int) -> Event:
         "operation": {"operation-type": operation, **_operation(operation, change)},
         "duckicelake": _ours(change, position),
     }
-    kinds, names = frozenset((operation, change.kind.value)), _names(change)
+    kinds, names = frozenset((operation, change.kind.value, *change.facts.get("kinds", ()))), _names(change)
     return Event(position, at_ms, _type_of(change.kind), kinds, names, change.uuid, orjson.dumps(_given(event)))
 
 

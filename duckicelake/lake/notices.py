@@ -27,7 +27,7 @@ class Notices:
         self._patience = {"tcp_user_timeout": _LOST_AFTER, **patience}
         self._channel = channel
         self._configure = configure
-        self._woken, self._wakes = socket.socketpair()
+        self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: Connection[Row] | None = None
         self._has_news = False
         self.is_closed = False
@@ -52,8 +52,9 @@ class Notices:
 
     def wait(self, seconds: float) -> None:
         """Until there is news, this is closed, or so long; Unavailable if the connection is lost."""
+        self._wakes = self._wakes or socket.socketpair()
         poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._wakes[0], select.POLLIN)
         connection = self._connection
         if connection is not None:
             poll.register(connection.fileno(), select.POLLIN)
@@ -68,13 +69,14 @@ class Notices:
     def close(self) -> None:
         """Have the wait under way end, and all that would follow."""
         self.is_closed = True
-        with suppress(OSError):  # the thread has ended before
-            self._wakes.send(b"!")
+        if self._wakes is not None:
+            with suppress(OSError):  # the thread has ended before
+                self._wakes[1].send(b"!")
 
     def release(self) -> None:
         """For the thread, as the last it does."""
-        self._woken.close()
-        self._wakes.close()
+        for end in self._wakes or ():
+            end.close()
 
     def _hear(self, _: Notify) -> None:
         self._has_news = True
