@@ -22,6 +22,12 @@ Retry = Literal[
     "serialization",  # Postgres took back the transaction: SQLSTATE 40001, 40P01, 55P03, or 23505, a lost snapshot id
     "append_rebase",  # main moved, and the append was put on top of it
 ]
+Outcome = Literal[
+    "delivered",
+    "retried",  # it will be tried again
+    "dead",  # the receiver refused it
+    "dropped",  # too many were waiting
+]
 
 
 class Meter(Protocol):
@@ -47,6 +53,12 @@ class Meter(Protocol):
 
     def rows_flushed(self, rows: int) -> None:
         """So many rows went from Postgres to data files."""
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        """This is what came of events of lineage that were to be delivered, or of one try."""
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        """So many wait now, of which this process is in charge."""
 
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""
@@ -74,6 +86,12 @@ class _Unmeasured:
         pass
 
     def rows_flushed(self, rows: int) -> None:
+        pass
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        pass
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
         pass
 
     def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002

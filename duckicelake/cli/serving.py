@@ -13,6 +13,7 @@ from uvicorn.supervisors import Multiprocess
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
+from duckicelake.cli.deliveries import check_receivers, deliveries_of
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.listening import listen, uri_of
@@ -38,6 +39,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
     end_on_signals()
     settings = with_keys(settings)
     authentication_of(settings)  # workers get these settings too late for a message that is read
+    check_receivers(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
     with running_postgres(settings) as complete, listen(settings.host, settings.port) as listener:
@@ -63,7 +65,8 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         app = _app(services, settings, spans)
         server = Server(config_of(settings, app))
         memory.settle()
-        with flusher_of(settings, app.state.context.services):
+        services = app.state.context.services
+        with deliveries_of(settings, services), flusher_of(settings, services):
             server.run([listener])
 
 

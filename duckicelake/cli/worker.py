@@ -13,6 +13,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import authentication_of
+from duckicelake.cli.deliveries import deliveries_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.opening import open_services
@@ -55,6 +56,7 @@ def _create() -> object:
         metrics_public=settings.metrics_public,
         tracer=spans,
     )
+    resources.enter_context(deliveries_of(settings, app.state.context.services))
     resources.enter_context(flusher_of(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)
     memory.settle()

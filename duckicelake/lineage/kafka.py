@@ -1,0 +1,98 @@
+"""Kafka as an outlet. Its client is an optional extra, `duckicelake[kafka]`."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openlineage.client.serde import Serde
+from openlineage.client.transport.kafka import KafkaConfig, KafkaTransport
+
+from duckicelake.errors import InvalidSettings
+from duckicelake.lineage.outlets import Event, Failure
+from duckicelake.lineage.receivers import Kafka
+
+try:
+    from confluent_kafka import KafkaError, KafkaException
+except ImportError:
+    KafkaError = KafkaException = None
+
+_MILLISECONDS: Final = 5000
+"""After which the client gives up a message that no broker has acknowledged."""
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "linger.ms": "0",
+    "message.timeout.ms": str(_MILLISECONDS),
+    "client.id": "duckicelake",
+    "logger": logging.getLogger(__name__),
+    "log.connection.close": "false",
+}
+_REFUSED: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD"})
+"""What is wrong with a message that no broker will ever take."""
+
+
+class KafkaOutlet:
+    """Raises InvalidSettings if the client isn't installed, or doesn't know a setting."""
+
+    def __init__(self, receiver: Kafka) -> None:
+        self.name = receiver.name
+        if KafkaError is None:
+            raise InvalidSettings(
+                f"lineage_transports has {receiver.name}, and Kafka's client isn't installed: "
+                "pip install 'duckicelake[kafka]'"
+            )
+        try:
+            self._transport = _Transport(KafkaConfig({**_DEFAULTS, **receiver.config}, receiver.topic, flush=False))
+            self._transport.close()  # until it is needed: of several workers only one sends
+        except KafkaException as error:
+            raise InvalidSettings(f"lineage_transports: {receiver.name} can't be used: {error}") from error
+
+    def send(self, event: Event) -> Failure | None:
+        return self._transport.sent(event)
+
+    def settle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._transport.close(timeout=0)
+
+
+class _Transport(KafkaTransport):
+    """OpenLineage's logs what brokers say, and has keys for its own classes only; this one listens, and takes dicts."""
+
+    def sent(self, event: Event) -> Failure | None:
+        """Wait for the brokers' word."""
+        if self.producer is None:
+            self._setup_producer(self.kafka_config.config)
+        assert self.producer is not None
+        said: list[Any] = []
+        try:
+            value = Serde.to_json(event).encode()
+            self.producer.produce(self.topic, value, key_of(event), on_delivery=lambda wrong, _: said.append(wrong))
+            self.producer.flush(2 * _MILLISECONDS / 1000)
+        except (KafkaException, BufferError) as error:
+            said = [error.args[0]]
+        wrong = said[0] if said else "no broker has answered"
+        if wrong is None:
+            return None
+        self.producer = None  # with what it may still want to send
+        return Failure("refused" if _name(wrong) in _REFUSED else "away", str(wrong))
+
+
+def key_of(event: Event) -> str:
+    """What decides about the partition, by OpenLineage's rules: runs of one job, or of one parent's, stay in order."""
+    if event.get("dataset"):
+        return f"dataset:{_named(event['dataset'])}"
+    if not event.get("run"):
+        return f"job:{_named(event['job'])}"
+    parent = (event["run"].get("facets") or {}).get("parent") or {}
+    root = parent.get("root") or parent
+    return f"run:{_named(root.get('job') or event['job'])}"
+
+
+def _named(thing: Mapping[str, Any]) -> str:
+    return f"{thing.get('namespace')}/{thing.get('name')}"
+
+
+def _name(error: object) -> str:
+    return error.name() if isinstance(error, KafkaError) else ""
