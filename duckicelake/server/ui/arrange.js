@@ -46,6 +46,13 @@ export function arrange(lineage, open) {
   return { width, height, boxes, routes };
 }
 
+/** The box of a node. @param {Arrangement} arrangement @param {string} id @returns {Box} */
+export function boxIn(arrangement, id) {
+  const box = arrangement.boxes.get(id);
+  if (!box) throw new Error(`No node ${id} was arranged`);
+  return box;
+}
+
 /** Where the edge of a column meets its box: at the row, or at the head if the row isn't shown. */
 export function anchor(
   /** @type {Box} */ box,

@@ -2,11 +2,12 @@
 import { depthOf, local, read, written } from "./address.js";
 import { ask, Refusal } from "./api.js";
 import { fullName } from "./boxes.js";
-import { draw, fit, listenToCanvas, show, zoomBy } from "./canvas.js";
+import { draw } from "./canvas.js";
 import { byId } from "./elements.js";
 import { addressOf, Lineage } from "./graph.js";
 import { tell } from "./panel.js";
 import { find, listenToSearch } from "./search.js";
+import { fit, listenToSheet, show, zoomBy } from "./sheet.js";
 import { forget, token } from "./sign-in.js";
 import { start } from "./start.js";
 
@@ -209,6 +210,6 @@ window.addEventListener("popstate", () => {
 });
 listenToControls();
 listenToKeys();
-listenToCanvas();
+listenToSheet();
 listenToSearch(choose, report);
 void load();

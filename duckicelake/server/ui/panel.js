@@ -1,8 +1,8 @@
 // The panel beside the graph: what is known of the box or the edge that was clicked.
 import { fullName, icon, kindOf } from "./boxes.js";
-import { wordsOf } from "./canvas.js";
 import { byId, h } from "./elements.js";
 import { pair } from "./graph.js";
+import { wordsOf } from "./lines.js";
 import { facts, flowSection, guessed, runList, time } from "./runs.js";
 
 /** @import { Deeds } from "./boxes.js" */

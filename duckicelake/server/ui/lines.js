@@ -1,0 +1,102 @@
+// The lines of the graph: from box to box, and where columns are shown from column to column.
+import { anchor, boxIn } from "./arrange.js";
+import { fullName } from "./boxes.js";
+import { arrow, line } from "./curves.js";
+import { s } from "./elements.js";
+import { keyOf, pair } from "./graph.js";
+
+/** @import { Point } from "./arrange.js" */
+/** @import { Drawing } from "./canvas.js" */
+/** @import { ColumnFlow, Flow, LineageEdge } from "./graph.js" */
+
+/** @param {Drawing} drawing */
+export function boxLines({ lineage, arrangement, marks, deeds }) {
+  return lineage.edges.map((edge) => {
+    const split = edge.flows.some((flow) => columnsShown(flow, arrangement));
+    const classes = {
+      inferred: edge.inferred,
+      selected: edge.id === marks.selected,
+      faint: split || marks.traced !== null,
+    };
+    const points = arrangement.routes.get(edge.id) ?? [];
+    return stroke(points, classes, titleOf(lineage, edge), () => deeds.select(edge.id));
+  });
+}
+
+/**
+ * Where at least one end is open. Of indirect ones, those of the column that is asked for.
+ * @param {Drawing} drawing
+ */
+export function columnLines(drawing) {
+  /** @type {Map<string, SVGElement>} */
+  const lines = new Map();
+  for (const flow of drawing.lineage.flows.filter((each) => columnsShown(each, drawing.arrangement))) {
+    for (const column of flow.columns) {
+      const on = isTraced(flow, column, drawing.marks.traced);
+      const key = [flow.source, flow.target, column["source-field"], column["target-field"], column.type];
+      if (column.type === "DIRECT" || on) lines.set(JSON.stringify(key), columnLine(flow, column, on, drawing));
+    }
+  }
+  return [...lines.values()];
+}
+
+/** How a column comes from another, in words. @param {ColumnFlow} column */
+export function wordsOf(column) {
+  const kind = (column.subtype ?? column.type).toLowerCase().replaceAll("_", " ");
+  return column.type === "DIRECT" ? kind : `indirectly, by ${kind}`;
+}
+
+function columnLine(
+  /** @type {Flow} */ flow,
+  /** @type {ColumnFlow} */ column,
+  /** @type {boolean} */ on,
+  /** @type {Drawing} */ { arrangement, marks, deeds },
+) {
+  const [from, to] = [boxIn(arrangement, flow.source), boxIn(arrangement, flow.target)];
+  const backward = from.left > to.left;
+  const start = anchor(from, column["source-field"], backward ? "left" : "right");
+  const end = anchor(to, column["target-field"] || null, backward ? "right" : "left");
+  const direct = column.type === "DIRECT";
+  const faint = marks.traced !== null && !on;
+  const classes = { "of-column": true, inferred: column.inferred, direct, indirect: !direct, on, faint };
+  const title = `${column["source-field"]} → ${column["target-field"] || "all of it"}: ${wordsOf(column)}`;
+  return stroke([start, end], classes, title, () => deeds.select(pair(flow.source, flow.target)));
+}
+
+function columnsShown(/** @type {Flow} */ flow, /** @type {Drawing["arrangement"]} */ arrangement) {
+  if (flow.source === flow.target || flow.columns.length === 0) return false;
+  return [flow.source, flow.target].some((id) => boxIn(arrangement, id).rows.length > 0);
+}
+
+function isTraced(
+  /** @type {Flow} */ flow,
+  /** @type {ColumnFlow} */ column,
+  /** @type {Set<string> | null} */ traced,
+) {
+  if (!traced?.has(keyOf(flow.source, column["source-field"]))) return false;
+  return column["target-field"] === "" || traced.has(keyOf(flow.target, column["target-field"]));
+}
+
+/** A line and its head, and around the line what is easier to hit. */
+function stroke(
+  /** @type {Point[]} */ points,
+  /** @type {Record<string, boolean>} */ classes,
+  /** @type {string} */ title,
+  /** @type {() => void} */ click,
+) {
+  const path = line(points);
+  const names = Object.keys(classes).filter((name) => classes[name]);
+  return s(
+    "g",
+    { class: ["line", ...names].join(" "), click },
+    s("title", {}, title),
+    s("path", { class: "hit", d: path }),
+    s("path", { class: "ink", d: path }),
+    s("path", { class: "tip", d: arrow(points) }),
+  );
+}
+
+function titleOf(/** @type {Drawing["lineage"]} */ lineage, /** @type {LineageEdge} */ edge) {
+  const names = [edge.from, edge.to].map((id) => lineage.byId.get(id)).map((node) => (node ? fullName(node) : ""));
+  return `${names.join(" → ")}${edge.inferred ? " (inferred)" : ""}: show the runs behind it`;
+}
