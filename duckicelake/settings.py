@@ -108,6 +108,10 @@ class Settings(BaseSettings):
     flush_bytes: int | None = Field(default=None, ge=1, description="bytes of such rows; none: for no number of them")
     flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
 
+    lineage: Literal["on", "off"] = Field(default="on", description="make events of lineage of what changes the lake")
+    lineage_window: float = Field(
+        default=900, gt=0, le=86_400, description="seconds for which a read may have been for a write that follows"
+    )
     lineage_transports: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         default=(), description="URLs that events of lineage are sent to; none: what OPENLINEAGE_URL says"
     )

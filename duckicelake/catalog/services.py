@@ -11,6 +11,7 @@ from duckicelake.catalog.id_pools import Ids
 from duckicelake.catalog.idempotency import Once, run_once
 from duckicelake.catalog.measuring import UNMEASURED, Meter
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
+from duckicelake.catalog.reads import ReadLog
 from duckicelake.catalog.row_cache import RowTargets
 from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.turns import Lanes
@@ -50,6 +51,8 @@ class Services:
     """Hears of entries of the audit trail that are there for good."""
     maintenance: Mapping[str, str] = field(default_factory=dict)
     """How tables are maintained that don't say otherwise: policies, as table properties have them."""
+    reads: ReadLog = field(default_factory=ReadLog)
+    """Where it is noted what applications read."""
     meter: Meter = UNMEASURED
     """Hears how long the phases of a use case took."""
 

@@ -4,9 +4,11 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.reads import ReadLog
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.turns import Lanes
 from duckicelake.cli.vending import access_of, check_signing, s3_of
@@ -91,9 +93,17 @@ def open_services(settings: Settings, traced: Around | None = None) -> Iterator[
         check_signing(access, s3_of(store, locations))
         appends = Lanes(keepers=connections // 4)
         policy, ids = policy_of(settings), settings.snapshot_ids
-        policies = dict(each.split("=", 1) for each in settings.maintenance)
         yield Services(
-            database, store, policy, ids, now_ms, cache, appends=appends, access=access, maintenance=policies
+            database,
+            store,
+            policy,
+            ids,
+            now_ms,
+            cache,
+            appends=appends,
+            access=access,
+            maintenance=dict(each.split("=", 1) for each in settings.maintenance),
+            reads=ReadLog(timedelta(seconds=settings.lineage_window)),
         )
     finally:
         database.close()

@@ -65,7 +65,7 @@ class RepeatingProtocol(ImpatientProtocol):
     def _receive(self, data: bytes, key: Key) -> None:
         """Take what may be a request that came before."""
         repeat = self.config.repeats.find(key)
-        if repeat is not None and repeat(self._answer):
+        if repeat is not None and repeat(self.client[1] if self.client else 0, self._answer):
             self._repeated = key, data
             self._unset_keepalive_if_required()
             self._stop_timer()

@@ -18,6 +18,7 @@ from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
+from duckicelake.cli.recording import recorder_of
 from duckicelake.cli.running import noted
 from duckicelake.cli.signals import end_on_signals, ignore_signals
 from duckicelake.cli.tls import check_certificate
@@ -66,7 +67,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         server = Server(config_of(settings, app))
         memory.settle()
         services = app.state.context.services
-        with deliveries_of(settings, services), flusher_of(settings, services):
+        with recorder_of(settings, services), deliveries_of(settings, services), flusher_of(settings, services):
             server.run([listener])
 
 

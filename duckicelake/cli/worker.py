@@ -17,6 +17,7 @@ from duckicelake.cli.deliveries import deliveries_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.opening import open_services
+from duckicelake.cli.recording import recorder_of
 from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
@@ -56,6 +57,7 @@ def _create() -> object:
         metrics_public=settings.metrics_public,
         tracer=spans,
     )
+    resources.enter_context(recorder_of(settings, app.state.context.services))
     resources.enter_context(deliveries_of(settings, app.state.context.services))
     resources.enter_context(flusher_of(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckicelake.catalog.principal import Caller, Principal
+from duckicelake.catalog.reads import SESSION
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.names import decode_name, decode_namespace
 from duckicelake.server.auth import authenticate
@@ -33,6 +34,7 @@ from duckicelake.server.permissions import (
     check_whole_catalog,
     spelled,
 )
+from duckicelake.server.sessions import port_of, session_of
 
 
 class Guard:
@@ -58,7 +60,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _caller(self, scope: Scope, principal: Principal) -> Caller:
-        where, request_id, client = address_of(scope), request_id_of(scope), client_of(scope)
+        where, request_id = address_of(scope), request_id_of(scope)
+        client = {**client_of(scope), SESSION: session_of(scope, principal).on(port_of(scope))}
         return Caller(principal, where, request_id, self._operation, _resource(scope), client)
 
 

@@ -16,6 +16,7 @@ from duckicelake.catalog.cache import LoadedTable
 from duckicelake.catalog.delegation import Wish
 from duckicelake.catalog.principal import ANYBODY, Principal
 from duckicelake.catalog.quick_loads import QuickLoads
+from duckicelake.catalog.reads import AGAIN, load_of
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.names import Namespace, check_name, decode_name, decode_namespace, schema_name
 from duckicelake.server.access import Register, new_request_id
@@ -27,11 +28,13 @@ from duckicelake.server.headers import Header, with_safety
 from duckicelake.server.load import Slots
 from duckicelake.server.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.repeats import REPEATS, Answer, Reply
+from duckicelake.server.sessions import Session, port_of, session_of
 
 _LONGEST: Final = 1024
 """Letters of a path and its query, and of a header, that are worth remembering."""
 _REMEMBERED: Final = 4096
-
+_NOTED: Final = 16_384
+"""Loads of whom it is remembered when they were noted last."""
 
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _ONCE: Final = frozenset({b"origin", b"x-request-id"})
@@ -49,6 +52,7 @@ class _Named:
     namespace: Namespace
     named_as: tuple[str, str]
     representation: str
+    is_lookup: bool
 
 
 @dataclass(slots=True)
@@ -77,6 +81,7 @@ class _Load:
     wish: Wish
     if_none_match: bytes | None
     may_repeat: bool
+    session: Session
 
 
 class Loads:
@@ -101,6 +106,8 @@ class Loads:
         self._app = app
         self._routes = routes
         self._loads = loads
+        self._reads = loads.services.reads
+        self._noted: dict[tuple[tuple[str, str], bool, str, int], float] = {}
         self._authentication = authentication
         self._slots = slots
         self._register = register
@@ -125,6 +132,7 @@ class Loads:
         note_principal(scope, load.principal)
         if load.may_repeat and REPEATS in scope.get("extensions", ()):
             scope["extensions"][REPEATS]["learn"](partial(self._again, load))
+        self._note(load, port_of(scope), time.perf_counter())
         status, headers, pieces = found
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"".join(pieces)})
@@ -145,7 +153,7 @@ class Loads:
         known = None if said.if_none_match == b"*" and wish else said.if_none_match
         is_https, may_repeat = scope["scheme"] == "https", said.may_repeat and self._may_repeat
         where = (self._routes[method], method, path, is_https, address_of(scope))
-        return _Load(*where, token, principal, asked, wish, known, may_repeat)
+        return _Load(*where, token, principal, asked, wish, known, may_repeat, session_of(scope, principal))
 
     def _principal(self, token: bytes) -> Principal | None:
         return ANYBODY if self._authentication is None else self._authentication.known(token)
@@ -162,24 +170,37 @@ class Loads:
 
         return self._loads.load(load.principal, load.address, load.wish, asked.named_as, asked.representation, told)
 
-    def _again(self, load: _Load, reply: Reply) -> bool:
+    def _note(self, load: _Load, port: int, now: float) -> None:
+        """Note that the table was read: of one who loads it all the time, once in a while."""
+        asked, session = load.asked, load.session
+        port = port if session.is_stranger else 0
+        what = (asked.named_as, asked.is_lookup, session.program, port)
+        if self._noted.get(what, 0.0) > now or load.method == "HEAD":
+            return
+        if len(self._noted) >= _NOTED:
+            self._noted.clear()
+        self._noted[what] = now + AGAIN
+        self._reads.note(load_of(load.principal.name, session.on(port), asked.named_as, is_lookup=asked.is_lookup))
+
+    def _again(self, load: _Load, port: int, reply: Reply) -> bool:
         """A `Repeat`."""
         started = time.perf_counter()
         if self._principal(load.token) is not load.principal or not self._slots.take():
             return False
         self._register.begun()
-        if self._ask(load, partial(self._reply, load, started, reply)):
+        if self._ask(load, partial(self._reply, load, port, started, reply)):
             return True
         self._slots.leave()
         self._register.handed_over()
         return False
 
-    def _reply(self, load: _Load, started: float, reply: Reply, found: Outcome | None) -> None:
+    def _reply(self, load: _Load, port: int, started: float, reply: Reply, found: Outcome | None) -> None:
         self._slots.leave()
         if found is None:
             self._register.handed_over()
             reply(None)
             return
+        self._note(load, port, started)
         status, headers, pieces = found
         request_id = new_request_id()
         reply(Answer(status, with_safety(headers, is_https=load.is_https), request_id, pieces))
@@ -206,7 +227,7 @@ def _named(pattern: re.Pattern[str], path: str, query: bytes) -> _Named | None:
         name = check_name(decode_name(match["table"]), "table name")
     except CatalogError:
         return None
-    return _Named(namespace, (schema_name(namespace), name), representation)
+    return _Named(namespace, (schema_name(namespace), name), representation, is_lookup=bool(query))
 
 
 def _said(scope: Scope) -> _Said:

@@ -45,8 +45,8 @@ Statistics = Callable[[], Mapping[str, int]]
 class Metrics:
     """Counts what the app does; the `Meter` of its use cases.
 
-    `pool` and `cache` tell the state of the connection pool and the table cache: they are asked when metrics are read
-    and, where workers answer for each other, once a second. So is the operating system.
+    `pool`, `cache` and `reads` tell the state of the connection pool, the table cache and the log of reads: they are
+    asked when metrics are read and, where workers answer for each other, once a second. So is the operating system.
     """
 
     def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:

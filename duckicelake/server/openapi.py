@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans
+from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
     CommitTransactionRequest,
@@ -24,7 +25,6 @@ from duckicelake.iceberg.rest import (
     UpdateNamespacePropertiesRequest,
 )
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.tables import MetricsReport
 
 REQUESTS: tuple[type[BaseModel], ...] = (
     BeginJob,

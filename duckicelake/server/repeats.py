@@ -22,5 +22,5 @@ class Answer(NamedTuple):
 
 Reply = Callable[[Answer | None], None]
 """To be called once, and later than `Repeat` returns. None: the request must be read after all."""
-Repeat = Callable[[Reply], bool]
-"""Answers the request again; or says at once that it won't, and then calls nobody."""
+Repeat = Callable[[int, Reply], bool]
+"""Answers the request again, which came from this port; or says at once that it won't, and then calls nobody."""

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import tables
+from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
@@ -40,14 +41,6 @@ class TableList(BaseModel):
     next_page_token: str | None = Field(serialization_alias="next-page-token")
 
 
-class MetricsReport(BaseModel):
-    """As much of a report as is looked at; engines may send metrics that nobody has heard of."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    report_type: str = Field(validation_alias="report-type")
-
-
 @router.get("/namespaces/{namespace}/tables")
 def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
     """List the tables of a namespace."""
@@ -65,6 +58,7 @@ def create_table(services: KeyedServices, namespace: NamespacePath, wish: Access
 
 @router.get(TABLE)
 def load_table(
+    request: Request,
     services: AppServices,
     namespace: NamespacePath,
     table: TablePath,
@@ -74,6 +68,7 @@ def load_table(
 ) -> Response:
     """Load a table's metadata; 304 if the client's copy is the current one."""
     loaded = tables.load_table(services, namespace, table, snapshots, wish)
+    services.reads.note_load(services.caller, namespace, table, is_lookup="snapshots" in request.query_params)
     return conditional(loaded.body, loaded.etag, None if wish and if_none_match == "*" else if_none_match)
 
 
@@ -128,8 +123,9 @@ def unregister_table(services: KeyedServices, namespace: NamespacePath, table: T
 def report_metrics(
     context: AppContext, services: AppServices, namespace: NamespacePath, table: TablePath, body: Body
 ) -> Response:
-    """Take an engine's report of a scan or a commit, and count it."""
+    """Take an engine's report of a scan or a commit, count it, and remember what was read."""
     report = parse_body(MetricsReport, body)
     tables.table_exists(services, namespace, table)
+    services.reads.note_report(services.caller, namespace, table, report)
     context.metrics.report_received(report.report_type)
     return Response(status_code=204)

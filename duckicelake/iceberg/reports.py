@@ -1,0 +1,70 @@
+"""Reports of engines on scans and commits, as far as they say what was read (REST specification, ReportMetricsRequest).
+
+Engines may send metrics, metadata and kinds of predicates that nobody has heard of: what isn't understood is passed
+over. Of filters only the names of columns are kept, never a constant.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from duckicelake.iceberg.expressions import MAX_DEPTH, MAX_PREDICATES
+from duckicelake.iceberg.model import Long, SpecModel
+
+MOST_COLUMNS: Final = 1000
+"""Names of one report that are kept."""
+LONGEST_NAME: Final = 255
+_RESERVED: Final = range(2**31 - 201, 2**31)
+"""Ids of columns that tables don't have, such as `_file` and `_pos` (format specification, "Reserved Field IDs")."""
+
+
+def _kept(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys(names) if 0 < len(name) <= LONGEST_NAME)[:MOST_COLUMNS]
+
+
+def _columns_of(json: Any) -> tuple[str, ...]:
+    """The columns that a filter names; ValueError if it is too large."""
+    names: list[str] = []
+    for number, name in enumerate(_referred(json, 0)):
+        if number > MAX_PREDICATES:
+            raise ValueError(f"a filter has up to {MAX_PREDICATES} predicates")
+        names.append(name)
+    return _kept(names)
+
+
+def _referred(json: Any, depth: int) -> Iterator[str]:
+    """Texts beside others, as in `left`, may be constants: a column is said by `term` or `child`, or is a reference."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"a filter has up to {MAX_DEPTH} predicates inside each other")
+    if type(json) is not dict or json.get("type") == "literal":
+        return
+    for key in ("term", "child", *(("name",) if json.get("type") == "reference" else ())):
+        if type(json.get(key)) is str:
+            yield json[key]
+    for key in ("term", "child", "left", "right"):
+        yield from _referred(json.get(key), depth + 1)
+
+
+def _texts(json: Any) -> Any:
+    """Of an object, the members that are texts."""
+    return {key: each for key, each in json.items() if type(each) is str} if type(json) is dict else json
+
+
+class MetricsReport(SpecModel):
+    """A report of a scan, of a commit, or of whatever else. `filtered` are the columns of its filter."""
+
+    report_type: str
+    snapshot_id: Long | None = None
+    projected_field_ids: tuple[Long, ...] = ()
+    projected_field_names: tuple[str, ...] = ()
+    filtered: Annotated[Any, AfterValidator(_columns_of)] = Field(default=(), alias="filter")
+    metadata: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
+
+    @property
+    def projected(self) -> tuple[str, ...]:
+        """Columns of the table that were read, those of the filter too, as far as the report names them."""
+        ids, names = self.projected_field_ids, self.projected_field_names
+        if len(ids) != len(names):
+            return _kept(names)
+        return _kept(name for field_id, name in zip(ids, names, strict=True) if field_id not in _RESERVED)
