@@ -16,6 +16,7 @@ from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_op
 from duckicelake.cli.deliveries import check_receivers, deliveries_of
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
+from duckicelake.cli.following import follower_of
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.recording import recorder_of
@@ -67,7 +68,12 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         server = Server(config_of(settings, app))
         memory.settle()
         services = app.state.context.services
-        with recorder_of(settings, services), deliveries_of(settings, services), flusher_of(settings, services):
+        with (
+            follower_of(settings, services),
+            recorder_of(settings, services),
+            deliveries_of(settings, services),
+            flusher_of(settings, services),
+        ):
             server.run([listener])
 
 

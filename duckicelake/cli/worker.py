@@ -16,6 +16,7 @@ from duckicelake.cli.authenticating import authentication_of
 from duckicelake.cli.deliveries import deliveries_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.flush import flusher_of
+from duckicelake.cli.following import follower_of
 from duckicelake.cli.opening import open_services
 from duckicelake.cli.recording import recorder_of
 from duckicelake.errors import CatalogError, Unavailable
@@ -58,6 +59,7 @@ def _create() -> object:
         tracer=spans,
     )
     resources.enter_context(recorder_of(settings, app.state.context.services))
+    resources.enter_context(follower_of(settings, app.state.context.services))
     resources.enter_context(deliveries_of(settings, app.state.context.services))
     resources.enter_context(flusher_of(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)

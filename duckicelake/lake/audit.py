@@ -29,10 +29,9 @@ class Origin:
     client: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def message(self) -> str:
-        """What DuckLake's `snapshots()` shows as the message of a commit."""
-        engine = self.client.get("engine") or self.client.get("user-agent", "").partition(" ")[0]
-        return f"{self.operation} by {engine}" if engine else self.operation
+    def engine(self) -> str:
+        """What it calls itself: `PyIceberg/0.12.0`; empty if it doesn't."""
+        return self.client.get("engine") or self.client.get("user-agent", "").partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,8 @@ def record_all(
         "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
         "clients": [orjson.dumps(each.client).decode() if each.client else None for each in origins],
         "is_change": is_change and result == OK,
-        "message": ", ".join(dict.fromkeys(each.message for each in origins)),
+        "operation": ", ".join(dict.fromkeys(each.operation for each in origins)),
+        "engine": ", ".join(dict.fromkeys(each.engine for each in origins if each.engine)) or None,
     }
     recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
     return lambda: [Entry(*row) for row in recorded.fetchall()]

@@ -4,6 +4,7 @@ A row is added once and after all that there are, so whoever has read up to a po
 lake and adds them is `catalog.chronicle`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,8 @@ BATCH: Final = 10_000
 LAST_ORDINAL: Final = 2**31 - 1
 CHANNEL: Final = "duckicelake_change"
 """Who listens to it is notified of new changes."""
+SNAPSHOTS: Final = "duckicelake_snapshot"
+"""Who listens to this one, of what they will be told of: DuckLake snapshots, and changes without any."""
 
 
 class Kind(StrEnum):
@@ -77,7 +80,7 @@ END: Final = Position(2**63 - 1, 0)
 class Change:
     """What happened to one namespace, table or view in one DuckLake snapshot, or after it without one.
 
-    namespace: the DuckLake schema's name, levels joined by dots. previous: the full former name of what was renamed.
+    namespace: the DuckLake schema's name, levels joined by dots. previous: the former `resource` of what was renamed.
     source: rest, pipeline or duckdb. facts, each only where it is known: location, format-version, summary (Iceberg's),
     metrics (counts, by the names that Iceberg's summaries have), schema (Iceberg's JSON, of what was created or
     altered), kinds (all, where more than one is true of the change), updates and others of the audit trail's detail,
@@ -107,8 +110,8 @@ class Change:
 
     @property
     def resource(self) -> str:
-        """The full name."""
-        return self.namespace if self.name is None else f"{self.namespace}.{self.name}"
+        """The full name, as the audit trail spells it: dots in a table's own name are %2E."""
+        return full_name(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,14 @@ class WantedChanges:
 
 
 ANY: Final = WantedChanges()
+_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
+
+
+def full_name(namespace: str, name: str | None) -> str:
+    """The name of a schema, or of what is in it; a dot in the latter's own name is %2E, as in the names of levels."""
+    if name is None:
+        return namespace
+    return f"{namespace}.{_AMBIGUOUS_PERCENT.sub('%25', name).replace('.', '%2E')}"
 
 
 def changes(cursor: Transaction, after: Position, limit: int, wanted: WantedChanges = ANY) -> list[Change]:

@@ -26,13 +26,12 @@ WITH recorded AS (
     SET author = made.author,
         commit_message = coalesce(
             (SELECT coalesce(d.summary ->> 'ducklake.commit-message',
-                             concat_ws(' ', d.summary ->> 'operation', 'by', d.summary ->> 'engine-name',
-                                       d.summary ->> 'engine-version'))
-             FROM duckicelake_snapshot d
-             WHERE d.ducklake_id = c.snapshot_id
-               AND coalesce(d.summary ->> 'ducklake.commit-message', d.summary ->> 'engine-name') IS NOT NULL
-             LIMIT 1),
-            %(message)s)
+                             concat_ws(' by ', d.summary ->> 'operation',
+                                       coalesce((d.summary ->> 'engine-name')
+                                                    || coalesce(' ' || (d.summary ->> 'engine-version'), ''),
+                                                %(engine)s::text)))
+             FROM duckicelake_snapshot d WHERE d.ducklake_id = c.snapshot_id LIMIT 1),
+            concat_ws(' by ', %(operation)s::text, %(engine)s::text))
     FROM (SELECT string_agg(DISTINCT principal, ', ') AS author FROM recorded) made
     WHERE c.author IS NULL AND c.snapshot_id = ANY(ARRAY(
         SELECT generate_series(before.snapshot_id + 1, (SELECT max(snapshot_id) FROM recorded))

@@ -25,3 +25,154 @@ DELETE FROM duckicelake_change WHERE (snapshot_id, ordinal) IN (
     SELECT snapshot_id, ordinal FROM duckicelake_change
     WHERE at < %(before)s ORDER BY at LIMIT %(most)s FOR UPDATE SKIP LOCKED
 );
+
+-- lead: whether this session is the one that follows the lake, from now on
+SELECT pg_try_advisory_lock(%(key)s);
+
+-- is_free: whether nobody follows the lake
+SELECT pg_try_advisory_xact_lock(%(key)s);
+
+-- progress: how far the chronicle is, so that nobody else moves it
+SELECT snapshot_id, ordinal, next_file_id FROM duckicelake_chronicle FOR UPDATE;
+
+-- snapshots: those after one, in order
+SELECT s.snapshot_id, s.snapshot_time, s.next_file_id, c.changes_made, c.author, c.commit_message
+FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_id > %(after)s
+ORDER BY s.snapshot_id
+LIMIT %(limit)s;
+
+-- entries: what the audit trail says of snapshots in [first, upto]
+SELECT id, at, principal, request_id, operation, resource, snapshot_id, detail, client
+FROM duckicelake_audit
+WHERE snapshot_id BETWEEN %(first)s AND %(upto)s AND result = 'ok'
+ORDER BY id;
+
+-- unplaced: entries about changes that made no snapshot, which now get their place
+WITH taken AS (
+    DELETE FROM duckicelake_unplaced
+    WHERE audit_id IN (SELECT audit_id FROM duckicelake_unplaced ORDER BY audit_id LIMIT %(limit)s)
+    RETURNING audit_id
+)
+SELECT a.id, a.at, a.principal, a.request_id, a.operation, a.resource, a.snapshot_id, a.detail, a.client
+FROM taken JOIN duckicelake_audit a ON a.id = taken.audit_id
+ORDER BY a.id;
+
+-- begun_tables: tables that got these names at these snapshots
+SELECT n.ordinal, t.table_id
+FROM unnest(%(at)s::bigint[], %(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (at, schema, name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.schema
+JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = n.name AND t.begin_snapshot = n.at;
+
+-- begun_views: views that got these names at these snapshots
+SELECT n.ordinal, v.view_id
+FROM unnest(%(at)s::bigint[], %(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (at, schema, name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.schema
+JOIN ducklake_view v ON v.schema_id = s.schema_id AND v.view_name = n.name AND v.begin_snapshot = n.at;
+
+-- begun_schemas: schemas that were created at these snapshots
+SELECT n.ordinal, s.schema_id
+FROM unnest(%(at)s::bigint[], %(names)s::text[]) WITH ORDINALITY AS n (at, name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.name AND s.begin_snapshot = n.at;
+
+-- table_names: all names that tables ever had
+SELECT t.table_id, t.table_uuid::text, t.begin_snapshot, t.end_snapshot, s.schema_name, t.table_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.table_id = ANY(%(ids)s)
+ORDER BY t.table_id, t.begin_snapshot;
+
+-- view_names: all names that views ever had
+SELECT v.view_id, v.view_uuid::text, v.begin_snapshot, v.end_snapshot, s.schema_name, v.view_name
+FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+WHERE v.view_id = ANY(%(ids)s)
+ORDER BY v.view_id, v.begin_snapshot;
+
+-- schema_names: the names of schemas
+SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, NULL
+FROM ducklake_schema WHERE schema_id = ANY(%(ids)s);
+
+-- last_names: what things whose rows are gone were called when the chronicle last told of them
+SELECT DISTINCT ON (object_id) object_id, uuid::text, -1, NULL, namespace, name
+FROM duckicelake_change
+WHERE object_id = ANY(%(ids)s)
+ORDER BY object_id, snapshot_id DESC, ordinal DESC;
+
+-- live_tables: the ids of tables by their names
+SELECT n.ordinal, t.table_id
+FROM unnest(%(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (schema, name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
+JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = n.name AND t.end_snapshot IS NULL;
+
+-- live_views: the ids of views by their names
+SELECT n.ordinal, v.view_id
+FROM unnest(%(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (schema, name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
+JOIN ducklake_view v ON v.schema_id = s.schema_id AND v.view_name = n.name AND v.end_snapshot IS NULL;
+
+-- live_schemas: the ids of schemas by their names
+SELECT n.ordinal, s.schema_id
+FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS n (name, ordinal)
+JOIN ducklake_schema s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
+
+-- places: where Iceberg clients find tables and views, and the format version of the former
+SELECT table_id, location, format_version FROM duckicelake_table WHERE table_id = ANY(%(ids)s)
+UNION ALL
+SELECT view_id, metadata ->> 'location', NULL FROM duckicelake_view WHERE view_id = ANY(%(ids)s);
+
+-- iceberg_snapshots: those that DuckLake snapshots in [first, upto] were made for, by the very transaction
+SELECT i.table_id, i.ducklake_id, i.snapshot_id, i.summary
+FROM duckicelake_snapshot i JOIN ducklake_snapshot s ON s.snapshot_id = i.ducklake_id AND s.xmin = i.xmin
+WHERE i.ducklake_id BETWEEN %(first)s AND %(upto)s
+ORDER BY i.ducklake_id, i.sequence_number;
+
+-- added_files: data files by the snapshot that took their ids from the counter, which is at `bounds` after each
+SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, count(*), sum(record_count)::bigint,
+       sum(file_size_bytes)::bigint, min(begin_snapshot)
+FROM ducklake_data_file
+WHERE data_file_id >= %(first)s AND data_file_id < %(upto)s
+GROUP BY 1, 2;
+
+-- ended_files: data files that left tables at snapshots
+SELECT n.at, n.table_id, d.data_file_id, d.record_count, d.file_size_bytes
+FROM unnest(%(at)s::bigint[], %(table_ids)s::bigint[]) AS n (at, table_id)
+JOIN ducklake_data_file d ON d.table_id = n.table_id AND d.end_snapshot = n.at;
+
+-- delete_files: delete files by the snapshot that took their ids, as added_files; old ones that only keep a file don't count
+SELECT width_bucket(delete_file_id, %(bounds)s::bigint[]), table_id, data_file_id, begin_snapshot, delete_count
+FROM ducklake_delete_file
+WHERE delete_file_id >= %(first)s AND delete_file_id < %(upto)s AND begin_snapshot < duckicelake_never()
+ORDER BY delete_file_id;
+
+-- deleted_rows: what is known of deleted rows of data files
+SELECT data_file_id, count FROM duckicelake_deleted_rows WHERE data_file_id = ANY(%(ids)s);
+
+-- know_deleted_rows: remember them for the next time
+INSERT INTO duckicelake_deleted_rows (data_file_id, count)
+SELECT * FROM unnest(%(ids)s::bigint[], %(counts)s::bigint[])
+ON CONFLICT (data_file_id) DO UPDATE SET count = excluded.count;
+
+-- forget_deleted_rows: of files that are gone
+DELETE FROM duckicelake_deleted_rows WHERE data_file_id = ANY(%(ids)s);
+
+-- inlined_tables: the tables in Postgres that hold rows of tables, and deletes of rows of their files
+SELECT i.table_id, i.table_name, true
+FROM ducklake_inlined_data_tables i
+WHERE i.table_id = ANY(%(ids)s) AND to_regclass(quote_ident(i.table_name)) IS NOT NULL
+UNION ALL
+SELECT t.id, 'ducklake_inlined_delete_' || t.id, false
+FROM unnest(%(ids)s::bigint[]) AS t (id)
+WHERE to_regclass('ducklake_inlined_delete_' || t.id) IS NOT NULL;
+
+-- write: add changes
+INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, name, previous, object_id, uuid, source,
+    principal, agent, request_id, operation, iceberg_snapshot_id, facts)
+SELECT * FROM json_to_recordset(%(changes)s::json) AS c (snapshot_id bigint, ordinal integer, at timestamptz, kind text,
+    namespace text, name text, previous text, object_id bigint, uuid uuid, source text, principal text, agent text,
+    request_id text, operation text, iceberg_snapshot_id bigint, facts json);
+
+-- advance: note how far the chronicle is, and tell those who wait for it
+WITH moved AS (
+    UPDATE duckicelake_chronicle
+    SET snapshot_id = %(snapshot_id)s, ordinal = %(ordinal)s, next_file_id = %(next_file_id)s
+)
+SELECT pg_notify('duckicelake_change', %(snapshot_id)s::text);

@@ -1,0 +1,84 @@
+"""Who asked for what DuckLake snapshots did: the entries of the audit trail that belong to each."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from duckicelake.catalog.chronicle_things import Thing
+from duckicelake.lake.followed import Heard, Snapshot
+
+PIPELINE: Final = "duckicelake-pipeline"
+"""How the pipeline's user agents and engines begin."""
+
+
+class Requests:
+    """Entries by the snapshot that they are about.
+
+    A request that makes several snapshots of a table has an entry for the last one; all of a transaction have one time.
+    """
+
+    def __init__(self, entries: Sequence[Heard], snapshots: Sequence[Snapshot]) -> None:
+        self._by_snapshot: defaultdict[int, list[Heard]] = defaultdict(list)
+        self._by_time: defaultdict[tuple[datetime, str], list[Heard]] = defaultdict(list)
+        times = {each.snapshot_id: each.at for each in snapshots}
+        for entry in entries:
+            if entry.snapshot_id in times:
+                self._by_snapshot[entry.snapshot_id].append(entry)
+                self._by_time[times[entry.snapshot_id], entry.resource].append(entry)
+
+    def of(self, snapshot: Snapshot, thing: Thing) -> list[Heard]:
+        """Those about the thing; if none names it, all of the snapshot; none of what DuckDB did."""
+        found = self._by_snapshot.get(snapshot.snapshot_id, [])
+        names = {thing.resource, thing.previous}
+        named = [entry for entry in found if entry.resource in names or (entry.detail or {}).get("to") in names]
+        return named or found or self._by_time.get((snapshot.at, thing.resource), [])
+
+
+def source_of(entries: Sequence[Heard]) -> str:
+    """Rest, pipeline or duckdb."""
+    if not entries:
+        return "duckdb"
+    client = entries[0].client or {}
+    said = (client.get("user-agent", ""), client.get("engine", ""))
+    return "pipeline" if any(each.startswith(PIPELINE) for each in said) else "rest"
+
+
+def asker_of(entries: Sequence[Heard]) -> dict[str, Any]:
+    """Who asked, by what program, for which operation: of several the first."""
+    if not entries:
+        return {}
+    entry = entries[0]
+    return {
+        "principal": entry.principal,
+        "agent": (entry.client or {}).get("user-agent"),
+        "request_id": entry.request_id,
+        "operation": entry.operation,
+    }
+
+
+def facts_of(entries: Sequence[Heard]) -> dict[str, Any]:
+    """What the entries say of their requests, beyond who asked."""
+    if not entries:
+        return {}
+    detail = dict(entries[0].detail or {})
+    facts: dict[str, Any] = {"updates": detail.pop("updates")} if "updates" in detail else {}
+    if len(entries) > 1:
+        facts["requests"] = [_request(entry) for entry in entries]
+    elif detail:
+        facts["parameters"] = detail
+    if entries[0].client:
+        facts["client"] = entries[0].client
+    return facts
+
+
+def rows_of(entries: Sequence[Heard]) -> int | None:
+    """The rows that the requests added, if all of them say so."""
+    counts = [(entry.detail or {}).get("rows") for entry in entries if entry.operation == "append_rows"]
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _request(entry: Heard) -> Mapping[str, Any]:
+    said = {"principal": entry.principal, "request-id": entry.request_id, "operation": entry.operation}
+    return said | {"parameters": entry.detail} | ({"client": entry.client} if entry.client else {})

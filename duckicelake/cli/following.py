@@ -1,0 +1,15 @@
+"""The thread of `duckicelake serve` that follows the lake."""
+
+import sys
+from contextlib import AbstractContextManager
+
+from duckicelake.catalog.following import following
+from duckicelake.catalog.services import Services
+from duckicelake.server.logging import make_logger
+from duckicelake.settings import Settings
+
+
+def follower_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
+    """Follows the lake for as long as the context lasts."""
+    log = make_logger(sys.stderr, settings.log_format)
+    return following(services, lambda error: log.warning("the lake could not be followed", error=str(error)))
