@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from openlineage.client.serde import Serde
 from openlineage.client.transport.kafka import KafkaConfig, KafkaTransport
@@ -16,6 +16,10 @@ try:
 except ImportError:
     KafkaError = KafkaException = None
 
+_SILENT: Final = logging.getLogger(__name__)
+"""Of the client's own log: what matters is told with each failure."""
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 _MILLISECONDS: Final = 5000
 """After which the client gives up a message that no broker has acknowledged."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -24,8 +28,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "linger.ms": "0",
     "message.timeout.ms": str(_MILLISECONDS),
     "client.id": "duckicelake",
-    "logger": logging.getLogger(__name__),
-    "log.connection.close": "false",
+    "logger": _SILENT,
 }
 _REFUSED: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD"})
 """What is wrong with a message that no broker will ever take."""
@@ -42,10 +45,10 @@ class KafkaOutlet:
                 "pip install 'duckicelake[kafka]'"
             )
         try:
-            self._transport = _Transport(KafkaConfig({**_DEFAULTS, **receiver.config}, receiver.topic, flush=False))
+            self._transport = _Transport(receiver)
             self._transport.close()  # until it is needed: of several workers only one sends
         except KafkaException as error:
-            raise InvalidSettings(f"lineage_transports: {receiver.name} can't be used: {error}") from error
+            raise InvalidSettings(f"{receiver.name} can't be used: {_text(error.args[0])}") from error
 
     def send(self, event: Event) -> Failure | None:
         return self._transport.sent(event)
@@ -59,6 +62,14 @@ class KafkaOutlet:
 
 class _Transport(KafkaTransport):
     """OpenLineage's logs what brokers say, and has keys for its own classes only; this one listens, and takes dicts."""
+
+    def __init__(self, receiver: Kafka) -> None:
+        self._trouble = ""
+        config = {**_DEFAULTS, "error_cb": self._hear, **receiver.config}
+        super().__init__(KafkaConfig(config, receiver.topic, flush=False))
+
+    def _hear(self, error: object) -> None:
+        self._trouble = _text(error)
 
     def sent(self, event: Event) -> Failure | None:
         """Wait for the brokers' word."""
@@ -74,9 +85,11 @@ class _Transport(KafkaTransport):
             said = [error.args[0]]
         wrong = said[0] if said else "no broker has answered"
         if wrong is None:
+            self._trouble = ""
             return None
         self.producer = None  # with what it may still want to send
-        return Failure("refused" if _name(wrong) in _REFUSED else "away", str(wrong))
+        kind: Literal["refused", "away"] = "refused" if _name(wrong) in _REFUSED else "away"
+        return Failure(kind, f"{_text(wrong)} ({self._trouble})" if self._trouble else _text(wrong))
 
 
 def key_of(event: Event) -> str:
@@ -96,3 +109,7 @@ def _named(thing: Mapping[str, Any]) -> str:
 
 def _name(error: object) -> str:
     return error.name() if isinstance(error, KafkaError) else ""
+
+
+def _text(error: object) -> str:
+    return str(error.str()) if isinstance(error, KafkaError) else str(error)
