@@ -36,6 +36,8 @@ OPERATIONS_PER_TABLE: Final = 120
 SPOILT: Final = 0.12
 """Of clients' requests."""
 SPOILT_IN_STORE: Final = 0.02
+FLUSH_ROWS: Final = "40"
+"""From when on the server flushes a table by itself."""
 
 EPILOG = """sizes:
   small    --clients 4 --operations 25
@@ -97,11 +99,17 @@ def run(options: argparse.Namespace, folder: Path, console: Console) -> list[Ano
     with ExitStack() as stack:
         storage = stack.enter_context(opened_storage(options, folder, is_over))
         proxy = stack.enter_context(running(Proxy(api_plan(options.seed, options.spoilt, is_over))))
-        settings = {**storage.settings, "DUCKICELAKE_WORKERS": str(options.workers), "DUCKICELAKE_LOG_FORMAT": "json"}
+        settings = {
+            **storage.settings,
+            "DUCKICELAKE_WORKERS": str(options.workers),
+            "DUCKICELAKE_LOG_FORMAT": "json",
+            "DUCKICELAKE_FLUSH_ROWS": FLUSH_ROWS,
+        }
         served = stack.enter_context(serving(Served(lake, folder, settings, proxy)))
         total = options.clients * options.operations
         tables = [f"t{number}" for number in range(max(ACTIVE, total // OPERATIONS_PER_TABLE))]
-        session = Session(proxy.uri, history, storage.store, tables, total)
+        keyed = [f"k{number}" for number in range(len(tables) // 2)]
+        session = Session(proxy.uri, history, storage.store, tables, keyed, total)
         worked = use(options, session, storage, served, console, is_over)
         facts = close(options, session, storage, served)
         spoilt = Counter({str(kind): times for kind, times in proxy.spoilt.items()})
@@ -135,7 +143,7 @@ def use(
     """Clients, DuckDB and faults side by side, until the clients are done; how many seconds that took."""
     is_over.set()
     with closed(Client("setup", session, random.Random(options.seed))) as setup:
-        create_tables(setup, session.tables)
+        create_tables(setup)
     is_over.clear()
     ended, started = threading.Event(), monotonic()
     native = Native(session, opening(served.attach, storage.duckdb), random.Random(f"{options.seed}/native"), ended)
@@ -188,7 +196,7 @@ def close(options: argparse.Namespace, session: Session, storage: Storage, serve
         "acknowledged, sent again": repeated,
         "observations": len(session.history.observations),
         "reads without an answer": session.unread,
-        "tables": len(session.tables),
+        "tables": len(session.lasting_tables()),
         "starts of the server": served.starts,
     }
 

@@ -21,6 +21,8 @@ TABLES: Final = f"/v1/namespaces/{NAMESPACE}/tables"
 PATIENCE_SECONDS: Final = 90
 READS: Final = 40
 ATTEMPTS: Final = 30
+FIRST_COLUMNS: Final = frozenset({"id", "k"})
+"""That tables have from the beginning."""
 GIVES_UP: Final = 0.1
 """How often a client doesn't ask again what came of its request."""
 
@@ -37,7 +39,7 @@ class Change:
     number: int
     method: str
     path: str
-    body: Json | None = None
+    body: Json | list[Json] | None = None
     adds: frozenset[Token] = frozenset()
     removes: frozenset[Token] = frozenset()
     must_fail: bool = False
@@ -45,6 +47,8 @@ class Change:
     """404 is no wonder."""
     key: UUID | None = None
     """With a key, it may be sent again."""
+    is_counted: bool = False
+    """So it may with a number of the client's own, but not after later ones."""
 
 
 class Reply(Enum):
@@ -65,6 +69,7 @@ class Session:
     history: History
     store: ObjectStore
     tables: list[str]
+    keyed_tables: list[str]
     total: int
     """Operations that the clients will attempt."""
     attempted: int = 0
@@ -77,6 +82,9 @@ class Session:
     unread: int = 0
     """Reads that got no answer."""
     progressed: Callable[[], None] = lambda: None
+
+    def lasting_tables(self) -> list[str]:
+        return [*self.tables, *self.keyed_tables]
 
     def active_tables(self) -> list[str]:
         """Those that are worked on now: a window that moves over all, so that none gets a long history."""
@@ -158,7 +166,7 @@ class Client:
                 break
             if reply is Reply.NO_IDEA:
                 outcome = Outcome.UNKNOWN
-                if change.key is None or self.random.random() < gives_up:
+                if (change.key is None and not change.is_counted) or self.random.random() < gives_up:
                     break
             pause(attempt)
         operation = Operation(
@@ -217,6 +225,8 @@ class Client:
     def _understood(self, change: Change, answer: httpx.Response) -> Reply:
         if answer.status_code in (503, 429):
             return Reply.NOT_NOW
+        if change.is_counted and answer.status_code == 409 and "AlreadyAppliedException" in answer.text:
+            return Reply.DONE
         if answer.status_code == 409 or (answer.status_code == 404 and change.may_be_missing):
             return Reply.REFUSED
         self._suspect(f"{change.kind} {change.number}", change.path, answer)
@@ -250,7 +260,7 @@ class Client:
         version: int = 0,
         answer_to: int = 0,
     ) -> None:
-        is_lasting = table in self.session.tables
+        is_lasting = table in self.session.lasting_tables()
         observation = Observation(
             self.name, invoked, now(), domains, tokens, table, version if is_lasting else 0, answer_to
         )
@@ -263,7 +273,7 @@ def tokens_of(table: str, metadata: Json) -> tuple[Token, ...]:
     marks = [each["summary"][MARK] for each in metadata.get("snapshots", ()) if MARK in each.get("summary", {})]
     marks += [name.removeprefix(f"{MARK}.") for name in properties if name.startswith(f"{MARK}.")]
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
-    columns = [each["name"] for each in schema["fields"] if each["name"] != "id"]
+    columns = [each["name"] for each in schema["fields"] if each["name"] not in FIRST_COLUMNS]
     tokens: list[Token] = [("mark", table, int(mark)) for mark in marks]
     tokens += [("column", table, name) for name in columns]
     tokens += [("tag", table, name) for name in metadata.get("refs", {}) if name != "main"]

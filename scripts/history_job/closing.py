@@ -62,14 +62,14 @@ def repeat(session: Session, client: Client, random: Random) -> int:
 
 def read_everything(session: Session, client: Client, served: Served, storage: dict[str, str]) -> None:
     """All tables through PyIceberg, by the REST catalog and from files alone, and through DuckDB."""
-    for table in (*session.tables, *_own_tables(session)):
+    for table in (*session.lasting_tables(), *_own_tables(session)):
         metadata = client.load(table)
-        if metadata is not None and table in session.tables:
+        if metadata is not None and table in session.lasting_tables():
             session.history.anomalies.extend(judge_chain(table, metadata))
             _, answer = client.remembered[table]
             _note(session, "PyIceberg (files)", table, pyiceberg_rows(answer["metadata-location"], storage))
     with RestCatalog("lake", uri=served.proxy.target, **storage) as catalog:
-        for table in session.tables:
+        for table in session.lasting_tables():
             scan = catalog.load_table((NAMESPACE, table)).scan(selected_fields=("id",))
             _note(session, "PyIceberg", table, scan.to_arrow()["id"].to_pylist())
 
@@ -78,7 +78,7 @@ def read_as_duckdb(session: Session, opening: Sequence[str]) -> None:
     process = SqlProcess()
     try:
         process.execute(*opening)
-        session.history.observations.append(look(process, session.tables))
+        session.history.observations.append(look(process, session.lasting_tables()))
     finally:
         process.close()
 
@@ -119,7 +119,7 @@ def examine(served: Served) -> Iterator[Anomaly]:
 def _own_tables(session: Session) -> list[str]:
     """All names that clients' own tables had."""
     added = {token for operation in session.history.operations for token in operation.adds}
-    return sorted({table for kind, table, _ in added if kind == "table"} - set(session.tables))
+    return sorted({table for kind, table, _ in added if kind == "table"} - set(session.lasting_tables()))
 
 
 def _note(session: Session, reader: str, table: str, ids: list[int]) -> None:

@@ -18,6 +18,8 @@ Domain = tuple[str, str]
 """(kind, table): what a reader looks at, seeing all tokens of it that are there."""
 
 FOREVER: Final = 1 << 62
+MOST_ROWS: Final = 100
+"""That one operation writes."""
 STALE: Final = "stale"
 SMALL_INSERT: Final = "small insert"
 """Of DuckDB's: rows that it keeps in the catalog."""
@@ -55,6 +57,15 @@ class Operation:
     @property
     def tables(self) -> frozenset[str]:
         return frozenset(table for _, table, _ in (*self.adds, *self.removes))
+
+
+def row_ids(number: int, rows: int) -> range:
+    """The ids of the rows that an operation writes."""
+    return range(number * MOST_ROWS, number * MOST_ROWS + rows)
+
+
+def row_tokens(table: str, ids: range | list[int]) -> frozenset[Token]:
+    return frozenset(("row", table, id_) for id_ in ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import Final
 from duckdb_extensions import import_extension
 
 from scripts.history_job.client import NAMESPACE, Session, now, pause
-from scripts.history_job.history import SMALL_INSERT, Observation, Operation, Outcome, Token
+from scripts.history_job.history import SMALL_INSERT, Observation, Operation, Outcome, Token, row_ids, row_tokens
 from scripts.history_job.sql_server import Failed, SqlProcess
-from scripts.history_job.workload import row_ids, row_tokens
 
 NAME: Final = "duckdb"
 FILE_ROWS: Final = 15
@@ -102,7 +101,9 @@ class Native:
 
     def _look(self, process: SqlProcess) -> None:
         """Some tables, all in one transaction."""
-        self.session.history.observations.append(look(process, self.session.active_tables()))
+        self.session.history.observations.append(
+            look(process, [*self.session.active_tables(), *self.session.keyed_tables])
+        )
 
     def _table(self) -> str:
         return self.random.choice(self.session.active_tables())

@@ -13,29 +13,20 @@ from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from scripts.history_job.client import NAMESPACE, TABLES, Change, Client, NoAnswer, new_key, now
 from scripts.history_job.drafts import MARK, SCHEMA, Draft
-from scripts.history_job.history import Observation, Operation, Outcome, Token
+from scripts.history_job.history import MOST_ROWS, Observation, Operation, Outcome, Token, row_ids, row_tokens
+from scripts.history_job.row_steps import KEY_SCHEMA, RowSteps
 
 Json = dict[str, Any]
 KEYED: Final = 0.8
 """How many of the requests have a key."""
 TRIES: Final = 4
 """How often a client that lost a race loads and tries again, as engines do."""
-MOST_ROWS: Final = 100
 GLANCES: Final = 0.3
 """How often a client loads a table with no other snapshots than refs name, before it loads all of it."""
 
 
 class NothingToDo(Exception):  # noqa: N818 - says what happened
     """The table has nothing of what the step needs."""
-
-
-def row_ids(number: int, rows: int) -> range:
-    """The ids of the rows that an operation writes."""
-    return range(number * MOST_ROWS, number * MOST_ROWS + rows)
-
-
-def row_tokens(table: str, ids: range | list[int]) -> frozenset[Token]:
-    return frozenset(("row", table, id_) for id_ in ids)
 
 
 @dataclass(slots=True)
@@ -53,6 +44,10 @@ class Worker:
     client: Client
     storage: dict[str, str] = field(default_factory=dict)
     slot: Slot | None = None
+    rows: RowSteps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = RowSteps(self.client)
 
     def step(self) -> None:
         """One operation; a refused one is tried again some times, as another operation on what is there then."""
@@ -162,7 +157,8 @@ class Worker:
 
     def read_rows(self) -> None:
         """What PyIceberg reads from the files that a load names."""
-        table, invoked = self.client.random.choice(self.client.session.active_tables()), now()
+        session = self.client.session
+        table, invoked = self.client.random.choice([*session.active_tables(), *session.keyed_tables]), now()
         if self.client.load(table) is None:
             raise NothingToDo
         _, answer = self.client.remembered[table]
@@ -173,7 +169,7 @@ class Worker:
         tokens = tuple(("row", table, id_) for id_ in rows)
         domains = frozenset({("row", table)})
         observation = Observation("PyIceberg", invoked, now(), domains, tokens, table)
-        self.client.session.history.observations.append(observation)
+        session.history.observations.append(observation)
 
     # Steps on the client's own table
 
@@ -317,8 +313,12 @@ _STEPS: Final[dict[Callable[[Worker], Operation | None], int]] = {
     Worker.fail_several_tables: 3,
     Worker.read_rows: 6,
     Worker.use_slot: 8,
+    lambda worker: worker.rows.post(): 14,
+    lambda worker: worker.rows.upsert(): 10,
+    lambda worker: worker.rows.delete(): 4,
+    lambda worker: worker.rows.flush(): 2,
 }
-"""How often each is chosen, of a hundred."""
+"""How often each is chosen, of 130."""
 
 
 def pyiceberg_rows(metadata_location: str, storage: dict[str, str]) -> list[int]:
@@ -333,20 +333,21 @@ def _schema(metadata: Json) -> Json:
     return schema
 
 
-def create_tables(client: Client, names: list[str]) -> None:
-    """The namespace and the tables that everybody works on.
+def create_tables(client: Client) -> None:
+    """The namespace, the tables that everybody works on, and those with keys.
 
     Every third has format version 3, and every other one rebases appends.
     """
     client.http.post("/v1/namespaces", json={"namespace": [NAMESPACE]}).raise_for_status()
-    for place, name in enumerate(names):
+    for place, name in enumerate(client.session.lasting_tables()):
         number = client.next_number()
         properties = {
             MARK: str(number),
             "format-version": "3" if place % 3 == 2 else "2",
             APPEND_REBASE: "true" if place % 2 else "false",
         }
-        body = {"name": name, "schema": SCHEMA, "properties": properties}
+        schema = KEY_SCHEMA if name in client.session.keyed_tables else SCHEMA
+        body = {"name": name, "schema": schema, "properties": properties}
         adds: frozenset[Token] = frozenset({("table", name, number)})
         operation = client.perform(Change("create table", number, "POST", TABLES, body, adds))
         assert operation.outcome is Outcome.ACKNOWLEDGED, operation.answers
