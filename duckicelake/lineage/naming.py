@@ -1,6 +1,6 @@
 """PURE. What OpenLineage calls the lake's tables and views, as its Spark listener does.
 
-A table's name is where it lies: `file` and a folder, or `s3://bucket` and a key. Its other name is the catalog's URI and
+A table is named by where it lies, `file` and a folder or `s3://bucket` and a key; its other name is the catalog and
 `namespace.table`. A view lies nowhere and has that one alone.
 """
 

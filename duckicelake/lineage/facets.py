@@ -1,0 +1,109 @@
+"""PURE. Tables and views as OpenLineage's datasets: facets without a value of data or of a property, save the owner."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from openlineage.client.facet_v2 import (
+    BaseFacet,
+    catalog_dataset,
+    dataset_type_dataset,
+    dataset_version_dataset,
+    datasource_dataset,
+    ownership_dataset,
+    schema_dataset,
+    storage_dataset,
+    symlinks_dataset,
+)
+from openlineage.client.serde import Serde
+
+from duckicelake.lineage.naming import DatasetName, Lake
+from duckicelake.lineage.producer import PRODUCER, schema_url
+from duckicelake.lineage.told import Json, Told
+
+Field = schema_dataset.SchemaDatasetFacetFields
+
+TABLE: Final = "duckicelake_table"
+MOST_FIELDS: Final = 5000
+"""At any depth: what a schema has beyond them is left out."""
+
+
+def as_json(facet: BaseFacet) -> Json:
+    """A facet of OpenLineage's as we say it."""
+    return {**Serde.to_dict(facet), "_producer": PRODUCER}
+
+
+def own(lake: Lake, key: str, **values: Any) -> Json:
+    """A facet of our own; what is None isn't said."""
+    said = {name: value for name, value in values.items() if value is not None}
+    return {"_producer": PRODUCER, "_schemaURL": schema_url(lake, key), **said}
+
+
+def symlinks(told: Told, lake: Lake) -> Json:
+    """By which name the catalog knows it, and DuckLake, in whose schemas' names there may be dots."""
+    change, kind = told.change, "VIEW" if told.is_view else "TABLE"
+    table = own(lake, TABLE, namespace=change.namespace, name=change.name, objectId=change.object_id, uuid=change.uuid)
+    return {**symlink(change.resource, kind, lake), TABLE: table}
+
+
+def symlink(resource: str, kind: str, lake: Lake) -> Json:
+    """The facet with the catalog's name of it alone."""
+    identifier = symlinks_dataset.Identifier(*lake.named(resource), type=kind)
+    return {"symlinks": as_json(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
+
+
+def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
+    """What is true of a table or view after its change."""
+    kind = dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if told.is_view else "TABLE")
+    catalog = catalog_dataset.CatalogDatasetFacet(
+        framework="iceberg", type="rest", name="duckicelake", metadataUri=lake.uri, catalogProperties=None
+    )
+    facets: dict[str, BaseFacet] = {
+        "dataSource": datasource_dataset.DatasourceDatasetFacet(name.namespace, name.namespace),
+        "datasetType": kind,
+        "catalog": catalog,
+    }
+    if not told.is_view:
+        facets["storage"] = storage_dataset.StorageDatasetFacet("iceberg", "parquet")
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(_version(told))
+    if told.schema is not None:
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=_fields(told.schema))
+    if told.known.owner:
+        owner = ownership_dataset.Owner(told.known.owner, "OWNER")
+        facets["ownership"] = ownership_dataset.OwnershipDatasetFacet([owner])
+    return {key: as_json(facet) for key, facet in facets.items()}
+
+
+def _version(told: Told) -> str:
+    """Iceberg's snapshot where there is one, as engines name it; else DuckLake's."""
+    change = told.change
+    return str(change.snapshot_id if change.iceberg_snapshot_id is None else change.iceberg_snapshot_id)
+
+
+def _fields(schema: Mapping[str, Any]) -> list[Field]:
+    left = iter(range(MOST_FIELDS))
+    return list(_of_struct(schema.get("fields") or (), left))
+
+
+def _of_struct(fields: Sequence[Mapping[str, Any]], left: Iterator[int]) -> Iterator[Field]:
+    for field in fields:
+        if next(left, None) is None:
+            return
+        yield _field(str(field["name"]), field.get("type"), field.get("doc"), left)
+
+
+def _field(name: str, kind: Any, doc: object, left: Iterator[int]) -> Field:
+    """A field and those in it, named as OpenLineage's integrations name what is in lists and maps."""
+    text, inner = str(kind), None
+    if isinstance(kind, Mapping):
+        text = "array" if kind["type"] == "list" else str(kind["type"])
+        inner = list(_inner(kind, left))
+    return Field(name, text, doc if isinstance(doc, str) else None, fields=inner)
+
+
+def _inner(kind: Mapping[str, Any], left: Iterator[int]) -> Iterator[Field]:
+    parts = {"list": (("_element", "element"),), "map": (("key", "key"), ("value", "value"))}
+    if kind["type"] == "struct":
+        yield from _of_struct(kind["fields"], left)
+    for name, key in parts.get(kind["type"], ()):
+        if next(left, None) is not None:
+            yield _field(name, kind[key], None, left)
