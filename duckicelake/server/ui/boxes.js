@@ -1,14 +1,14 @@
 // The boxes of the graph: tables, views, datasets that aren't the lake's, and the jobs between them.
 import { h, s } from "./elements.js";
-import { called, keyOf } from "./graph.js";
+import { called } from "./graph.js";
 
 /** @import { Box } from "./arrange.js" */
-/** @import { LineageNode } from "./graph.js" */
+/** @import { Child } from "./elements.js" */
+/** @import { Lineage, LineageNode } from "./graph.js" */
 /**
  * What boxes let one do.
  * @typedef {{center: (node: LineageNode, column: string) => void, select: (id: string) => void, toggle: (id: string) => void}} Deeds
  */
-/** @typedef {{center: string, selected: string, traced: Set<string> | null}} Marks */
 
 const ICONS = {
   table: "M2 3h12v10H2zM2 6.5h12M6 6.5V13",
@@ -33,23 +33,22 @@ export function fullName(node) {
   return node.dataset ? called(node.dataset) : node.name;
 }
 
-/** @param {LineageNode} node @param {Box} box @param {Marks} marks @param {Deeds} deeds */
-export function boxed(node, box, marks, deeds) {
-  const chosen = node.id === marks.selected;
-  const classes = [
-    "box",
-    node.kind,
-    node.id === marks.center && "center",
-    chosen && "selected",
-    node.dropped && "dropped",
-  ];
-  const untouched = marks.traced && ![...marks.traced].some((key) => JSON.parse(key)[0] === node.id);
+/**
+ * @param {LineageNode} node
+ * @param {Box} box
+ * @param {Lineage} lineage
+ * @param {string} selected
+ * @param {Deeds} deeds
+ */
+export function boxed(node, box, lineage, selected, deeds) {
+  const isCenter = node.id === lineage.center;
+  const classes = { center: isCenter, selected: node.id === selected, dropped: node.dropped };
   const element = h(
     "li",
-    { class: [...classes, untouched && node.kind !== "job" && "dim"].filter(Boolean).join(" "), "data-id": node.id },
-    head(node, marks, deeds),
+    { class: ["box", node.kind, ...named(classes)].join(" "), "data-id": node.id },
+    head(node, isCenter, deeds),
     node.loops.length > 0 && loop(node, deeds),
-    box.rows.length > 0 && rows(node, box, marks, deeds),
+    box.rows.length > 0 && rows(node, box, lineage, deeds),
     node.columns.length > 0 && foot(node, box, deeds),
   );
   element.style.left = `${box.left}px`;
@@ -60,27 +59,16 @@ export function boxed(node, box, marks, deeds) {
 }
 
 /** The name: a click makes it the centre, or says what the job did. */
-function head(/** @type {LineageNode} */ node, /** @type {Marks} */ marks, /** @type {Deeds} */ deeds) {
-  const act = () => (node.kind === "job" ? deeds.select(node.id) : deeds.center(node, ""));
+function head(/** @type {LineageNode} */ node, /** @type {boolean} */ isCenter, /** @type {Deeds} */ deeds) {
+  const click = () => (node.kind === "job" ? deeds.select(node.id) : deeds.center(node, ""));
   const label = `${kindOf(node)} ${fullName(node)}`;
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "head",
-      "data-name": "head",
-      title: label,
-      "aria-label": label,
-      "aria-current": node.id === marks.center,
-      click: act,
-    },
-    icon(node.kind),
-    h("span", { class: "names" }, h("span", { class: "over" }, node.over), shortened(node.name)),
-  );
+  const attributes = { class: "head", title: label, "aria-label": label, "aria-current": isCenter && "true", click };
+  const names = h("span", { class: "names" }, h("span", { class: "over" }, node.over), shortened(node.name));
+  return button("head", attributes, icon(node.kind), names);
 }
 
-/** A name whose end stays when there is no room for all of it: many names differ at the end. */
-function shortened(/** @type {string} */ name) {
+/** A name whose end stays when there is no room for all of it: many names differ at the end. @param {string} name */
+export function shortened(name) {
   const kept = name.length > 24 ? 9 : 0;
   const end = kept > 0 && h("span", { class: "tail" }, name.slice(-kept));
   return h("span", { class: "name" }, h("span", { class: "first" }, name.slice(0, name.length - kept)), end);
@@ -88,62 +76,44 @@ function shortened(/** @type {string} */ name) {
 
 function loop(/** @type {LineageNode} */ node, /** @type {Deeds} */ deeds) {
   const title = "Jobs read this and write it: show them";
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "loop",
-      "data-name": "loop",
-      title,
-      "aria-label": title,
-      click: () => deeds.select(node.id),
-    },
-    "↻",
-  );
+  return button("loop", { class: "loop", title, "aria-label": title, click: () => deeds.select(node.id) }, "↻");
 }
 
 function foot(/** @type {LineageNode} */ node, /** @type {Box} */ box, /** @type {Deeds} */ deeds) {
   const open = box.rows.length > 0;
   const count = node.columns.length === 1 ? "1 column" : `${node.columns.length} columns`;
   const text = open && box.hidden > 0 ? `${box.rows.length} of ${count}` : count;
-  return h(
-    "button",
-    {
-      type: "button",
-      class: "foot",
-      "data-name": "foot",
-      "aria-expanded": String(open),
-      click: () => deeds.toggle(node.id),
-    },
-    h("span", { class: "turn", "aria-hidden": "true" }, open ? "▾" : "▸"),
-    ` ${text}`,
-  );
+  const turn = h("span", { class: "turn", "aria-hidden": "true" }, open ? "▾" : "▸");
+  const attributes = { class: "foot", "aria-expanded": String(open), click: () => deeds.toggle(node.id) };
+  return button("foot", attributes, turn, ` ${text}`);
 }
 
 function rows(
   /** @type {LineageNode} */ node,
   /** @type {Box} */ box,
-  /** @type {Marks} */ marks,
+  /** @type {Lineage} */ lineage,
   /** @type {Deeds} */ deeds,
 ) {
   const types = new Map(node.columns.map((column) => [column.name, column.type]));
   const row = (/** @type {string} */ name) => {
-    const on = marks.traced?.has(keyOf(node.id, name));
-    return h(
-      "li",
-      { class: on ? "on" : marks.traced ? "off" : null },
-      h(
-        "button",
-        {
-          type: "button",
-          "data-name": `column ${name}`,
-          title: `${name} ${types.get(name)}: show where it comes from and goes to`,
-          click: () => deeds.center(node, name),
-        },
-        h("span", { class: "column" }, name),
-        h("span", { class: "type" }, types.get(name)),
-      ),
-    );
+    const title = `${name} ${types.get(name)}: show where it comes from and goes to`;
+    const parts = [h("span", { class: "column" }, name), h("span", { class: "type" }, types.get(name))];
+    const shown = button(`column ${name}`, { title, click: () => deeds.center(node, name) }, ...parts);
+    return h("li", { class: lineage.column !== null && (node.reached.has(name) ? "on" : "off") }, shown);
   };
   return h("ul", { class: "rows", "aria-label": `Columns of ${fullName(node)}` }, ...box.rows.map(row));
+}
+
+/** A button that is found again, by this name, when its box is drawn anew. */
+function button(
+  /** @type {string} */ name,
+  /** @type {Record<string, unknown>} */ attributes,
+  /** @type {Child[]} */ ...children
+) {
+  return h("button", { type: "button", "data-name": name, ...attributes }, ...children);
+}
+
+/** The names of what holds. */
+function named(/** @type {Record<string, boolean>} */ classes) {
+  return Object.keys(classes).filter((name) => classes[name]);
 }

@@ -6,21 +6,21 @@ import { boxLines, columnLines } from "./lines.js";
 import { put } from "./sheet.js";
 
 /** @import { Arrangement } from "./arrange.js" */
-/** @import { Deeds, Marks } from "./boxes.js" */
+/** @import { Deeds } from "./boxes.js" */
 /** @import { Lineage } from "./graph.js" */
-/** @typedef {{lineage: Lineage, arrangement: Arrangement, marks: Marks, deeds: Deeds}} Drawing */
+/** @typedef {{lineage: Lineage, arrangement: Arrangement, selected: string, deeds: Deeds}} Drawing */
 
 /**
  * Draw the graph instead of what was there.
  * @param {Lineage} lineage
  * @param {Set<string>} open the ids of boxes that show their columns
- * @param {Marks} marks
+ * @param {string} selected the id of the box or line that the panel tells of; empty: none
  * @param {Deeds} deeds
  * @param {string} keep the id of a box that shall stay where it is seen; empty: none
  */
-export function draw(lineage, open, marks, deeds, keep) {
+export function draw(lineage, open, selected, deeds, keep) {
   const arrangement = arrange(lineage, open);
-  const drawing = { lineage, arrangement, marks, deeds };
+  const drawing = { lineage, arrangement, selected, deeds };
   const { width, height } = arrangement;
   const lines = [...boxLines(drawing), ...columnLines(drawing)];
   const svg = s("svg", { class: "lines", width, height, "aria-hidden": "true" }, ...lines);
@@ -29,8 +29,8 @@ export function draw(lineage, open, marks, deeds, keep) {
 }
 
 /** In the order in which they are read, and the keyboard comes to them. */
-function boxesOf(/** @type {Drawing} */ { lineage, arrangement, marks, deeds }) {
+function boxesOf(/** @type {Drawing} */ { lineage, arrangement, selected, deeds }) {
   const placed = lineage.nodes.map((node) => ({ node, box: boxIn(arrangement, node.id) }));
   placed.sort((a, b) => a.box.left - b.box.left || a.box.top - b.box.top);
-  return placed.map(({ node, box }) => boxed(node, box, marks, deeds));
+  return placed.map(({ node, box }) => boxed(node, box, lineage, selected, deeds));
 }

@@ -9,14 +9,14 @@
  *    inferred: boolean, confidence: number | null, runs: Run[], columns: ColumnFlow[]}} Flow */
 /** @typedef {{id: string, name: string, kind: string, table: {namespace: string[], name: string} | null,
  *    namespace: string, location: string | null, dropped: boolean, state: string | null, updated: string | null,
- *    fields: {name: string, type: string}[]}} Dataset */
+ *    columns?: string[], fields: Field[]}} Dataset */
+/** @typedef {{name: string, type?: string, fields?: Field[]}} Field */
 /** @typedef {{node: string, column: string | null, truncated: boolean, nodes: Dataset[], edges: Flow[]}} Answer */
 
 /** @typedef {"table" | "view" | "dataset" | "job"} Kind */
 /** @typedef {{id: string, kind: Kind, over: string, name: string, columns: {name: string, type: string}[],
- *    dropped: boolean, dataset: Dataset | null, job: Job | null, loops: Flow[]}} LineageNode */
+ *    reached: Set<string>, dropped: boolean, dataset: Dataset | null, job: Job | null, loops: Flow[]}} LineageNode */
 /** @typedef {{id: string, from: string, to: string, flows: Flow[], inferred: boolean}} LineageEdge */
-/** @typedef {{node: string, name: string}} Column */
 
 export class Lineage {
   /**
@@ -32,6 +32,8 @@ export class Lineage {
     this.byId = new Map(answer.nodes.map((dataset) => [dataset.id, nodeOf(dataset)]));
     /** @type {Map<string, LineageEdge>} */
     this.links = new Map();
+    /** The nodes that a column's way leads through; none, if no column was asked for. */
+    this.way = new Set(answer.column ? answer.nodes.filter((each) => each.columns?.length).map((each) => each.id) : []);
     for (const flow of answer.edges) this.#add(flow, withJobs);
   }
 
@@ -66,40 +68,6 @@ export class Lineage {
     return [...new Set([...into, ...outOf])].filter((name) => known.has(name));
   }
 
-  /** The columns that feed a column, that one, and those fed by it, however far away. @param {Column} start */
-  trace(start) {
-    const found = new Set([keyOf(start.node, start.name)]);
-    for (const forward of [true, false]) this.#follow(start, forward, found);
-    return found;
-  }
-
-  /** @param {Column} start @param {boolean} forward @param {Set<string>} found */
-  #follow(start, forward, found) {
-    const seen = new Set([keyOf(start.node, start.name)]);
-    const waiting = [start];
-    for (let here = waiting.pop(); here; here = waiting.pop()) {
-      for (const next of this.#neighbours(here, forward)) {
-        const key = keyOf(next.node, next.name);
-        if (seen.has(key)) continue;
-        seen.add(key);
-        found.add(key);
-        waiting.push(next);
-      }
-    }
-  }
-
-  /** @param {Column} here @param {boolean} forward @returns {Column[]} */
-  #neighbours(here, forward) {
-    const [near, far] = forward
-      ? /** @type {const} */ (["source", "target"])
-      : /** @type {const} */ (["target", "source"]);
-    return this.flowsAt(here.node, near).flatMap((flow) =>
-      flow.columns
-        .filter((column) => column[`${near}-field`] === here.name && column[`${far}-field`] !== "")
-        .map((column) => ({ node: flow[far], name: column[`${far}-field`] })),
-    );
-  }
-
   /** @param {Flow} flow @param {boolean} withJobs */
   #add(flow, withJobs) {
     if (flow.source === flow.target) {
@@ -127,11 +95,6 @@ export class Lineage {
 /** The id of what goes from one node to another. @param {string} from @param {string} to */
 export function pair(from, to) {
   return JSON.stringify([from, to]);
-}
-
-/** @param {string} node @param {string} name */
-export function keyOf(node, name) {
-  return JSON.stringify([node, name]);
 }
 
 /** By what the server finds the dataset again: its name if that says all, else its id. @param {Dataset} dataset */
@@ -165,7 +128,8 @@ export function nodeOf(dataset) {
     kind,
     over,
     name,
-    columns: dataset.fields,
+    columns: flat(dataset.fields),
+    reached: new Set(dataset.columns),
     dropped: dataset.dropped,
     dataset,
     job: null,
@@ -176,5 +140,20 @@ export function nodeOf(dataset) {
 /** @param {string} id @param {Job} job @returns {LineageNode} */
 function jobNode(id, job) {
   const over = job.integration ?? "";
-  return { id, kind: "job", over, name: job.name, columns: [], dropped: false, dataset: null, job, loops: [] };
+  const nothing = {
+    columns: [],
+    reached: /** @type {Set<string>} */ (new Set()),
+    dropped: false,
+    dataset: null,
+    loops: [],
+  };
+  return { id, kind: "job", over, name: job.name, job, ...nothing };
+}
+
+/** Columns and what is nested in them, by their paths. @param {Field[]} fields @returns {{name: string, type: string}[]} */
+function flat(fields, path = "") {
+  return fields.flatMap(({ name, type, fields: nested }) => [
+    { name: path + name, type: type ?? "" },
+    ...flat(nested ?? [], `${path}${name}.`),
+  ]);
 }

@@ -86,9 +86,8 @@ function graph(signal) {
 function render(/** @type {string} */ keep = "") {
   if (!answer) return;
   const lineage = new Lineage(answer, view.jobs);
-  const traced = lineage.column ? lineage.trace({ node: lineage.center, name: lineage.column }) : null;
   byId("overlay", HTMLElement).hidden = false;
-  draw(lineage, opened(lineage, traced), { center: lineage.center, selected: view.selected, traced }, deeds, keep);
+  draw(lineage, opened(lineage), view.selected, deeds, keep);
   tell(lineage, view.selected || lineage.center, deeds);
   const center = lineage.byId.get(lineage.center);
   document.title = center ? `${fullName(center)} · Lineage` : "Lineage";
@@ -96,10 +95,9 @@ function render(/** @type {string} */ keep = "") {
 }
 
 /** The boxes that show columns: those on the way of the column asked for, or all; but for those that were toggled. */
-function opened(/** @type {Lineage} */ lineage, /** @type {Set<string> | null} */ traced) {
-  const onTheWay = new Set([...(traced ?? [])].map((key) => JSON.parse(key)[0]));
+function opened(/** @type {Lineage} */ lineage) {
   const open = lineage.nodes.filter(
-    (node) => (view.columns || onTheWay.has(node.id)) !== view.toggled.includes(node.id),
+    (node) => (view.columns || lineage.way.has(node.id)) !== view.toggled.includes(node.id),
   );
   return new Set(open.map((node) => node.id));
 }

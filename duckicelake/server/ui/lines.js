@@ -3,20 +3,20 @@ import { anchor, boxIn } from "./arrange.js";
 import { fullName } from "./boxes.js";
 import { arrow, line } from "./curves.js";
 import { s } from "./elements.js";
-import { keyOf, pair } from "./graph.js";
+import { pair } from "./graph.js";
 
 /** @import { Point } from "./arrange.js" */
 /** @import { Drawing } from "./canvas.js" */
 /** @import { ColumnFlow, Flow, LineageEdge } from "./graph.js" */
 
 /** @param {Drawing} drawing */
-export function boxLines({ lineage, arrangement, marks, deeds }) {
+export function boxLines({ lineage, arrangement, selected, deeds }) {
   return lineage.edges.map((edge) => {
     const split = edge.flows.some((flow) => columnsShown(flow, arrangement));
     const classes = {
       inferred: edge.inferred,
-      selected: edge.id === marks.selected,
-      faint: split || marks.traced !== null,
+      selected: edge.id === selected,
+      faint: split || lineage.column !== null,
     };
     const points = arrangement.routes.get(edge.id) ?? [];
     return stroke(points, classes, titleOf(lineage, edge), () => deeds.select(edge.id));
@@ -24,7 +24,7 @@ export function boxLines({ lineage, arrangement, marks, deeds }) {
 }
 
 /**
- * Where at least one end is open. Of indirect ones, those of the column that is asked for.
+ * Where at least one end is open. Of indirect ones, those on the way of the column that is asked for.
  * @param {Drawing} drawing
  */
 export function columnLines(drawing) {
@@ -32,9 +32,9 @@ export function columnLines(drawing) {
   const lines = new Map();
   for (const flow of drawing.lineage.flows.filter((each) => columnsShown(each, drawing.arrangement))) {
     for (const column of flow.columns) {
-      const on = isTraced(flow, column, drawing.marks.traced);
+      const on = drawing.lineage.column !== null;
       const key = [flow.source, flow.target, column["source-field"], column["target-field"], column.type];
-      if (column.type === "DIRECT" || on) lines.set(JSON.stringify(key), columnLine(flow, column, on, drawing));
+      if (column.type === "DIRECT" || on) lines.set(JSON.stringify(key), columnLine(flow, column, drawing));
     }
   }
   return [...lines.values()];
@@ -49,16 +49,15 @@ export function wordsOf(column) {
 function columnLine(
   /** @type {Flow} */ flow,
   /** @type {ColumnFlow} */ column,
-  /** @type {boolean} */ on,
-  /** @type {Drawing} */ { arrangement, marks, deeds },
+  /** @type {Drawing} */ { lineage, arrangement, deeds },
 ) {
   const [from, to] = [boxIn(arrangement, flow.source), boxIn(arrangement, flow.target)];
   const backward = from.left > to.left;
   const start = anchor(from, column["source-field"], backward ? "left" : "right");
   const end = anchor(to, column["target-field"] || null, backward ? "right" : "left");
   const direct = column.type === "DIRECT";
-  const faint = marks.traced !== null && !on;
-  const classes = { "of-column": true, inferred: column.inferred, direct, indirect: !direct, on, faint };
+  const on = lineage.column !== null;
+  const classes = { "of-column": true, inferred: column.inferred, direct, indirect: !direct, on };
   const title = `${column["source-field"]} → ${column["target-field"] || "all of it"}: ${wordsOf(column)}`;
   return stroke([start, end], classes, title, () => deeds.select(pair(flow.source, flow.target)));
 }
@@ -66,15 +65,6 @@ function columnLine(
 function columnsShown(/** @type {Flow} */ flow, /** @type {Drawing["arrangement"]} */ arrangement) {
   if (flow.source === flow.target || flow.columns.length === 0) return false;
   return [flow.source, flow.target].some((id) => boxIn(arrangement, id).rows.length > 0);
-}
-
-function isTraced(
-  /** @type {Flow} */ flow,
-  /** @type {ColumnFlow} */ column,
-  /** @type {Set<string> | null} */ traced,
-) {
-  if (!traced?.has(keyOf(flow.source, column["source-field"]))) return false;
-  return column["target-field"] === "" || traced.has(keyOf(flow.target, column["target-field"]));
 }
 
 /** A line and its head, and around the line what is easier to hit. */

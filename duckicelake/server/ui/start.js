@@ -1,5 +1,5 @@
 // What is shown before a table is chosen.
-import { icon } from "./boxes.js";
+import { icon, shortened } from "./boxes.js";
 import { byId, h } from "./elements.js";
 import { nodeOf } from "./graph.js";
 
@@ -22,7 +22,7 @@ export function start(datasets, choose) {
 
 function card(/** @type {Dataset} */ dataset, /** @type {() => void} */ click) {
   const { kind, name, over } = nodeOf(dataset);
-  const names = h("span", { class: "names" }, h("span", { class: "over" }, over), h("span", { class: "name" }, name));
+  const names = h("span", { class: "names" }, h("span", { class: "over" }, over), shortened(name));
   return h("button", { type: "button", class: kind, title: `${over} ${name}`, click }, icon(kind), names);
 }
 
