@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from openlineage.client.serde import Serde
 from openlineage.client.transport.kafka import KafkaConfig, KafkaTransport
@@ -11,10 +12,9 @@ from duckicelake.errors import InvalidSettings
 from duckicelake.lineage.outlets import Event, Failure
 from duckicelake.lineage.receivers import Kafka
 
-try:
+_IS_INSTALLED: Final = find_spec("confluent_kafka") is not None
+if TYPE_CHECKING or _IS_INSTALLED:
     from confluent_kafka import KafkaError, KafkaException
-except ImportError:
-    KafkaError = KafkaException = None
 
 _SILENT: Final = logging.getLogger(__name__)
 """Of the client's own log: what matters is told with each failure."""
@@ -39,7 +39,7 @@ class KafkaOutlet:
 
     def __init__(self, receiver: Kafka) -> None:
         self.name = receiver.name
-        if KafkaError is None:
+        if not _IS_INSTALLED:
             raise InvalidSettings(
                 f"lineage_transports has {receiver.name}, and Kafka's client isn't installed: "
                 "pip install 'duckicelake[kafka]'"

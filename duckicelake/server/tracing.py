@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duckicelake.catalog.measuring import Meter, Phase, Retry
+from duckicelake.catalog.measuring import Meter, Outcome, Phase, Retry
 from duckicelake.server.context import PRINCIPAL_KEY, request_id_of
 from duckicelake.server.load import EXEMPT
 
@@ -102,6 +102,12 @@ class TracedMeter:
     def rows_flushed(self, rows: int) -> None:
         self.tracer.event("rows_flushed", rows)
         self.meter.rows_flushed(rows)
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        self.meter.lineage_sent(transport, outcome, events)
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        self.meter.lineage_waiting(transport, events)
 
     @contextmanager
     def store_call(self, call: str) -> Iterator[None]:
