@@ -152,21 +152,27 @@ def _operation(operation: str, change: Change) -> dict[str, Any]:
     """What the draft says of an operation of this type."""
     (namespace, name), *former = _names(change)
     if name is None:
-        return _of_namespace(operation, namespace, change.facts)
+        return _of_namespace(operation, namespace, _parameters(change))
     uuid = _given({f"{_type_of(change.kind)}-uuid": change.uuid})
     if former:
         return {"source": _identifier(*former[0]), "destination": _identifier(namespace, name), **uuid}
     told: dict[str, Any] = {"identifier": _identifier(namespace, name), **uuid}
-    return told if operation.startswith("drop-") else told | {"updates": []}
+    if operation.startswith("drop-"):
+        return told | _given({"purge": _parameters(change).get("purge")})
+    return told | {"updates": []}
 
 
-def _of_namespace(operation: str, namespace: Namespace, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _of_namespace(operation: str, namespace: Namespace, parameters: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"namespace": namespace}
-    if operation == "create-namespace":
-        return told | {"properties": facts.get("properties", {})}
     if operation == "update-namespace-properties":
-        return told | {name: facts.get(name, []) for name in ("updated", "removed", "missing")}
+        return told | {name: parameters.get(name, []) for name in ("updated", "removed")}
     return told
+
+
+def _parameters(change: Change) -> Mapping[str, Any]:
+    """Of the request that made it, as far as they were noted."""
+    found = change.facts.get("parameters")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _ours(change: Change, position: Position) -> dict[str, Any]:

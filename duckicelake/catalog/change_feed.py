@@ -16,8 +16,10 @@ from duckicelake.lake.notices import Notices
 
 __all__ = ["PAGE", "START", "NewsReader", "RecentChanges", "Tell", "older_changes", "resolved"]
 
-PAGE: Final = 1000
-"""Changes that are read at a time."""
+PAGE: Final = 200
+"""Changes of which a reader is told at a time: each may hold so many in memory, until it has taken them."""
+_READ: Final = 1000
+"""Changes that are read from Postgres for all, at a time."""
 MOST: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Of what is kept in memory."""
@@ -94,7 +96,7 @@ class NewsReader:
     def _read(self, cursor: Transaction) -> bool:
         """Tell what is new; whether there may be more."""
         after = self._told or _first(cursor)
-        found = _read(cursor, after, PAGE)
+        found = _read(cursor, after, _READ)
         if found or self._told is None:
             self._tell(after, found)
             self._told = found[-1].position if found else after
@@ -102,9 +104,9 @@ class NewsReader:
 
 
 def _first(cursor: Transaction) -> Position:
-    """After which a few of the newest changes are read, for those who come again."""
-    found = chronicle.latest(cursor, END, PAGE)
-    return found[-1].position if len(found) == PAGE else START
+    """After which a few of the newest changes are read, for those who come again. What was before it, may be pruned."""
+    found = chronicle.latest(cursor, END, _READ)
+    return found[-1].position if found else START
 
 
 def older_changes(database: Database, after: Position, since_ms: int) -> list[Happened]:
