@@ -31,7 +31,8 @@ def lineage_of(
 
     `columns` are the names of what a query gives, where somebody knows them.
     """
-    return _guarded(lambda: _lineage(sql, dialect, lookup, files, columns))
+    tree = parsed(sql, dialect)
+    return None if tree is None else lineage_of_tree(tree, dialect, lookup, files, columns)
 
 
 def view_lineage(sql: str, dialect: str, view: Dataset, lookup: Lookup, *, files: Files = file_of) -> Lineage | None:
@@ -59,12 +60,17 @@ def view_lineage(sql: str, dialect: str, view: Dataset, lookup: Lookup, *, files
 def parsed(sql: str, dialect: str) -> exp.Expr | None:
     """The statement's syntax tree; None for several statements, none, and those too long or nested too deep."""
     found = dialect_of(dialect)
-    return None if found is None else found.parsed(sql)
+    try:
+        return None if found is None else found.parsed(sql)
+    except _UNREADABLE:
+        return None
 
 
-def _lineage(sql: str, dialect: str, lookup: Lookup, files: Files, columns: Sequence[str] | None) -> Lineage | None:
-    node = parsed(sql, dialect)
-    return None if node is None else _reader(dialect, lookup, files).lineage(node, columns)
+def lineage_of_tree(
+    tree: exp.Expr, dialect: str, lookup: Lookup, files: Files = file_of, columns: Sequence[str] | None = None
+) -> Lineage | None:
+    """The lineage of a statement that is `parsed`."""
+    return _guarded(lambda: _reader(dialect, lookup, files).lineage(tree, columns))
 
 
 def _reader(dialect: str, lookup: Lookup, files: Files) -> StatementReader:

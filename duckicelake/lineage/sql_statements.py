@@ -54,7 +54,7 @@ class StatementReader:
         relation = self.queries.relation(query, Scope(self.fold)).renamed(names)
         output = self._output(target)
         columns = output.columns if output is not None else None
-        fields = by_position(relation, columns) if columns else by_name(relation)
+        fields = _all_named(relation, columns) if columns else by_name(relation)
         return self._written(output, fields, relation.influence)
 
     def _insert(self, node: exp.Insert) -> Lineage | None:
@@ -240,6 +240,14 @@ def by_position(relation: Relation, names: Sequence[str]) -> Fields:
             break
         fields[name] = column.flow
     return fields
+
+
+def _all_named(relation: Relation, names: Sequence[str]) -> Fields:
+    """The columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
+    columns = relation.columns
+    if len(columns) == 1 and isinstance(columns[0], Rest) and columns[0].dataset is not None:
+        return {name: columns[0].named(name) for name in names}
+    return by_position(relation, names)
 
 
 def _target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
