@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
 
     lineage: Literal["on", "off"] = Field(default="on", description="make events of lineage of what changes the lake")
+    lineage_catalog_uri: str | None = Field(
+        default=None, description="by which engines know the catalog, and lineage its tables; none: where it listens"
+    )
     lineage_window: float = Field(
         default=900, gt=0, le=86_400, description="seconds for which a read may have been for a write that follows"
     )

@@ -17,6 +17,7 @@ from duckicelake.cli.deliveries import check_receivers, deliveries_of
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.following import follower_of
+from duckicelake.cli.lineage_events import events_of, named_by
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.recording import recorder_of
@@ -49,7 +50,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
         with noted(settings.lake, uri):
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _warn(complete)
-            run(complete, listener, lambda: announce(complete, uri))
+            run(named_by(complete, uri), listener, lambda: announce(complete, uri))
 
 
 def _warn(settings: Settings) -> None:
@@ -71,6 +72,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         with (
             follower_of(settings, services),
             recorder_of(settings, services),
+            events_of(settings, services),
             deliveries_of(settings, services),
             flusher_of(settings, services),
         ):

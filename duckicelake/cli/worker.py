@@ -17,6 +17,7 @@ from duckicelake.cli.deliveries import deliveries_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.following import follower_of
+from duckicelake.cli.lineage_events import events_of
 from duckicelake.cli.opening import open_services
 from duckicelake.cli.recording import recorder_of
 from duckicelake.errors import CatalogError, Unavailable
@@ -58,9 +59,10 @@ def _create() -> object:
         metrics_public=settings.metrics_public,
         tracer=spans,
     )
-    resources.enter_context(recorder_of(settings, app.state.context.services))
     resources.enter_context(follower_of(settings, app.state.context.services))
     resources.enter_context(deliveries_of(settings, app.state.context.services))
+    resources.enter_context(recorder_of(settings, app.state.context.services))
+    resources.enter_context(events_of(settings, app.state.context.services))
     resources.enter_context(flusher_of(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)
     memory.settle()

@@ -117,7 +117,7 @@ def _lifecycle(tolds: Sequence[Told], lake: Lake) -> Json | None:
 
 
 def _state(kind: str, told: Told) -> str | None:
-    """The state that a change brings about. Rows that were changed one by one don't make a table another one."""
+    """The state that a change brings about. Overwritten is a table all of whose rows are in new files, as engines do it."""
     if kind in {"delete", "overwrite"}:
         metrics = told.facts.get("metrics") or {}
         total, added = _number(metrics, "total-records"), _number(metrics, "added-records") or 0

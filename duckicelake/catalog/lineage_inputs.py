@@ -1,0 +1,57 @@
+"""What runs were made from, as far as the catalog saw their applications read: inputs that are guessed, and say so."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from duckicelake.catalog.reads import SESSION, inputs_of
+from duckicelake.lake import lineage_follower
+from duckicelake.lake.database import Transaction
+from duckicelake.lineage.facets import symlink
+from duckicelake.lineage.inference import InferredInput, Write, application_of
+from duckicelake.lineage.inferred_facets import input_facets, output_facets
+from duckicelake.lineage.naming import DatasetName, Lake, located
+from duckicelake.lineage.runs import Run
+from duckicelake.lineage.told import Json
+
+_WRITES: Final = frozenset({"append", "delete", "overwrite", "replace"})
+
+
+def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake) -> Json:
+    """The run's body with its inferred inputs, and what they mean for its outputs' columns."""
+    write = _write_of(run)
+    found = [] if write is None else inputs_of(cursor, write)
+    if not found:
+        return body
+    places = lineage_follower.places(cursor, [each.table_id for each in found])
+    inputs = [(each, located(places[each.table_id])) for each in found if each.table_id in places]
+    told = [_input(each, name, lake) for each, name in inputs]
+    return {**body, "inputs": told, "outputs": [_output(output, inputs, lake) for output in body["outputs"]]}
+
+
+def _write_of(run: Run) -> Write | None:
+    """What the run wrote, if it wrote rows at all."""
+    kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
+    written = [kind for kind in kinds if kind in _WRITES]
+    outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
+    if not written or not outputs:
+        return None
+    first = run[0]
+    return Write(
+        first.change.at,
+        first.change.principal,
+        first.client.get(SESSION),
+        application_of(first.summary),
+        outputs,
+        written[0],
+    )
+
+
+def _input(found: InferredInput, name: DatasetName, lake: Lake) -> Json:
+    facets = symlink(found.table, "TABLE", lake) | input_facets(lake, found)
+    return {"namespace": name.namespace, "name": name.name, "facets": facets}
+
+
+def _output(output: Json, inputs: Sequence[tuple[InferredInput, DatasetName]], lake: Lake) -> Json:
+    schema: Mapping[str, Any] = output["facets"].get("schema") or {}
+    columns = [field["name"] for field in schema.get("fields", ())]
+    return {**output, "facets": {**output["facets"], **output_facets(lake, columns, inputs)}}
