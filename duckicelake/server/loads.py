@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
 
@@ -33,8 +33,8 @@ from duckicelake.server.sessions import Session, port_of, session_of
 _LONGEST: Final = 1024
 """Letters of a path and its query, and of a header, that are worth remembering."""
 _REMEMBERED: Final = 4096
-_NOTED: Final = 16_384
-"""Loads of whom it is remembered when they were noted last."""
+_PORTS: Final = 256
+"""For so many it is remembered when a load was noted last; more than that at a time aren't noted."""
 
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _ONCE: Final = frozenset({b"origin", b"x-request-id"})
@@ -82,6 +82,8 @@ class _Load:
     if_none_match: bytes | None
     may_repeat: bool
     session: Session
+    noted: dict[int, float] = field(default_factory=dict)
+    """When it may be noted again that this was read, by the port that it came from; 0: by whichever."""
 
 
 class Loads:
@@ -107,7 +109,6 @@ class Loads:
         self._routes = routes
         self._loads = loads
         self._reads = loads.services.reads
-        self._noted: dict[tuple[tuple[str, str], bool, str, int], float] = {}
         self._authentication = authentication
         self._slots = slots
         self._register = register
@@ -171,16 +172,23 @@ class Loads:
         return self._loads.load(load.principal, load.address, load.wish, asked.named_as, asked.representation, told)
 
     def _note(self, load: _Load, port: int, now: float) -> None:
-        """Note that the table was read: of one who loads it all the time, once in a while."""
-        asked, session = load.asked, load.session
-        port = port if session.is_stranger else 0
-        what = (asked.named_as, asked.is_lookup, session.program, port)
-        if self._noted.get(what, 0.0) > now or load.method == "HEAD":
-            return
-        if len(self._noted) >= _NOTED:
-            self._noted.clear()
-        self._noted[what] = now + AGAIN
-        self._reads.note(load_of(load.principal.name, session.on(port), asked.named_as, is_lookup=asked.is_lookup))
+        """Note that the table was read: of one who loads it all the time, once in a while. Quick, as most are that."""
+        own = port if load.session.is_stranger else 0
+        if load.noted.get(own, 0.0) <= now:
+            self._note_anew(load, own, now)
+
+    def _note_anew(self, load: _Load, port: int, now: float) -> None:
+        asked, noted = load.asked, load.noted
+        noted.pop(port, None)
+        if len(noted) >= _PORTS:
+            oldest = next(iter(noted))
+            if noted[oldest] > now:
+                return
+            del noted[oldest]
+        noted[port] = now + AGAIN
+        if load.method == "GET":
+            session = load.session.on(port)
+            self._reads.note(load_of(load.principal.name, session, asked.named_as, is_lookup=asked.is_lookup))
 
     def _again(self, load: _Load, port: int, reply: Reply) -> bool:
         """A `Repeat`."""
