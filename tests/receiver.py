@@ -19,12 +19,16 @@ PATIENCE: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """status: None sends nothing. hang: seconds before it. raw: the very bytes to send instead."""
+    """status: None sends nothing. hang: seconds before it, too many; delay: a few. raw: the very bytes to send instead.
+
+    reset: end the connection with a reset.
+    """
 
     status: int | None = 201
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     hang: float = 0.0
+    delay: float = 0.0
     raw: bytes | None = None
     reset: bool = False
 
@@ -101,8 +105,8 @@ def receiving(tls: SSLContext | None = None, port: int = 0) -> Iterator[Receiver
             data = self.rfile.read(int(self.headers["Content-Length"]))
             data = gzip.decompress(data) if self.headers["Content-Encoding"] == "gzip" else data
             answer = receiver.heard(self.path, dict(self.headers), json.loads(data))
-            if answer.hang:
-                receiver.released.wait(answer.hang)
+            if answer.hang or answer.delay:
+                receiver.released.wait(answer.hang or answer.delay)
             if answer.reset:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             if answer.raw is not None:

@@ -34,11 +34,10 @@ class Limits:
 def delivering_in_background(
     services: Services, outlets: Sequence[Outlet], limits: Limits, listener: Listener
 ) -> Iterator[None]:
-    """Deliver for as long as the context lasts, and a few seconds more. New transports begin with what comes now."""
+    """Deliver for as long as the context lasts, and a few seconds more. A new transport begins with what comes then."""
     if not outlets:
         yield
         return
-    deliveries.register(services.database, [outlet.name for outlet in outlets])
     ending = Ending()
     couriers = [
         _Courier(deliveries.news(services.database), outlet, limits.most, listener, ending) for outlet in outlets

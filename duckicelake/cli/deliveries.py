@@ -32,6 +32,11 @@ def check_receivers(settings: Settings) -> None:
         outlet.close()
 
 
+def register_receivers(settings: Settings, services: Services) -> None:
+    """Have new ones get the events from now on, before anybody makes one."""
+    deliveries.register(services.database, [receiver.name for receiver in receivers(settings)])
+
+
 def deliveries_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
     """Delivers events of lineage to the receivers of the settings, for as long as the context lasts."""
     log = make_logger(sys.stderr, settings.log_format)

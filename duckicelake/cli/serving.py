@@ -13,7 +13,7 @@ from uvicorn.supervisors import Multiprocess
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
-from duckicelake.cli.deliveries import check_receivers, deliveries_of
+from duckicelake.cli.deliveries import check_receivers, deliveries_of, register_receivers
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.following import follower_of
@@ -64,17 +64,18 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         open_services(settings, spans.statement if spans else None) as services,
     ):
         prepare_lake(services)
+        register_receivers(settings, services)
         announce()
         app = _app(services, settings, spans)
         server = Server(config_of(settings, app))
         memory.settle()
-        services = app.state.context.services
+        measured = app.state.context.services
         with (
-            follower_of(settings, services),
-            recorder_of(settings, services),
-            events_of(settings, services),
-            deliveries_of(settings, services),
-            flusher_of(settings, services),
+            follower_of(settings, measured),
+            deliveries_of(settings, measured),  # which ends last
+            recorder_of(settings, measured),
+            events_of(settings, measured),
+            flusher_of(settings, measured),
         ):
             server.run([listener])
 
@@ -82,6 +83,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
 def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
     with open_services(settings) as services:
         prepare_lake(services)
+        register_receivers(settings, services)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce()

@@ -41,6 +41,7 @@ class Courier:
     def delivering(self, *written: str, most: int = MOST, seconds: float = 5.0) -> Iterator[None]:
         outlets = [outlet_to(receiver) for receiver in receivers_of(written)]
         listener = Listener(self.metrics, lambda text, **facts: self.warnings.append((text, facts)))
+        deliveries.register(self.services.database, [outlet.name for outlet in outlets])
         with delivering_in_background(self.services, outlets, Limits(most, seconds), listener):
             yield
 
