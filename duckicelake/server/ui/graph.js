@@ -1,17 +1,17 @@
 // What the server answers about lineage, as the page sees it: nodes, and links that hold the flows behind them.
 
-/** @typedef {{id: string, state: string | null, started: string | null, ended: string | null, engine: string | null,
- *    application: string | null, principal: string | null, version: string | null}} Run */
-/** @typedef {{"source-field": string, "target-field": string, type: string, subtype: string | null,
- *    description: string | null, inferred: boolean, confidence: number | null}} ColumnFlow */
-/** @typedef {{namespace: string, name: string, type: string | null, integration: string | null}} Job */
-/** @typedef {{source: string, target: string, job: Job | null, "first-seen": string | null, "last-seen": string | null,
- *    inferred: boolean, confidence: number | null, runs: Run[], columns: ColumnFlow[]}} Flow */
-/** @typedef {{id: string, name: string, kind: string, table: {namespace: string[], name: string} | null,
- *    namespace: string, location: string | null, dropped: boolean, state: string | null, updated: string | null,
- *    columns?: string[], fields: Field[]}} Dataset */
+/** @typedef {{id: string, state: string, started: string, ended?: string | null, engine?: string | null,
+ *    application?: string | null, principal?: string | null, version?: string | null, inferred: boolean}} Run */
+/** @typedef {{"source-field": string, "target-field": string, type: string, subtype?: string | null,
+ *    description?: string | null, inferred: boolean, confidence?: number | null}} ColumnFlow */
+/** @typedef {{namespace: string, name: string, type?: string | null, integration?: string | null}} Job */
+/** @typedef {{source: string, target: string, job?: Job | null, "first-seen": string, "last-seen": string,
+ *    inferred: boolean, confidence?: number | null, runs: Run[], columns: ColumnFlow[]}} Flow */
 /** @typedef {{name: string, type?: string, fields?: Field[]}} Field */
-/** @typedef {{node: string, column: string | null, truncated: boolean, nodes: Dataset[], edges: Flow[]}} Answer */
+/** @typedef {{id: string, name: string, kind: string, table?: {namespace: string[], name: string} | null,
+ *    namespace: string, location: string, dropped: boolean, state?: string | null, updated: string,
+ *    columns?: string[] | null, fields: Field[]}} Dataset */
+/** @typedef {{node: string, column?: string | null, truncated: boolean, nodes: Dataset[], edges: Flow[]}} Answer */
 
 /** @typedef {"table" | "view" | "dataset" | "job"} Kind */
 /** @typedef {{id: string, kind: Kind, over: string, name: string, columns: {name: string, type: string}[],
@@ -25,7 +25,7 @@ export class Lineage {
    */
   constructor(answer, withJobs) {
     this.center = answer.node;
-    this.column = answer.column;
+    this.column = answer.column ?? null;
     this.truncated = answer.truncated;
     this.flows = answer.edges;
     /** @type {Map<string, LineageNode>} */
@@ -129,7 +129,7 @@ export function nodeOf(dataset) {
     over,
     name,
     columns: flat(dataset.fields),
-    reached: new Set(dataset.columns),
+    reached: new Set(dataset.columns ?? []),
     dropped: dataset.dropped,
     dataset,
     job: null,

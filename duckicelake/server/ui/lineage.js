@@ -9,7 +9,7 @@ import { tell } from "./panel.js";
 import { find, listenToSearch } from "./search.js";
 import { fit, listenToSheet, show, zoomBy } from "./sheet.js";
 import { forget, token } from "./sign-in.js";
-import { start } from "./start.js";
+import { refuse, start } from "./start.js";
 
 /** @import { Direction, View } from "./address.js" */
 /** @import { Deeds } from "./boxes.js" */
@@ -60,7 +60,6 @@ async function load() {
   fillControls();
   try {
     if (view.node === "") {
-      answer = null;
       begin(await find("", signal));
     } else {
       answer = await graph(signal);
@@ -68,7 +67,7 @@ async function load() {
       show(answer.node);
     }
   } catch (error) {
-    if (!signal.aborted) report(error);
+    if (!signal.aborted) fail(error);
   } finally {
     if (!signal.aborted) canvas.removeAttribute("aria-busy");
     byId("sign-out", HTMLButtonElement).hidden = token() === null;
@@ -119,11 +118,23 @@ function remark(/** @type {Lineage} */ lineage, /** @type {LineageNode | undefin
 }
 
 function begin(/** @type {Dataset[]} */ datasets) {
+  clear();
+  start(datasets, choose);
+}
+
+/** Say why there is no graph, in its place. */
+function fail(/** @type {unknown} */ error) {
+  clear();
+  const when = view.at ? `This is as of ${new Date(view.at).toLocaleString()}.` : "";
+  refuse([sentence(error), when], () => void load());
+}
+
+function clear() {
+  answer = null;
   document.title = "Lineage · duckicelake";
   byId("panel", HTMLElement).hidden = true;
   byId("overlay", HTMLElement).hidden = true;
   note("");
-  start(datasets, choose);
 }
 
 function choose(/** @type {Dataset} */ dataset) {
@@ -132,10 +143,12 @@ function choose(/** @type {Dataset} */ dataset) {
 
 /** Say what went wrong, over what is still shown. */
 function report(/** @type {unknown} */ error) {
+  note(sentence(error), true);
+}
+
+function sentence(/** @type {unknown} */ error) {
   if (!(error instanceof Refusal)) console.error(error);
-  const message = error instanceof Error ? error.message : String(error);
-  if (answer === null) byId("canvas", HTMLElement).replaceChildren();
-  note(message, true);
+  return error instanceof Error ? error.message : String(error);
 }
 
 function note(/** @type {string} */ text, /** @type {boolean} */ trouble = false) {

@@ -165,7 +165,7 @@ function aboutJob(/** @type {Lineage} */ lineage, /** @type {LineageNode} */ nod
     (flow) => flow.job?.namespace === node.job?.namespace && flow.job?.name === node.job?.name,
   );
   const runs = new Map(flows.flatMap((flow) => flow.runs).map((run) => [run.id, run]));
-  const latest = [...runs.values()].toSorted((a, b) => (b.started ?? "").localeCompare(a.started ?? ""));
+  const latest = [...runs.values()].toSorted((a, b) => b.started.localeCompare(a.started));
   const ends = (/** @type {"source" | "target"} */ end) => [
     ...new Map(flows.map((flow) => [flow[end], flow])).values(),
   ];

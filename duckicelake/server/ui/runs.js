@@ -37,9 +37,9 @@ export function runList(runs) {
   return h("ul", { class: "runs", "aria-label": "Runs" }, ...runs.map((run) => h("li", {}, runDetails(run))));
 }
 
-/** How sure an inferred edge is. @param {number | null} confidence */
+/** How sure an inferred edge is. @param {number | null | undefined} confidence */
 export function guessed(confidence) {
-  const sure = confidence === null ? "" : `, ${Math.round(confidence * 100)} % sure`;
+  const sure = typeof confidence !== "number" ? "" : `, ${Math.round(confidence * 100)} % sure`;
   return `Inferred${sure}: the same application read the one before it wrote the other. Nobody has said so.`;
 }
 
@@ -54,7 +54,7 @@ function aboutJob(/** @type {Job} */ job) {
 }
 
 function runDetails(/** @type {Run} */ run) {
-  const state = (run.state ?? "").toUpperCase();
+  const state = run.state.toUpperCase();
   const more = h("div", { class: "more" });
   const details = h(
     "details",
@@ -62,10 +62,14 @@ function runDetails(/** @type {Run} */ run) {
     h(
       "summary",
       {},
-      h("span", { class: "state" }, STATES[state] ?? (state.toLowerCase() || "unknown")),
+      h("span", { class: "state" }, STATES[state] ?? state.toLowerCase()),
       " ",
       time(run.ended ?? run.started),
-      h("span", { class: "quiet by" }, [run.engine, run.principal && `by ${run.principal}`].filter(Boolean).join(", ")),
+      h(
+        "span",
+        { class: "quiet by" },
+        [run.engine, run.principal && `by ${run.principal}`, run.inferred && "inferred"].filter(Boolean).join(", "),
+      ),
     ),
     facts({
       Started: time(run.started),
@@ -98,17 +102,21 @@ async function fill(/** @type {HTMLElement} */ more, /** @type {string} */ id) {
   }
 }
 
-/** @param {any} run */
+/** What the server tells of a run by itself, in parts. @param {any} run */
 function told(run) {
-  const facets = run.facets ?? {};
-  const sql = run.sql ?? run.job?.sql ?? facets.job?.sql?.query ?? facets.sql?.query;
-  const failed = facets.run?.errorMessage?.message ?? facets.errorMessage?.message;
-  const ends = (/** @type {any[] | undefined} */ datasets) =>
-    (datasets ?? []).map((each) => (each.version ? `${each.name} at ${each.version}` : String(each.name))).join(", ");
+  const sql = run.events.findLast((/** @type {any} */ event) => event.job?.facets?.sql)?.job.facets.sql.query;
+  const failed = run.facets.errorMessage?.message;
+  const all = h("pre", { tabindex: "0" }, JSON.stringify(run, null, 2));
   return [
-    facts({ Read: ends(run.inputs), Wrote: ends(run.outputs), Parent: run.parent?.job?.name ?? run.parent?.name }),
+    facts({ Read: ends(run.inputs), Wrote: ends(run.outputs), Parent: run.parent?.job?.name }),
+    !run.complete && h("p", { class: "quiet" }, "It read or wrote what you may not see, so what it said is not shown."),
     failed && h("pre", { class: "trouble" }, failed),
     sql && h("pre", { class: "sql", tabindex: "0", "aria-label": "SQL" }, sql),
-    h("details", {}, h("summary", {}, "All that is known"), h("pre", { tabindex: "0" }, JSON.stringify(run, null, 2))),
+    h("details", {}, h("summary", {}, "All that is known"), all),
   ].filter((part) => part instanceof Node);
+}
+
+/** @param {{name: string, version?: string | null}[]} datasets */
+function ends(datasets) {
+  return datasets.map(({ name, version }) => (version ? `${name} at ${version}` : name)).join(", ");
 }

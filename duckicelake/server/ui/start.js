@@ -1,4 +1,4 @@
-// What is shown before a table is chosen.
+// What is shown where there is no graph: tables to choose from, or why there are none.
 import { icon, shortened } from "./boxes.js";
 import { byId, h } from "./elements.js";
 import { nodeOf } from "./graph.js";
@@ -24,6 +24,13 @@ function card(/** @type {Dataset} */ dataset, /** @type {() => void} */ click) {
   const { kind, name, over } = nodeOf(dataset);
   const names = h("span", { class: "names" }, h("span", { class: "over" }, over), shortened(name));
   return h("button", { type: "button", class: kind, title: `${over} ${name}`, click }, icon(kind), names);
+}
+
+/** Why there is nothing to see, in sentences, and a way to try again. @param {string[]} sentences @param {() => void} again */
+export function refuse(sentences, again) {
+  const trouble = sentences.filter(Boolean).map((sentence) => h("p", { class: "trouble" }, sentence));
+  const button = h("button", { type: "button", class: "primary", click: again }, "Try again");
+  byId("canvas", HTMLElement).replaceChildren(h("div", { class: "start", role: "alert" }, ...trouble, button));
 }
 
 function nothingYet() {
