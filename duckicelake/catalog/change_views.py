@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
 
 from duckicelake.catalog.change_events import Event, Happened, Name
 from duckicelake.catalog.principal import Capability, Grant, Principal
@@ -37,12 +39,20 @@ class Selection:
         return any((namespace[:length], None) in self.names for length in range(1, len(namespace) + 1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """Equal for all readers who are told the same. A change is told to those who may read its namespace."""
 
     grants: tuple[Grant, ...]
     selection: Selection = Selection()
+
+    def __hash__(self) -> int:
+        """Cheap: it is looked up for each reader whenever there is news."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.grants, self.selection))
 
     def events(self, changes: Iterable[Happened]) -> list[Event]:
         """What is told of these changes, in their order."""
@@ -51,3 +61,8 @@ class View:
 
     def _may_read(self, namespace: Namespace) -> bool:
         return Principal("", self.grants).may(Capability.READ, namespace)
+
+
+_REMEMBERED: Final = 4096
+view_of = lru_cache(_REMEMBERED)(View)
+"""The same object for equal views."""

@@ -9,7 +9,6 @@ import asyncio
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import orjson
@@ -17,9 +16,10 @@ from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from duckicelake.catalog.change_events import Position
-from duckicelake.catalog.change_views import Selection, View
+from duckicelake.catalog.change_views import Selection, View, view_of
+from duckicelake.catalog.principal import Principal
 from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
-from duckicelake.server.auth import Authentication, authenticate
+from duckicelake.server.auth import Authentication, digest_of
 from duckicelake.server.endings import end_by
 from duckicelake.server.feed_hub import FeedHub, Page, Reader
 from duckicelake.server.load import leave_slot
@@ -41,32 +41,46 @@ GONE: Final = "gone"
 SHUTDOWN: Final = "shutdown"
 
 
-@dataclass(frozen=True, slots=True)
 class Asker:
-    """Who reads: what is told depends on the token of the moment. principal: its name, when it began."""
+    """Who reads what: it depends on the token of the moment what is told."""
 
-    authentication: Authentication | None
-    authorization: str | None
-    principal: str
+    def __init__(
+        self,
+        authentication: Authentication | None,
+        authorization: str | None,
+        principal: Principal,
+        selection: Selection,
+    ) -> None:
+        self.name = principal.name
+        self._authentication = authentication
+        self._authorization = authorization
+        self._digest = digest_of((authorization or "").encode("latin-1"))
+        self._principal = principal
+        self._selection = selection
+        self._view = view_of(principal.grants, selection)
 
-    async def view(self, selection: Selection) -> View:
-        """What they may see now; InvalidToken, NotAuthenticated or Unavailable if nothing any more."""
-        return View((await authenticate(self.authentication, self.authorization)).grants, selection)
+    async def view(self) -> View:
+        """What they are told now; InvalidToken, NotAuthenticated or Unavailable if nothing any more."""
+        if self._authentication is not None:
+            known = self._authentication.known(self._digest)
+            principal = known or await self._authentication.principal(self._authorization)
+            if principal is not self._principal:
+                self._principal, self._view = principal, view_of(principal.grants, self._selection)
+        return self._view
 
 
 class EventStream(Response):
-    """Tells what comes after a position, to who asks, of what they selected."""
+    """Tells what comes after a position."""
 
-    def __init__(self, hub: FeedHub, metrics: Metrics, asker: Asker, selection: Selection, after: Position) -> None:
+    def __init__(self, hub: FeedHub, metrics: Metrics, asker: Asker, after: Position) -> None:
         super().__init__()
         self._hub = hub
         self._metrics = metrics
         self._asker = asker
-        self._selection = selection
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._hub.reader(self._asker.principal) as reader:
+        with self._hub.reader(self._asker.name) as reader:
             leave_slot(scope)
             end_by(scope, lambda: reader.end(SHUTDOWN))
             watch = asyncio.create_task(_end_when_gone(receive, reader))
@@ -103,7 +117,7 @@ class EventStream(Response):
         """None if it is over, and the reader knows why."""
         if reader.over is None:
             try:
-                return await self._hub.page(await self._asker.view(self._selection), self._after)
+                return await self._hub.page(await self._asker.view(), self._after)
             except (InvalidToken, NotAuthenticated):
                 reader.end("token")
             except CatalogError:

@@ -125,11 +125,11 @@ async def read_events(request: Request) -> Response:
     is_stream = MEDIA_TYPE in request.headers.get("accept", "")
     if is_stream:
         begin = request.headers.get("last-event-id") or begin
-    context, asker = _context(request), _asker(request)
+    context, asker = _context(request), _asker(request, selection)
     after = await context.feed.begin(begin)
     if is_stream:
-        return EventStream(context.feed, context.metrics, asker, selection, after)
-    return _answer(await _page(request, asker, selection, after, min(query.limit, _LARGEST_PAGE), query.wait))
+        return EventStream(context.feed, context.metrics, asker, after)
+    return _answer(await _page(request, asker, after, min(query.limit, _LARGEST_PAGE), query.wait))
 
 
 @router.post("/events", openapi_extra=takes(QueryEventsRequest), response_model=QueryEventsResponse)
@@ -138,30 +138,30 @@ async def query_events(request: Request) -> Response:
     asked = parse_body(QueryEventsRequest, await request.body())
     after = await _context(request).feed.begin(asked.continuation_token)
     limit = min(asked.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
-    return _answer(await _page(request, _asker(request), asked.selection(), after, limit, 0))
+    return _answer(await _page(request, _asker(request, asked.selection()), after, limit, 0))
 
 
-async def _page(request: Request, asker: Asker, selection: Selection, after: Position, limit: int, wait: float) -> Page:
+async def _page(request: Request, asker: Asker, after: Position, limit: int, wait: float) -> Page:
     """The next page with an event, or the last one that was looked through."""
     hub = _context(request).feed
-    page = await _search(hub, asker, selection, after, limit)
+    page = await _search(hub, asker, after, limit)
     if page.events or not page.is_last or not wait:
         return page
     until = time.monotonic() + wait
-    with hub.reader(asker.principal) as reader:
+    with hub.reader(asker.name) as reader:
         leave_slot(request.scope)
         end_by(request.scope, lambda: reader.end(SHUTDOWN))
         while page.is_last and not page.events and await _has_news(reader, until):
             reader.news.clear()
-            page = await _search(hub, asker, selection, page.position, limit)
+            page = await _search(hub, asker, page.position, limit)
             if await request.is_disconnected():
                 break
     return page
 
 
-async def _search(hub: FeedHub, asker: Asker, selection: Selection, after: Position, limit: int) -> Page:
+async def _search(hub: FeedHub, asker: Asker, after: Position, limit: int) -> Page:
     for _ in range(_PAGES):
-        page = await hub.page(await asker.view(selection), after, limit)
+        page = await hub.page(await asker.view(), after, limit)
         if page.events or page.is_last:
             break
         after = page.position
@@ -189,9 +189,9 @@ def _context(request: Request) -> Context:
     return context
 
 
-def _asker(request: Request) -> Asker:
+def _asker(request: Request, selection: Selection) -> Asker:
     authorization = request.headers.get("authorization")
-    return Asker(_context(request).authentication, authorization, caller_of(request).principal.name)
+    return Asker(_context(request).authentication, authorization, caller_of(request).principal, selection)
 
 
 def _either(levels: Namespace) -> list[Name]:
