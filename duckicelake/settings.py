@@ -112,6 +112,9 @@ class Settings(BaseSettings):
     lineage_catalog_uri: str | None = Field(
         default=None, description="by which engines know the catalog, and lineage its tables; none: where it listens"
     )
+    lineage_literals: Literal["mask", "keep"] = Field(
+        default="mask", description="whether events of lineage tell the values in SQL"
+    )
     lineage_window: float = Field(
         default=900, gt=0, le=86_400, description="seconds for which a read may have been for a write that follows"
     )

@@ -12,16 +12,18 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin
 
 import attr
+import orjson
 from jsonschema_rs import Draft202012Validator
 from openlineage.client import facet_v2
-from openlineage.client.event_v2 import RunEvent
+from openlineage.client.event_v2 import JobEvent, RunEvent
 from openlineage.client.generated.base import BaseFacet
+
+from duckicelake.lineage.facet_schemas import facet_schema
 
 Json = dict[str, Any]
 
 FORMATS = {"eventTime": "date-time", "nominalStartTime": "date-time", "nominalEndTime": "date-time", "runId": "uuid"}
-OWN = "duckicelake_"
-"""What keys of facets begin with that aren't OpenLineage's."""
+_BASE: Json = {"_producer": {}, "_schemaURL": {}}
 FACETS: dict[str, type[Any]] = {
     "catalog": facet_v2.catalog_dataset.CatalogDatasetFacet,
     "columnLineage": facet_v2.column_lineage_dataset.ColumnLineageDatasetFacet,
@@ -40,22 +42,35 @@ FACETS: dict[str, type[Any]] = {
     "sql": facet_v2.sql_job.SQLJobFacet,
     "storage": facet_v2.storage_dataset.StorageDatasetFacet,
     "symlinks": facet_v2.symlinks_dataset.SymlinksDatasetFacet,
+    "tags": facet_v2.tags_run.TagsRunFacet,
     "version": facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet,
 }
 
 
 def check_event(event: Json) -> None:
-    """Raises if a run event, or a facet of it, isn't as the schemas have it."""
-    validator(RunEvent).validate(event)
-    assert event["schemaURL"] == RunEvent._get_schema()
-    facets = [*_facets(event["run"]), *_facets(event["job"])]
+    """Raises if an event of a run or of a job, or a facet of it, isn't as the schemas have it."""
+    kind = RunEvent if "run" in event else JobEvent
+    validator(kind).validate(event)
+    assert event["schemaURL"] == kind._get_schema()
+    facets = [*_facets(event.get("run", {})), *_facets(event["job"])]
     for dataset in (*event["inputs"], *event["outputs"]):
         facets += [*_facets(dataset), *_facets(dataset, "inputFacets"), *_facets(dataset, "outputFacets")]
     for key, facet in facets:
         validator(FACETS.get(key, BaseFacet)).validate(facet)
-        assert key in FACETS or key.startswith(OWN), f"{key} is no facet of OpenLineage's, nor named as ours are"
         if key in FACETS:
             assert facet["_schemaURL"] == FACETS[key]._get_schema()
+        else:
+            assert facet["_schemaURL"].endswith(f"/lineage/v1/facets/{key}.json")
+            own(key).validate(facet)
+
+
+@cache
+def own(key: str) -> Draft202012Validator:
+    """Of a facet that is ours, by the schema in the package, but for what it has from OpenLineage's base facet."""
+    schema = facet_schema(key)
+    assert schema is not None, f"{key} is no facet of OpenLineage's, and not ours"
+    ours = orjson.loads(schema)["allOf"][1]
+    return Draft202012Validator({**ours, "properties": {**_BASE, **ours["properties"]}, "additionalProperties": False})
 
 
 def _facets(thing: Json, key: str = "facets") -> list[tuple[str, Json]]:

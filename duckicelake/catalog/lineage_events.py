@@ -13,6 +13,7 @@ from typing import Final
 
 from duckicelake.catalog.lineage_inputs import with_inputs
 from duckicelake.catalog.lineage_tables import Tables
+from duckicelake.catalog.lineage_views import definitions
 from duckicelake.catalog.services import Services
 from duckicelake.lake import lineage_follower, lineage_store
 from duckicelake.lake.chronicle import Change, changes
@@ -38,13 +39,21 @@ _ORIGIN: Final = "catalog"
 
 
 class LineageEvents:
-    """Makes events. uri: by which engines know the catalog."""
+    """Makes events. uri: by which engines know the catalog. literals: whether those of SQL may be told."""
 
     def __init__(
-        self, services: Services, uri: str, *, batch: int = BATCH, age: timedelta = AGE, pace: Pace = PACE
+        self,
+        services: Services,
+        uri: str,
+        *,
+        literals: bool = False,
+        batch: int = BATCH,
+        age: timedelta = AGE,
+        pace: Pace = PACE,
     ) -> None:
         self._services = services
         self._uri = safe_uri(uri)
+        self._literals = literals
         self._batch = batch
         self._age = age
         self._pace = pace
@@ -81,6 +90,7 @@ class LineageEvents:
                 streams.add(job_name(run, lake), run)
             else:
                 events += whole(describe(run), run)
+                events += definitions(cursor, run, lake, self._tables.place, literals=self._literals)
         streams.pass_until(until)
         events += streams.events
         events += failed_runs(_refused(cursor, progress.audit_id, noted), lake)

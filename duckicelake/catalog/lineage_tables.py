@@ -44,6 +44,11 @@ class Tables:
             self._tables.popitem(last=False)
         return told
 
+    def place(self, table_id: int) -> str | None:
+        """Where a table lies of which there was a change."""
+        table = self._tables.get(table_id)
+        return None if table is None else table.location
+
     def _known(self, cursor: Transaction, change: Change, owners: dict[int, str]) -> Known:
         if not _is_of_table(change) or change.object_id is None:
             return Known()

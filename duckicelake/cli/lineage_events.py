@@ -24,7 +24,9 @@ def events_of(settings: Settings, services: Services) -> AbstractContextManager[
     is_tls = settings.tls_certificate is not None
     catalog_uri = settings.lineage_catalog_uri or uri(settings.host, settings.port, is_tls=is_tls)
 
+    maker = LineageEvents(services, catalog_uri, literals=settings.lineage_literals == "keep")
+
     def failed(error: Exception) -> None:
         log.warning("no events of lineage could be made", error=str(error))
 
-    return making_events_in_background(LineageEvents(services, catalog_uri), failed)
+    return making_events_in_background(maker, failed)

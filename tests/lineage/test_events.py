@@ -68,7 +68,7 @@ def kept(services: Services) -> list[Json]:
 
 def ends(events: list[Json], job: str = "") -> list[Json]:
     """Ends of runs of jobs in whose name this is."""
-    return [event for event in events if event["eventType"] != "START" and job in event["job"]["name"]]
+    return [event for event in events if event.get("eventType", "START") != "START" and job in event["job"]["name"]]
 
 
 def test_what_pyiceberg_does_becomes_runs(services: Services, catalog: Catalog, maker: LineageEvents, uri: str) -> None:
@@ -145,6 +145,40 @@ def test_a_transaction_over_several_tables_is_one_run(
     (run,) = ends(made(services, maker), "alter-table")
     assert {each["facets"]["duckicelake_table"]["name"] for each in run["outputs"]} == {"a", "b"}
     assert run["run"]["facets"]["parent"]["run"]["runId"] == parent
+
+
+def test_a_view_is_a_job_that_says_which_columns_it_is_of(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: LineageEvents, uri: str
+) -> None:
+    location = catalog.create_table("ns.t", ROWS.schema).location().removeprefix("file://")
+    ducklake.execute("CREATE VIEW lake.ns.v AS SELECT upper(name) AS big FROM lake.ns.t WHERE id > 4711")
+    schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 0, "name": "b", "required": False, "type": "string"}]}
+    version = {
+        "version-id": 1,
+        "schema-id": 0,
+        "timestamp-ms": 1,
+        "summary": {},
+        "default-namespace": ["ns"],
+        "representations": [{"type": "sql", "dialect": "spark", "sql": "SELECT big AS b FROM v"}],
+    }
+    view = {"name": "w", "schema": schema, "view-version": version, "properties": {}}
+    httpx.post(f"{uri}/v1/namespaces/ns/views", json=view).raise_for_status()
+    events = made(services, maker)
+    native, iceberg = [event for event in events if "run" not in event]
+    assert native["job"]["facets"]["sql"]["query"] == 'SELECT upper("name") AS big FROM ns.t WHERE (id > ?)'
+    assert native["outputs"][0]["facets"]["columnLineage"]["fields"]["big"]["inputFields"][0] == {
+        "namespace": "file",
+        "name": location,
+        "field": "name",
+        "transformations": [{"type": "DIRECT", "subtype": "TRANSFORMATION", "description": "", "masking": False}],
+    }
+    assert native["inputs"][0]["name"] == location
+    assert iceberg["inputs"][0] == {"namespace": uri, "name": "ns.v", "facets": {}}
+    assert iceberg["outputs"][0]["facets"]["columnLineage"]["fields"]["b"]["inputFields"][0]["field"] == "big"
+    assert "4711" not in str(events)
+    telling = LineageEvents(services, uri, age=NO_WAIT, literals=True)
+    ducklake.execute("CREATE VIEW lake.ns.x AS SELECT 4711 AS n")
+    assert "4711" in made(services, telling)[-1]["job"]["facets"]["sql"]["query"]
 
 
 def widening(catalog: Catalog, name: str) -> list[Json]:

@@ -6,11 +6,13 @@ from uuid import UUID
 
 import orjson
 import pytest
+from jsonschema_rs import ValidationError
 
 from duckicelake.lake.chronicle import Kind
 from duckicelake.lineage.naming import Lake, located, safe_uri
 from duckicelake.lineage.runs import described
 from tests.lineage_changes import LAKE, SCHEMA, SPARK, START, change, completed, events, told
+from tests.openlineage import check_event
 
 Json = dict[str, Any]
 METRICS = {"added-records": 10, "added-data-files": 2, "added-files-size": 900, "total-records": 30}
@@ -285,3 +287,27 @@ def test_no_value_of_data_or_of_a_property_is_told() -> None:
         "message": "s3cr3t",
     }
     assert b"s3cr3t" not in orjson.dumps(events(change(Kind.APPEND, facts=facts)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"eventTime": "yesterday"},
+        {"eventType": "DONE"},
+        {"producer": None},
+        {"run": {"runId": "17", "facets": {}}},
+        {"job": {"namespace": "x", "facets": {}}},
+        {"outputs": [{"name": "t"}]},
+        {"job": {"namespace": "x", "name": "y", "facets": {"jobType": {"_producer": "urn:x", "_schemaURL": "urn:y"}}}},
+        {
+            "job": {
+                "namespace": "x",
+                "name": "y",
+                "facets": {"duckicelake_x": {"_producer": "urn:x", "_schemaURL": "urn:y"}},
+            }
+        },
+    ],
+)
+def test_the_check_of_these_tests_finds_what_is_wrong(wrong: Json) -> None:
+    with pytest.raises((ValidationError, AssertionError)):
+        check_event({**completed(change(Kind.APPEND)), **wrong})
