@@ -6,13 +6,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from duckicelake.catalog.chronicle import fold_all
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.lineage_store import record
 from duckicelake.server.oauth_clients import Client
+from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage_events import Json
 from tests.server.browsers import Visit, browser, visit  # noqa: F401 - browser is a fixture
@@ -40,6 +43,8 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
         services, server = services_of(database, warehouse), Server()
         login = server.authentication(Client("ana", SECRET, ("ns:sales:r", "ns:marts:r")))
         with running(server.app(services, None)) as uri, running(server.app(services, login)) as guarded:
+            create(uri)
+            fold_all(services)
             yield Lake(uri, guarded)
 
 
@@ -58,6 +63,13 @@ def page(window: Visit) -> Page:
 def keep(database: Database, *events: Json) -> None:
     with database.transaction() as cursor:
         record(cursor, events, origin="catalog")
+
+
+def create(uri: str) -> None:
+    """What has lineage, as a table that has a history, too."""
+    httpx.post(f"{uri}/v1/namespaces", json={"namespace": ["sales"]}).raise_for_status()
+    table = {"name": "orders", "schema": SCHEMA}
+    httpx.post(f"{uri}/v1/namespaces/sales/tables", json=table).raise_for_status()
 
 
 def box(page: Page, name: str) -> Locator:
@@ -140,6 +152,12 @@ def test_box_opens_to_its_columns_and_a_column_to_its_way(lake: Lake, page: Page
     expect(page.locator(".line.of-column.on.direct")).to_have_count(2)
     assert "column=euro" in page.url
     expect(box(page, "Table labs.guess")).to_have_count(0)
+
+
+def test_history_of_a_table_is_told_on_demand(lake: Lake, page: Page) -> None:
+    open_at(page, lake.uri, "node=sales.orders")
+    page.locator("#panel summary", has_text="History").click()
+    expect(page.locator(".history li")).to_contain_text(["create table"])
 
 
 def test_names_that_are_markup_stay_names(lake: Lake, window: Visit) -> None:

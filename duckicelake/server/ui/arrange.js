@@ -6,11 +6,11 @@ import { Graph, layout } from "./dagre.js";
 /** @typedef {{left: number, top: number, width: number, height: number, rows: string[], hidden: number}} Box */
 /** @typedef {{width: number, height: number, boxes: Map<string, Box>, routes: Map<string, Point[]>}} Arrangement */
 
-export const WIDTH = 232;
+export const WIDTH = 220;
 export const HEAD = 46;
 export const FOOT = 24;
 export const ROW = 22;
-const JOB = { width: 190, height: 34 };
+const JOB = { width: 168, height: 34 };
 const MOST_ROWS = 40;
 const ROWS_PADDING = 6;
 
@@ -26,7 +26,7 @@ export function arrange(lineage, open) {
     rankdir: "LR",
     ranker: "tight-tree",
     nodesep: 20,
-    ranksep: 72,
+    ranksep: 64,
     edgesep: 14,
     marginx: 0,
     marginy: 0,

@@ -148,7 +148,8 @@ function report(/** @type {unknown} */ error) {
 
 function sentence(/** @type {unknown} */ error) {
   if (!(error instanceof Refusal)) console.error(error);
-  return error instanceof Error ? error.message : String(error);
+  const said = error instanceof Error ? error.message : String(error);
+  return /[.!?]$/.test(said) ? said : `${said}.`;
 }
 
 function note(/** @type {string} */ text, /** @type {boolean} */ trouble = false) {

@@ -2,6 +2,7 @@
 import { fullName, icon, kindOf } from "./boxes.js";
 import { byId, h } from "./elements.js";
 import { pair } from "./graph.js";
+import { historyOf } from "./history.js";
 import { wordsOf } from "./lines.js";
 import { facts, flowSection, guessed, runList, time } from "./runs.js";
 
@@ -42,6 +43,7 @@ function aboutNode(/** @type {Lineage} */ lineage, /** @type {LineageNode} */ no
     column && h("button", { type: "button", click: () => deeds.center(node, "") }, "Show the whole table"),
     ...(column ? columnLists(lineage, node, column, deeds) : flowLists(lineage, node, deeds)),
     node.columns.length > 0 && columnsOf(node, deeds),
+    node.dataset?.table && historyOf(node.dataset),
   ];
 }
 
