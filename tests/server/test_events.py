@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from duckicelake.catalog import change_feed
-from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.following import following
 from duckicelake.catalog.services import Services
 from duckicelake.server import feed_hub
 from duckicelake.server.app import Edge, create_app
@@ -38,26 +38,11 @@ QUIET = make_logger(io.StringIO())
 
 @pytest.fixture
 def followed(services: Services) -> Iterator[None]:
-    """The chronicle is kept up to date, as a server does it."""
-    with following(services):
+    """The chronicle is kept up to date, as servers do it."""
+    failures: list[Exception] = []
+    with following(services, failures.append):
         yield
-
-
-@contextmanager
-def following(services: Services) -> Iterator[None]:
-    ended = threading.Event()
-
-    def follow() -> None:
-        while not ended.wait(0.02):
-            fold_all(services)
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    assert not failures
 
 
 @pytest.fixture
