@@ -47,9 +47,10 @@ def connect(
     """As `duckdb.connect`, with events to `client`, `transport`, or the catalog at `catalog_uri`.
 
     Without any of them, OpenLineage's own configuration says where to (`OPENLINEAGE_URL`, `openlineage.yml`, …). A
-    `catalog_uri` also gives tables of its lake the names that its own events have for them; `token` is for it. Jobs are
-    in `job_namespace` (else `OPENLINEAGE_NAMESPACE`), their names begin with `job_name` (else the program's). Literals of
-    SQL are masked unless `literals`, or DUCKICELAKE_LINEAGE_LITERALS, is "keep". `close` waits for `patience` seconds.
+    `catalog_uri` also gives tables of its lake the names that its own events have for them; `token` is for it. Jobs
+    are in `job_namespace` (else `OPENLINEAGE_NAMESPACE`); their names begin with `job_name` (else the program's).
+    Literals of SQL are masked unless `literals`, or DUCKICELAKE_LINEAGE_LITERALS, is "keep". `close` waits for at most
+    `patience` seconds.
     """
     sender = client or _client(transport, catalog_uri, token)
     program = Program(
@@ -71,17 +72,17 @@ class Connection:
         self._connection, self._recorder, self._patience = connection, recorder, patience
         self._closed = False
 
-    def execute(self, query: Any, parameters: object = None) -> Self:
-        """Run one or several statements; the parameters are the last one's."""
+    def execute(self, query: Any, parameters: object = None) -> Any:
+        """Run one or several statements; the parameters are the last one's. None if there is no statement."""
         given = () if parameters is None else (parameters,)
-        self._run(_caller(), self._connection.execute, query, given, {})
-        return self
+        result = self._run(_caller(), self._connection.execute, query, given, {})
+        return None if result is None else self
 
-    def executemany(self, query: Any, parameters: object = None) -> Self:
+    def executemany(self, query: Any, parameters: object = None) -> Any:
         """Run the statement with each set of parameters: one run."""
         given = () if parameters is None else (parameters,)
-        self._run(_caller(), self._connection.executemany, query, given, {}, counting=False)
-        return self
+        result = self._run(_caller(), self._connection.executemany, query, given, {}, counting=False)
+        return None if result is None else self
 
     def sql(self, query: Any, **options: Any) -> Any:
         """Make a relation of a query; another statement is run."""

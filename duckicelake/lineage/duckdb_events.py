@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -68,8 +69,8 @@ class StatementRun:
 
     def lineage(self) -> Lineage:
         """What it reads and writes, as far as that is known."""
-        files = lambda path: file_of(path, self.program.folder)  # noqa: E731
-        found = lineage_of_tree(self.statement.tree, "duckdb", self._lookup, files) if self.statement.tree else None
+        datasets = tuple((parts, *_key(known)) for parts, known in self.names.items())
+        found = _lineage(self.statement, datasets, self.program.folder)
         if found is None:
             known = self.output
             return Lineage((), known.dataset if known else None)
@@ -77,18 +78,33 @@ class StatementRun:
             return Lineage(found.inputs)
         return found if self.program.literals else _without_values(found)
 
-    def _lookup(self, parts: Parts) -> Dataset | None:
-        known = self.names.get(parts)
-        return None if known is None else known.dataset
-
     def facets(self, dataset: Dataset) -> dict[str, Any]:
         """What is known of a dataset besides its name."""
         known = next((each for each in self.names.values() if each is not None and each.dataset == dataset), None)
         return {} if known is None else dict(known.facets)
 
 
+def _key(known: Known | None) -> tuple[Dataset | None, tuple[str, ...] | None]:
+    return (None, None) if known is None else (known.dataset, known.dataset.columns)
+
+
+@lru_cache(maxsize=256)
+def _lineage(
+    statement: Statement, datasets: tuple[tuple[Parts, Dataset | None, tuple[str, ...] | None], ...], folder: str
+) -> Lineage | None:
+    """What follows from the text, where names mean these datasets, of these columns."""
+    known = {parts: dataset for parts, dataset, _ in datasets}
+    tree = statement.tree
+    return None if tree is None else lineage_of_tree(tree, "duckdb", known.get, partial(file_of, folder=folder))
+
+
+@lru_cache(maxsize=256)
+def _masked(text: str) -> str | None:
+    return masked(text, "duckdb")
+
+
 def begun(run: StatementRun) -> list[RunEvent]:
-    """The event of a run's beginning, if it reads or writes anything; of what it writes it tells the name."""
+    """The event of a run's beginning, if it reads or writes anything; of what it writes it tells but the name."""
     return _events(run, RunState.START, run.begun, run.lineage(), told=False)
 
 
@@ -111,7 +127,7 @@ def aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
 def _events(
     run: StatementRun, kind: RunState, at: datetime, lineage: Lineage, *, told: bool, **facets: Any
 ) -> list[RunEvent]:
-    if not lineage.inputs and lineage.output is None:
+    if not lineage.inputs and lineage.output is None and run.statement.written is None:
         return []
     event = RunEvent(
         eventType=kind,
@@ -161,7 +177,7 @@ def _run_facets(program: Program) -> dict[str, Any]:
 def _job(run: StatementRun, lineage: Lineage) -> Job:
     """The job: the same for the same statement of the same program, whatever its literals."""
     program, tree = run.program, run.statement.tree
-    text = masked(run.statement.text, "duckdb")
+    text = _masked(run.statement.text)
     identity = "\0".join([program.namespace, program.name, _SPACE.sub(" ", text or "")])
     digest = blake2b(identity.encode(), digest_size=4).hexdigest()
     kind = job_type_job.JobTypeJobFacet(processingType="BATCH", integration="DUCKDB", jobType="QUERY")

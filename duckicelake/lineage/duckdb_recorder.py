@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -77,10 +78,10 @@ class Recorder:
             self._connection.execute(f'SELECT {count}::BIGINT AS "{name}"')
 
     def _begin(self, statement: Statement) -> StatementRun:
-        names = {parts: self._names.find(parts) for parts in statement.names()}
+        names = {parts: self._names.find(parts) for parts in statement.names}
         run = StatementRun(self._program, statement, names)
         run.writes_nothing = statement.only_if_new and names.get(statement.created or ()) is not None
-        self._put(partial(begun, run))
+        self._put(partial(begun, copy(run)))
         return run
 
     def _done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:

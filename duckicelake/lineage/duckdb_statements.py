@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import duckdb
@@ -28,13 +28,13 @@ _TREE_KINDS: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge, 
 
 
 class Statement:
-    """One statement of the user's: its text, and its tree if it's one that lineage is read from."""
+    """One statement of the user's: its text, and its tree, which stays as it is, if lineage is read from it."""
 
-    def __init__(self, text: str, kind: StatementType | None) -> None:
+    def __init__(self, text: str, kind: StatementType) -> None:
         self.text, self.kind = text, kind
-        self.tree = read(text) if kind in _READ else None
+        self.tree = parsed(text, "duckdb") if kind in _READ and len(text) <= LONGEST else None
 
-    @property
+    @cached_property
     def matters(self) -> bool:
         """Tell whether it may have lineage."""
         return self.kind in _WRITING or isinstance(self.tree, _TREE_KINDS) or self.created is not None
@@ -56,7 +56,7 @@ class Statement:
         found = _WORD.match(self.text)
         return _TRANSACTIONS.get(found[1].upper(), "rollback") if found else None
 
-    @property
+    @cached_property
     def created(self) -> tuple[str, ...] | None:
         """The name of the table or view that it makes of a query."""
         tree = self.tree
@@ -65,12 +65,12 @@ class Statement:
         table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
         return parts_of(table) if isinstance(table, exp.Table) else None
 
-    @property
+    @cached_property
     def written(self) -> tuple[str, ...] | None:
         """The name of the table or view that it writes."""
         tree = self.tree
         if tree is None:
-            return next(iter(self.names()), None)
+            return next(iter(self.names), None)
         is_writing = isinstance(tree, exp.Insert | exp.Update | exp.Delete | exp.Merge) or tree.args.get("kind") is True
         target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
         return parts_of(target) if is_writing and isinstance(target, exp.Table) else self.created
@@ -80,13 +80,14 @@ class Statement:
         """Tell whether it does nothing to a table that exists."""
         return self.tree is not None and bool(self.tree.args.get("exists"))
 
-    @property
+    @cached_property
     def gives_count(self) -> bool:
         """Tell whether its result is the number of rows that it wrote."""
         if self.kind in _WRITING:
             return self.tree is not None and not self.tree.args.get("returning")
         return self.created is not None and self.tree is not None and self.tree.args.get("kind") == "TABLE"
 
+    @cached_property
     def names(self) -> list[tuple[str, ...]]:
         """The names that may be tables' or views' and are there before it runs."""
         if self.tree is None:
@@ -99,7 +100,7 @@ class Statement:
 def split(connection: duckdb.DuckDBPyConnection, query: object) -> list[Statement] | None:
     """The statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
     if isinstance(query, duckdb.Statement):
-        return [Statement(query.query, query.type)]
+        return [_statement(query.query, query.type)]
     if not isinstance(query, str):
         return None
     try:
@@ -107,14 +108,14 @@ def split(connection: duckdb.DuckDBPyConnection, query: object) -> list[Statemen
     except duckdb.Error:
         return None
     if len(found) == 1:
-        return [Statement(query, found[0].type)]
-    return [Statement(each.query, each.type) for each in found] if all(each.query.strip() for each in found) else None
+        return [_statement(query, found[0].type)]
+    return [_statement(each.query, each.type) for each in found] if all(each.query.strip() for each in found) else None
 
 
 @lru_cache(maxsize=256)
-def read(text: str) -> exp.Expr | None:
-    """The statement's tree; who has it may not change it."""
-    return parsed(text, "duckdb") if len(text) <= LONGEST else None
+def _statement(text: str, kind: StatementType) -> Statement:
+    """The statement, which is read once for as long as it's used again and again."""
+    return Statement(text, kind)
 
 
 def parts_of(table: exp.Table) -> tuple[str, ...]:
