@@ -18,7 +18,14 @@ RECEIVED: Final = "received"
 _SQL: Final = queries("lineage_store")
 _NOT_KEPT: Final = frozenset({"symlinks", "columnLineage", INFERRED})
 """Facets of which the graph itself is made."""
-_MERGE: Final = (_SQL.merge_io, _SQL.merge_edges, _SQL.merge_columns, _SQL.merge_names, _SQL.merge_dataset)
+_MERGE: Final = (
+    _SQL.merge_io,
+    _SQL.merge_job_io,
+    _SQL.merge_edges,
+    _SQL.merge_columns,
+    _SQL.merge_names,
+    _SQL.merge_dataset,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,14 +145,14 @@ class Directory:
         if any(held.since > at for _, held in former):
             return
         entry.is_located = entry.is_located or bool(told.tables)
+        table = _table(entry, told) if origin != RECEIVED else self._tables.get(told.name)
+        if table is not None:
+            entry.schema_name, entry.table_name = table
         for name, held in former:
             self._end(name, held, at)
         for name in now:
             is_table = name in told.tables or (told.table is not None and not told.tables)
             self._claim(name, entry, at, origin, is_table=is_table)
-        table = told.table if origin != RECEIVED else self._tables.get(told.name)
-        if table is not None and (told.tables or origin != RECEIVED):
-            entry.schema_name, entry.table_name = table
 
     def _claim(self, name: Name, entry: Entry, at: datetime, origin: str, *, is_table: bool) -> None:
         held = self._held.get(name)
@@ -221,6 +228,15 @@ def _seen(entry: Entry, at: datetime) -> Entry:
 
 def _is_over(entry: Entry, at: datetime) -> bool:
     return entry.lifecycle == "DROP" and entry.lifecycle_at is not None and entry.lifecycle_at < at
+
+
+def _table(entry: Entry, told: Dataset) -> LakeTable | None:
+    """The table that the dataset is said to be; None: as it was."""
+    if told.table is not None or not told.tables:
+        return told.table
+    meant = LakeTable.cut(told.tables[0].name)
+    known = LakeTable(entry.schema_name or "", entry.table_name or "")
+    return None if meant is None or meant.dotted == known.dotted else meant
 
 
 def _name_row(name: Name, held: Held, until: datetime | None) -> dict[str, Any]:

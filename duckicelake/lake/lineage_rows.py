@@ -56,13 +56,26 @@ class Rows:
             }
         return list(found.values())
 
+    def job_io(self, sides: Iterable[Side]) -> list[Row]:
+        """What each job does with each dataset."""
+        return [
+            {
+                "job_id": self._job(side.event),
+                "dataset_id": self.id_of(side.entry),
+                "is_output": side.is_output,
+                "at": side.event.at,
+            }
+            for side in sides
+            if side.event.job is not None
+        ]
+
     def columns(self, made_of: Iterable[tuple[Side, Column, Entry]], sides: Iterable[Side]) -> list[Row]:
-        """From which fields of which datasets the fields of outputs come; as sure as the input is, or the output."""
+        """From which fields the fields of outputs come; as sure as it is said of them, or else of the input."""
         inputs = {(side.event_id, self.id_of(side.entry)): side.told.confidence for side in sides if not side.is_output}
         rows = []
         for side, column, entry in made_of:
             source = self.id_of(entry)
-            own = side.told.confidence
+            own = column.confidence
             rows.append(
                 {
                     "source": source,

@@ -123,6 +123,7 @@ def _save(
     flown: set[UUID],
 ) -> None:
     cursor.execute(_SQL.save_io, {"rows": _json(rows.io(sides))})
+    cursor.execute(_SQL.save_job_io, {"rows": _json(rows.job_io(sides))})
     columns = rows.columns(made_of, sides)
     if columns:
         cursor.execute(_SQL.save_columns, {"rows": _json(columns)})

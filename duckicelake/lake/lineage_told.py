@@ -1,7 +1,7 @@
 """What an event of OpenLineage tells, as far as the graph is made of it. The event is one that was checked, or ours."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -37,10 +37,24 @@ class LakeTable(NamedTuple):
     schema_name: str
     table_name: str
 
+    @property
+    def dotted(self) -> str:
+        """As symlinks name it. Other tables may be named so, too, since names of tables may hold dots."""
+        return f"{self.schema_name}.{self.table_name}"
+
+    @classmethod
+    def cut(cls, dotted: str) -> "LakeTable | None":
+        """What is most likely meant by a dotted name."""
+        schema_name, dot, table_name = dotted.rpartition(".")
+        return cls(schema_name, table_name) if dot else None
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a field is made of. target_field: '' where the source decides about whole rows. kind: DIRECT or INDIRECT."""
+    """What a field is made of. target_field: '' where the source decides about whole rows. kind: DIRECT or INDIRECT.
+
+    confidence: None where it isn't inferred by itself.
+    """
 
     source: Name
     source_field: str
@@ -49,11 +63,15 @@ class Column:
     subtype: str
     description: str | None
     is_masked: bool
+    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An input or output. tables: its names besides that of the place. confidence: None where it wasn't inferred."""
+    """An input or output. tables: its names besides that of the place. table: if that is said exactly.
+
+    confidence: None where it wasn't inferred.
+    """
 
     name: Name
     tables: tuple[Name, ...]
@@ -104,7 +122,7 @@ def read(event: Json) -> Event:
     if "dataset" in event:
         outputs = (event["dataset"],)
     return Event(
-        at=_time(event["eventTime"]),
+        at=time_of(event["eventTime"]),
         type=(event.get("eventType") or "OTHER").upper() if run else None,
         run=UUID(run["runId"]) if run else None,
         job=Name(job["namespace"], job["name"]) if job else None,
@@ -115,7 +133,8 @@ def read(event: Json) -> Event:
     )
 
 
-def _time(text: str) -> datetime:
+def time_of(text: str) -> datetime:
+    """In UTC, in which a time without a zone is meant to be; ValueError for what is none."""
     parsed = datetime.fromisoformat(text)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
 
@@ -132,25 +151,16 @@ def _dataset(told: Json, of_this_run: str, confidence: float | None) -> Dataset:
     return Dataset(
         name=Name(told["namespace"], told["name"]),
         tables=tables,
-        table=LakeTable(ours["namespace"], ours["name"]) if ours else _cut(tables),
+        table=LakeTable(ours["namespace"], ours["name"]) if ours else None,
         kind=_kind(facets, is_table=bool(tables)),
         previous=Name(previous["namespace"], previous["name"]) if previous else None,
         lifecycle=change.get("lifecycleStateChange"),
         version=(facets.get("version") or {}).get("datasetVersion"),
         confidence=next((each for each in own if each is not None), None),
         facets=facets,
-        columns=tuple(_columns(columns or {})),
+        columns=tuple(_sure(_columns(columns or {}), facets.get(INFERRED))),
         has_columns=columns is not None,
     )
-
-
-def _cut(tables: Sequence[Name]) -> LakeTable | None:
-    """The table that is meant by a dotted name, if nothing says it more exactly."""
-    for name in tables:
-        schema_name, dot, table_name = name.name.rpartition(".")
-        if dot:
-            return LakeTable(schema_name, table_name)
-    return None
 
 
 def _kind(facets: Json, *, is_table: bool) -> str:
@@ -161,6 +171,23 @@ def _kind(facets: Json, *, is_table: bool) -> str:
 def _confidence(facets: Json) -> float | None:
     inferred = facets.get(INFERRED)
     return None if inferred is None else float(inferred.get("confidence", 0.5))
+
+
+def _sure(columns: Iterator[Column], inferred: Json | None) -> Iterator[Column]:
+    """The columns with how sure they are, each by itself or all as the dataset is."""
+    if inferred is None:
+        yield from columns
+        return
+    whole = None if "columns" in inferred else _confidence({INFERRED: inferred})
+    own = {_place(each): float(each["confidence"]) for each in inferred.get("columns") or ()}
+    for column in columns:
+        place = (column.source, column.source_field, column.target_field)
+        yield replace(column, confidence=own.get(place, whole))
+
+
+def _place(inferred: Json) -> tuple[Name, str, str]:
+    source = inferred["input"]
+    return Name(source["namespace"], source["name"]), source["field"], inferred.get("output") or ""
 
 
 def _columns(facet: Json) -> Iterator[Column]:

@@ -36,7 +36,9 @@ from duckicelake.server.routes import (
     events,
     flush,
     health,
+    lineage,
     maintenance,
+    marquez,
     namespaces,
     oauth,
     pipeline,
@@ -168,7 +170,8 @@ def routes_only() -> App:
         redirect_slashes=False,
     )
     of_tables = (namespaces, tables, rows, flush, storage)
-    modules = (row_posts, oauth, config, *of_tables, views, transactions, events, pipeline, maintenance, health, ui)
+    others = (views, transactions, events, pipeline, maintenance, lineage, marquez, health, ui)
+    modules = (row_posts, oauth, config, *of_tables, *others)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
         # tell which methods a path takes.

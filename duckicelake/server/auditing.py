@@ -24,7 +24,17 @@ from duckicelake.server.context import CALLER_KEY, address_of, request_id_of
 from duckicelake.server.naming import LARGEST_BODY, resources_of
 
 UNAUDITED: Final = frozenset(
-    {"report_metrics", "issue_token", "begin_job", "renew_job", "end_job", "find_orphans", "query_events"}
+    {
+        "report_metrics",
+        "issue_token",
+        "begin_job",
+        "renew_job",
+        "end_job",
+        "find_orphans",
+        "query_events",
+        "receive_lineage",
+        "receive_lineage_batch",
+    }
 )
 """Routes that change nothing in the lake, though their method could."""
 AUDITED_READS: Final = frozenset({"load_credentials"})

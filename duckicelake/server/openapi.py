@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans
+from duckicelake.catalog.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -37,6 +38,8 @@ REQUESTS: tuple[type[BaseModel], ...] = (
     EndJob,
     FindOrphans,
     MetricsReport,
+    OpenLineageEvent,
+    OpenLineageEvents,
     QueryEventsRequest,
     RegisterTableRequest,
     RegisterViewRequest,

@@ -29,7 +29,7 @@ EDGES = """SELECT s.name, t.name, e.until IS NOT NULL, e.confidence FROM duckice
 COLUMNS = """SELECT s.name, source_field, t.name, target_field, c.kind, subtype, c.confidence
              FROM duckicelake_lineage_column c JOIN duckicelake_lineage_dataset s ON s.id = c.source
              JOIN duckicelake_lineage_dataset t ON t.id = c.target WHERE until IS NULL ORDER BY 1, 2, 3, 4, 5"""
-TABLES = ("event", "dataset", "name", "job", "run", "io", "edge", "column")
+TABLES = ("event", "dataset", "name", "job", "run", "io", "job_io", "edge", "column")
 
 
 class Store:

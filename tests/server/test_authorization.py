@@ -117,6 +117,32 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET /pipeline{TABLE}/runs": (READERS, 400),
     "GET /pipeline/v1/tables": (KNOWN, 200),
     f"POST /pipeline{TABLE}/orphans": (WRITERS, 400),
+    "GET /lineage/v1/graph": (KNOWN, 400),
+    "GET /lineage/v1/export": (KNOWN, 400),
+    "GET /lineage/v1/datasets": (KNOWN, 200),
+    "GET /lineage/v1/runs/{run}": (KNOWN, 404),
+    "GET /lineage/v1/facets/{facet}.json": (ANYBODY, 404),
+    "POST /api/v1/lineage": (KNOWN, 400),
+    "POST /api/v1/lineage/batch": (KNOWN, 400),
+    "GET /api/v1/namespaces": (KNOWN, 200),
+    "GET /api/v1/namespaces/{space}/datasets": (KNOWN, 200),
+    "GET /api/v1/namespaces/{space}/datasets/{dataset}": (KNOWN, 404),
+    "GET /api/v1/namespaces/{space}/datasets/{dataset}/versions": (KNOWN, 404),
+    "GET /api/v1/jobs": (KNOWN, 200),
+    "GET /api/v1/namespaces/{space}/jobs": (KNOWN, 200),
+    "GET /api/v1/namespaces/{space}/jobs/{job}": (KNOWN, 404),
+    "GET /api/v1/namespaces/{space}/jobs/{job}/runs": (KNOWN, 200),
+    "GET /api/v1/jobs/runs/{run}": (KNOWN, 404),
+    "GET /api/v1/jobs/runs/{run}/facets": (KNOWN, 404),
+    "GET /api/v1/lineage": (KNOWN, 400),
+    "GET /api/v1/lineage/": (KNOWN, 400),
+    "GET /api/v1/column-lineage": (KNOWN, 400),
+    "GET /api/v1/events/lineage": (KNOWN, 200),
+    "GET /api/v1/search": (KNOWN, 400),
+    "GET /api/v1/search/": (KNOWN, 400),
+    "GET /api/v1/tags": (KNOWN, 200),
+    "GET /api/v1/stats/lineage-events": (KNOWN, 200),
+    "GET /api/v1/stats/{counted}": (KNOWN, 200),
 }
 """Who gets through each route, and with what status: 0 is whatever the route says but a refusal of the caller."""
 
@@ -212,6 +238,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
+    names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
 
 

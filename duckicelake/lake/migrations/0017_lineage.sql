@@ -87,6 +87,16 @@ CREATE TABLE duckicelake_lineage_io (
 );
 CREATE INDEX duckicelake_lineage_io_dataset ON duckicelake_lineage_io (dataset_id, is_output, job_id, at);
 
+-- What jobs read and write, by any of their runs or by definition.
+CREATE TABLE duckicelake_lineage_job_io (
+    job_id     bigint      NOT NULL,
+    dataset_id bigint      NOT NULL,
+    is_output  boolean     NOT NULL,
+    last_seen  timestamptz NOT NULL,
+    PRIMARY KEY (job_id, dataset_id, is_output)
+);
+CREATE INDEX duckicelake_lineage_job_io_dataset ON duckicelake_lineage_job_io (dataset_id, is_output);
+
 -- From where to where, by which job (0: none, a definition). As of a time: first_seen <= it < until.
 CREATE TABLE duckicelake_lineage_edge (
     source     bigint      NOT NULL,
@@ -120,3 +130,59 @@ CREATE TABLE duckicelake_lineage_column (
 );
 CREATE INDEX duckicelake_lineage_column_target ON duckicelake_lineage_column (target);
 CREATE INDEX duckicelake_lineage_column_source ON duckicelake_lineage_column (source);
+
+-- Functions below keep the search path of this moment.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+-- Whether a dataset that is no table of the lake came from or went to one that is.
+CREATE FUNCTION duckicelake_lineage_adjoins(dataset_id bigint, granted text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM duckicelake_lineage_edge e JOIN duckicelake_lineage_dataset d ON d.id = e.target
+        WHERE e.source = dataset_id AND d.schema_name LIKE ANY (granted)
+    ) OR EXISTS (
+        SELECT FROM duckicelake_lineage_edge e JOIN duckicelake_lineage_dataset d ON d.id = e.source
+        WHERE e.target = dataset_id AND d.schema_name LIKE ANY (granted)
+    );
+END
+$$;
+
+-- Whether somebody may know of a dataset. granted: patterns of schemas that they may read; none: all. What is no table
+-- of the lake may be known to who may read a table that it came from or went to.
+CREATE FUNCTION duckicelake_lineage_sees(dataset_id bigint, schema_name text, granted text[]) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT granted IS NULL OR CASE WHEN schema_name IS NOT NULL THEN schema_name LIKE ANY (granted)
+                                   ELSE duckicelake_lineage_adjoins(dataset_id, granted) END
+$$;
+
+-- Whether somebody may know of a job: it reads or writes a table that they may read.
+CREATE FUNCTION duckicelake_lineage_sees_job(job bigint, granted text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN granted IS NULL OR EXISTS (
+        SELECT FROM duckicelake_lineage_job_io io JOIN duckicelake_lineage_dataset d ON d.id = io.dataset_id
+        WHERE io.job_id = job AND d.schema_name LIKE ANY (granted));
+END
+$$;
+
+-- Whether somebody may know all that a run read and wrote, and so what it said; who may not know everything, of none
+-- that touched nothing.
+CREATE FUNCTION duckicelake_lineage_sees_run(run uuid, granted text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN granted IS NULL OR coalesce((
+        SELECT bool_and(duckicelake_lineage_sees(d.id, d.schema_name, granted))
+        FROM duckicelake_lineage_io io JOIN duckicelake_lineage_dataset d ON d.id = io.dataset_id
+        WHERE io.run_id = run), false);
+END
+$$;
+
+-- Datasets with the name that people know them by: the table's, if there is one.
+CREATE VIEW duckicelake_lineage_shown AS
+SELECT d.*, coalesce(n.namespace, d.namespace) AS shown_namespace, coalesce(n.name, d.name) AS shown_name
+FROM duckicelake_lineage_dataset d
+LEFT JOIN LATERAL (
+    SELECT namespace, name FROM duckicelake_lineage_name
+    WHERE dataset_id = d.id AND is_table AND until IS NULL ORDER BY since DESC, namespace LIMIT 1
+) AS n ON true;

@@ -116,6 +116,11 @@ SELECT CASE source WHEN %(lost)s THEN %(kept)s ELSE source END, source_field,
 FROM moved
 ON CONFLICT DO NOTHING;
 
+-- merge_job_io: give what jobs do with one dataset to another
+WITH moved AS (DELETE FROM duckicelake_lineage_job_io WHERE dataset_id = %(lost)s RETURNING *)
+INSERT INTO duckicelake_lineage_job_io SELECT job_id, %(kept)s, is_output, last_seen FROM moved
+ON CONFLICT DO NOTHING;
+
 -- merge_names: give the former names of one dataset to another
 UPDATE duckicelake_lineage_name SET dataset_id = %(kept)s WHERE dataset_id = %(lost)s;
 
@@ -138,6 +143,13 @@ SET at = greatest(known.at, excluded.at),
                       THEN greatest(known.confidence, excluded.confidence) END,
     has_columns = known.has_columns OR excluded.has_columns,
     event_id = CASE WHEN excluded.at >= known.at THEN excluded.event_id ELSE known.event_id END;
+
+-- save_job_io: what jobs read and write
+INSERT INTO duckicelake_lineage_job_io AS known (job_id, dataset_id, is_output, last_seen)
+SELECT job_id, dataset_id, is_output, max(at)
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (job_id bigint, dataset_id bigint, is_output boolean, at timestamptz)
+GROUP BY job_id, dataset_id, is_output
+ON CONFLICT (job_id, dataset_id, is_output) DO UPDATE SET last_seen = greatest(known.last_seen, excluded.last_seen);
 
 -- save_edges: from each input to each output of runs by which something flows, but for outputs of several that tell by
 -- their columns what they are from; and those that are told one by one. What was told beats what was inferred

@@ -1,0 +1,110 @@
+"""/lineage/v1/…: what comes from what, as far as the caller may read it; and where other tools send their events."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict
+
+from duckicelake.catalog import lineage, lineage_export, receiving
+from duckicelake.catalog.lineage import MOST_DEPTH, MOST_NODES, Question
+from duckicelake.catalog.lineage_answers import (
+    LineageDatasets,
+    LineageGraph,
+    LineageRunDetails,
+    graph_answer,
+    node_answer,
+    run_answer,
+)
+from duckicelake.catalog.received_events import OpenLineageEvent, OpenLineageEvents
+from duckicelake.server.bodies import Body, takes
+from duckicelake.server.context import AppServices
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.validation import parse_body
+
+router = APIRouter(tags=["lineage"], responses=RESPONSES)
+
+RECEIVE = "/api/v1/lineage"
+
+
+class Received(BaseModel):
+    """How many events were sent, and how many of them weren't there yet."""
+
+    model_config = ConfigDict(frozen=True)
+
+    received: int
+    new: int
+
+
+async def _question(
+    node: Annotated[str, Query(description="ns.table, ns.table#column, or the id of a dataset", max_length=10_000)],
+    direction: Annotated[Literal["upstream", "downstream", "both"], Query()] = "both",
+    depth: Annotated[int, Query(ge=1, le=MOST_DEPTH, description="edges from the node, at most")] = 5,
+    at: Annotated[datetime | None, Query(description="as of this time (UTC, unless it says otherwise)")] = None,
+    columns: Annotated[bool, Query(description="with the edges between fields")] = False,
+    limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="nodes, at most")] = 200,
+) -> Question:
+    time = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
+    return Question(node, direction, depth, time, columns, limit)
+
+
+Asked = Annotated[Question, Depends(_question)]
+
+
+@router.get("/lineage/v1/graph")
+def get_lineage_graph(services: AppServices, asked: Asked) -> LineageGraph:
+    """Tell what a table or a column comes from and what comes from it, with the runs behind each edge."""
+    found = lineage.graph(services.database, services.caller.principal, asked)
+    return graph_answer(found, asked.direction, asked.depth, asked.at)
+
+
+@router.get("/lineage/v1/export", response_class=Response)
+def export_lineage(
+    services: AppServices, asked: Asked, format_: Annotated[lineage_export.Format, Query(alias="format")] = "ndjson"
+) -> Response:
+    """Give the same graph for Graphviz or Mermaid, or the events of its runs as lines of OpenLineage."""
+    body = lineage_export.export(services.database, services.caller.principal, asked, format_)
+    return Response(body, media_type=lineage_export.MEDIA_TYPES[format_])
+
+
+@router.get("/lineage/v1/datasets")
+def search_lineage(
+    services: AppServices,
+    search: Annotated[str, Query(description="what a name holds", max_length=1000)] = "",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> LineageDatasets:
+    """List datasets of which a name holds the text, the lake's own first."""
+    found = lineage.search(services.database, services.caller.principal, search, limit)
+    return LineageDatasets(datasets=tuple(map(node_answer, found)))
+
+
+@router.get("/lineage/v1/runs/{run}")
+def get_lineage_run(services: AppServices, run: UUID) -> LineageRunDetails:
+    """Tell what a run read and wrote, and what it said."""
+    return run_answer(lineage.run(services.database, services.caller.principal, run))
+
+
+@router.get("/lineage/v1/facets/{facet}.json", response_class=Response)
+def get_lineage_facet(facet: str) -> Response:
+    """Give the JSON schema of a facet that is this catalog's own."""
+    return Response(lineage_export.schema_of(facet), media_type="application/schema+json")
+
+
+@router.post(RECEIVE, openapi_extra=takes(OpenLineageEvent))
+def receive_lineage(services: AppServices, body: Body) -> Received:
+    """Take an event of OpenLineage: of a run, a job or a dataset."""
+    parse_body(OpenLineageEvent, body)
+    return _received(services, [orjson.loads(body)])
+
+
+@router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
+def receive_lineage_batch(services: AppServices, body: Body) -> Received:
+    """Take a list of events of OpenLineage, all or none."""
+    parse_body(OpenLineageEvents, body)
+    return _received(services, orjson.loads(body))
+
+
+def _received(services: AppServices, events: list[dict[str, Any]]) -> Received:
+    return Received(received=len(events), new=receiving.receive(services, events))
