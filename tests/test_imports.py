@@ -19,7 +19,19 @@ ALLOWED: dict[str, set[str]] = {
     "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage", "rows"},
     "server": {"errors", "iceberg", "catalog"},
     "tracing": {"errors"},
-    "cli": {"errors", "settings", "server", "catalog", "lake", "storage", "tracing", "rest", "pipeline", "client"},
+    "cli": {
+        "errors",
+        "settings",
+        "server",
+        "catalog",
+        "lake",
+        "lineage",
+        "storage",
+        "tracing",
+        "rest",
+        "pipeline",
+        "client",
+    },
     "rest": {"errors"},
     "pipeline": {"errors", "rest"},
     "client": {"errors", "rest"},
@@ -47,6 +59,9 @@ HOMES = {
     "jwt": {"server"},
     "argon2": {"server"},
     "opentelemetry": {"tracing"},
+    "openlineage": {"lineage"},
+    "requests": {"lineage"},
+    "confluent_kafka": {"lineage"},
 }
 """The parts outside which a library must not be seen."""
 

@@ -1,24 +1,14 @@
-"""Where events of lineage are sent to, by the settings; and what `duckicelake lineage deliveries` tells of it."""
+"""Where events of lineage are sent to, by the settings."""
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
-from datetime import UTC, datetime
-
-import orjson
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from duckicelake.catalog.deliveries import Limits, delivering_in_background
 from duckicelake.catalog.delivering import Listener
 from duckicelake.catalog.services import Services
-from duckicelake.cli.collecting import opened
-from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.errors import InvalidSettings
 from duckicelake.lake import deliveries
-from duckicelake.lake.deliveries import Letter, Standing
 from duckicelake.lineage.outlets import Outlet
 from duckicelake.lineage.receivers import ENDPOINT, Receiver, receivers_of
 from duckicelake.lineage.transports import outlet_to
@@ -67,82 +57,3 @@ def receivers(settings: Settings) -> list[Receiver]:
         return receivers_of([f"{url.rstrip('/')}/{endpoint.lstrip('/')}"], os.environ.get("OPENLINEAGE_API_KEY"))
     except InvalidSettings as error:
         raise InvalidSettings(f"OPENLINEAGE_URL is taken for lineage_transports: {error}") from error
-
-
-def show(settings: Settings, *, as_json: bool) -> None:
-    """Print how far each receiver's deliveries are."""
-    with opened(settings) as services, services.database.reading() as cursor:
-        found = deliveries.standings(cursor)
-    if as_json:
-        _print_json(found)
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in (
-        "receiver",
-        "delivered up to",
-        "delivered",
-        "waiting",
-        "oldest",
-        "dropped",
-        "dead",
-        "to be retried",
-    ):
-        table.add_column(heading, justify="left" if heading == "receiver" else "right", overflow="fold")
-    for each in found:
-        age = "" if each.oldest is None else str(datetime.now(UTC) - each.oldest).partition(".")[0]
-        counts = (each.dropped, each.dead, each.again)
-        table.add_row(each.transport, *map(str, (each.event_id, each.delivered, each.waiting, age, *counts)))
-    _print(table)
-
-
-def show_dead(settings: Settings, receiver: str | None, limit: int, *, as_json: bool) -> None:
-    """Print the newest dead letters, of one receiver or all; as JSON with the events themselves."""
-    with opened(settings) as services, services.database.reading() as cursor:
-        found = deliveries.dead(cursor, receiver, limit)
-    if as_json:
-        _print_json(found)
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("when (UTC)", "receiver", "event", "tries", "reason"):
-        table.add_column(heading, justify="right" if heading in {"event", "tries"} else "left", overflow="fold")
-    for each in found:
-        reason = f"{each.reason} (is tried again)" if each.again else each.reason
-        moment = f"{each.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
-        table.add_row(moment, each.transport, str(each.event_id), str(each.attempts), Text(reason))
-    _print(table)
-
-
-def retry_dead(settings: Settings, receiver: str | None) -> int:
-    """Have a server try the dead letters again, of one receiver or all; how many there are."""
-    with opened(settings) as services, services.database.transaction() as cursor:
-        return deliveries.retry(cursor, receiver)
-
-
-def replay(settings: Settings, receiver: str) -> None:
-    """Have a server send a receiver all events once more; InvalidRequest for an unknown one."""
-    with opened(settings) as services, services.database.transaction() as cursor:
-        if not deliveries.replay(cursor, receiver):
-            raise InvalidRequest(_unknown(receiver, deliveries.standings(cursor)))
-
-
-def forget(settings: Settings, receiver: str) -> None:
-    """Forget a receiver that is no more; InvalidRequest for an unknown one."""
-    with opened(settings) as services, services.database.transaction() as cursor:
-        if not deliveries.forget(cursor, receiver):
-            raise InvalidRequest(_unknown(receiver, deliveries.standings(cursor)))
-
-
-def _unknown(receiver: str, known: Sequence[Standing]) -> str:
-    names = ", ".join(each.transport for each in known)
-    return f"nothing was ever delivered to {receiver}; there is {names or 'no receiver'}"
-
-
-def _print_json(found: Sequence[Standing] | Sequence[Letter]) -> None:
-    for each in found:
-        sys.stdout.write(orjson.dumps(asdict(each), option=orjson.OPT_UTC_Z).decode() + "\n")
-    sys.stdout.flush()
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    (console if console.is_terminal else Console(width=400)).print(table)
