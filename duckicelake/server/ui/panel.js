@@ -49,12 +49,11 @@ function aboutNode(/** @type {Lineage} */ lineage, /** @type {LineageNode} */ no
 
 function datasetFacts(/** @type {LineageNode} */ node) {
   const dataset = node.dataset;
-  const state = dataset?.state && `${dataset.state.toLowerCase()}`;
+  const state = dataset?.state && `${dataset.state.toLowerCase()}, `;
   return facts({
     Stored: dataset?.location,
-    Namespace: node.kind === "dataset" ? node.over : null,
-    "Last change": state,
-    When: time(dataset?.updated),
+    Namespace: node.kind === "dataset" && node.over,
+    "Last seen": h("span", {}, state, time(dataset?.updated)),
   });
 }
 

@@ -88,7 +88,7 @@ function runDetails(/** @type {Run} */ run) {
 
 /** A list of terms and what they are, without those that aren't known. @param {Record<string, Child>} known */
 export function facts(known) {
-  const there = Object.entries(known).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const there = Object.entries(known).filter(([, value]) => Boolean(value));
   return h("dl", { class: "facts" }, ...there.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]));
 }
 
