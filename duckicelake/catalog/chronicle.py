@@ -128,7 +128,7 @@ class _Telling:
         snapshot, thing, entries = told.snapshot, told.thing, told.entries
         kinds = _kinds(told)
         summary = dict(told.iceberg.summary) if told.iceberg else {}
-        location, version = places.get(thing.object_id or -1) or (self._location(thing, snapshot.snapshot_id), None)
+        location, version = places.get(thing.object_id or -1) or (self._location(thing), None)
         counted = metrics.get((snapshot.snapshot_id, thing.object_id or -1))
         facts = {
             "location": location,
@@ -138,7 +138,7 @@ class _Telling:
             "schema": self._schema(thing, snapshot.snapshot_id),
             "kinds": kinds if len(kinds) > 1 else None,
             "author": None if entries else snapshot.author,
-            "message": snapshot.message,
+            "message": summary.get("ducklake.commit-message") if entries else snapshot.message,
             **facts_of(entries),
         }
         return Change(
@@ -157,17 +157,12 @@ class _Telling:
             **asker_of(entries),
         )
 
-    def _location(self, thing: Thing, at: int) -> str | None:
+    def _location(self, thing: Thing) -> str | None:
         """Where a table will be that no client of Iceberg has seen yet."""
-        if thing.object_id is None or not thing.words or Kind.DROP_TABLE in thing.kinds:
+        if thing.born is None or thing.uuid is None or not thing.words:
             return None
-        created = native.created_at(self._cursor, thing.object_id)
-        with suppress(CatalogError):
-            definition = native.definition(self._cursor, thing.object_id, at if created is None else created)
-            if definition is not None:
-                namespace = namespace_of(definition.schema_name)
-                return self._services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
-        return None
+        schema, name = thing.born
+        return self._services.policy.table_location(namespace_of(schema), name or "", thing.uuid)
 
     def _schema(self, thing: Thing, at: int) -> dict[str, Any] | None:
         """Of a table that was created or altered; None where Iceberg can't say it."""

@@ -43,11 +43,10 @@ def metrics_of(
     bounds = [before[1], *(each.next_file_id for each in snapshots)]
     numbered = dict(enumerate(ids))
     follows = {at: at - last == 1 for last, at in pairwise(ids)}
-    added = {
-        (numbered[number], table_id): files
-        for (number, table_id), files in followed.added_files(cursor, bounds).items()
-        if follows[numbered[number]] or files.begin == numbered[number]
-    }
+    added: defaultdict[Place, list[Added]] = defaultdict(list)
+    for number, files in followed.added_files(cursor, bounds):
+        if follows[numbered[number]] or files.begin == numbered[number]:
+            added[numbered[number], files.table_id].append(files)
     removing = [place for place, thing in things.items() if thing.words & (REMOVES | MOVES)]
     unknown = [place for place, thing in things.items() if "inlined_insert" in thing.words and place not in rows]
     inlined = inlined_changes(cursor, {*unknown, *(place for place in removing if things[place].words & REMOVES)})
@@ -56,22 +55,25 @@ def metrics_of(
     for change in inlined:
         new_rows[change.at, change.table_id] += change.added
     return {
-        place: _added(thing, added.get(place), rows.get(place), new_rows[place]) | removed.get(place, {})
+        place: _added(thing, added.get(place, ()), rows.get(place), new_rows[place]) | removed.get(place, {})
         for place, thing in things.items()
         if thing.words & (ADDS | REMOVES | MOVES)
     }
 
 
-def _added(thing: Thing, files: Added | None, rows: int | None, inlined: int) -> dict[str, int]:
-    found = {"added-data-files": files.files, "added-files-size": files.bytes} if files else {}
+def _added(thing: Thing, files: Sequence[Added], rows: int | None, inlined: int) -> dict[str, int]:
+    found = Counter[str]()
+    for each in files:
+        found += Counter({"added-data-files": each.files, "added-files-size": each.bytes})
     if not thing.words & ADDS:
-        return found
+        return dict(found)
     if rows is not None:
-        return found | {"added-records": rows}
-    is_counted = (files is not None or "inserted_into_table" not in thing.words) and (
+        return {**found, "added-records": rows}
+    is_counted = (files or "inserted_into_table" not in thing.words) and (
         inlined > 0 or "inlined_insert" not in thing.words
     )
-    return found | ({"added-records": (files.records if files else 0) + inlined} if is_counted else {})
+    records = inlined + sum(each.records for each in files)
+    return {**found, "added-records": records} if is_counted else dict(found)
 
 
 def _removed(

@@ -27,7 +27,10 @@ Words = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What a snapshot touched, and how: in its own words, and what they mean, the most telling first."""
+    """What a snapshot touched, and how: in its own words, and what they mean, the most telling first.
+
+    born: the schema and name that it was created with.
+    """
 
     kinds: tuple[Kind, ...]
     namespace: str
@@ -36,6 +39,7 @@ class Thing:
     uuid: str | None = None
     previous: str | None = None
     words: frozenset[str] = frozenset()
+    born: tuple[str, str | None] | None = None
 
     @property
     def resource(self) -> str:
@@ -153,7 +157,9 @@ class Things:
         if named is None:
             return []
         previous = full_name(before.namespace, before.name) if before is not None and named is not before else None
-        return [Thing(kinds, named.namespace, named.name, object_id, named.uuid, previous, frozenset(words))]
+        first = self._names[object_id][0]
+        born = first.namespace, first.name
+        return [Thing(kinds, named.namespace, named.name, object_id, named.uuid, previous, frozenset(words), born)]
 
     def _named(self, at: int, object_id: int) -> Named | None:
         """What it is called from the snapshot on, or was called until then; else what it was called last."""

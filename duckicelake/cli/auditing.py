@@ -88,7 +88,7 @@ def _print_table(entries: Sequence[Entry], *, heading: bool) -> None:
     for entry in entries:
         table.add_row(
             f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
-            *map(_plain, (entry.principal, entry.address, entry.operation, entry.resource)),
+            *map(plain, (entry.principal, entry.address, entry.operation, entry.resource)),
             Text(entry.result, style="" if entry.result in {audit.OK, audit.UNCHANGED} else "red"),
             "" if entry.snapshot_id is None else str(entry.snapshot_id),
             Text("" if entry.detail is None else json.dumps(entry.detail)),
@@ -98,6 +98,6 @@ def _print_table(entries: Sequence[Entry], *, heading: bool) -> None:
     (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
 
 
-def _plain(text: str) -> Text:
+def plain(text: str) -> Text:
     """Names are whatever clients wrote: nothing in them may steer the terminal."""
     return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))

@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -17,8 +16,11 @@ from rich.syntax import Syntax
 from duckicelake.cli import auditing, snippets
 from duckicelake.cli.authenticating import is_on
 from duckicelake.cli.collecting import collect
+from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.examination import examine, reachable_postgres
 from duckicelake.cli.flush import flush_tables
+from duckicelake.cli.history import EXAMPLES as HISTORY
+from duckicelake.cli.history import history
 from duckicelake.cli.ingest_rows import EXAMPLES as INGEST_ROWS
 from duckicelake.cli.ingest_rows import ingest_rows
 from duckicelake.cli.listening import uri
@@ -26,7 +28,7 @@ from duckicelake.cli.opening import open_services, policy_of, prepare_lake, runn
 from duckicelake.cli.pipeline.main import app as pipeline
 from duckicelake.cli.running import noted_uri
 from duckicelake.cli.serving import serve as serve_until_stopped
-from duckicelake.errors import CatalogError, InvalidSettings
+from duckicelake.errors import InvalidSettings
 from duckicelake.lake import roles
 from duckicelake.lake.address import attach_source, embedded_url
 from duckicelake.lake.audit import Wanted
@@ -45,6 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(pipeline)
+app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in HISTORY))(history)
 app.command(name="ingest-rows", epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in INGEST_ROWS))(ingest_rows)
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
@@ -66,7 +69,7 @@ def serve(
 ) -> None:
     """Serve the catalog until Ctrl-C or SIGTERM, with an embedded Postgres unless one is configured."""
     flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}
-    with _one_line_errors():
+    with one_line_errors():
         settings = read_settings(flags)
         serve_until_stopped(settings, partial(_announce, embedded=settings.database_url is None))
 
@@ -75,7 +78,7 @@ def serve(
 def init(lake: LakeOption = None) -> None:
     """Create the lake, or check that an existing one can be served, and stop again."""
     with (
-        _one_line_errors(),
+        one_line_errors(),
         running_postgres(read_settings({"lake": lake})) as settings,
         open_services(settings) as services,
     ):
@@ -89,7 +92,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Tell where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
-    with _one_line_errors():
+    with one_line_errors():
         facts = _facts(read_settings({"lake": lake}))
     if as_json:
         typer.echo(json.dumps(facts))
@@ -106,7 +109,7 @@ def doctor(
     files: Annotated[bool, typer.Option("--files/--no-files", help="Look for every data file in the store.")] = True,
 ) -> None:
     """Examine database, lake, tables and files; exit with 1 if something must be done, and say what."""
-    with _one_line_errors():
+    with one_line_errors():
         findings = examine(read_settings({"lake": lake}), with_files=files)
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
@@ -136,7 +139,7 @@ def audit(
     ] = None,
 ) -> None:
     """List who changed what, when, from where and with what result: the newest last."""
-    with _one_line_errors():
+    with one_line_errors():
         settings = read_settings({"lake": lake})
         if prune_older_than is not None:
             typer.echo(f"{auditing.prune(settings, auditing.moment(prune_older_than))} entries are gone")
@@ -161,7 +164,7 @@ def gc(
     Each line has the time of the last write, the bytes and the file's location. What a client has uploaded and not yet
     committed looks the same: give ages that are longer than any job runs.
     """
-    with _one_line_errors():
+    with one_line_errors():
         collect(read_settings({"lake": lake}), auditing.moment(older_than), delete=delete)
 
 
@@ -181,7 +184,7 @@ def flush(
 
     A line for each table tells how many rows went to how many files. Exits with 1 if a table couldn't be flushed.
     """
-    with _one_line_errors():
+    with one_line_errors():
         before = None if older_than is None else auditing.moment(older_than)
         all_done = flush_tables(read_settings({"lake": lake}), name, before, min_rows)
     if not all_done:
@@ -207,7 +210,7 @@ def grants(
     if not apply:
         typer.echo("BEGIN;\n" + "".join(f"{statement};\n" for statement in statements) + "COMMIT;")
         return
-    with _one_line_errors(), reachable_postgres(read_settings({"lake": lake})) as url:
+    with one_line_errors(), reachable_postgres(read_settings({"lake": lake})) as url:
         roles.apply(url, statements)
         typer.echo(f"{server} serves the lake; {owner} owns DuckLake's tables")
 
@@ -218,7 +221,7 @@ def grants(
 )
 def hash_client_secret() -> None:
     """Read a client's secret from the terminal or standard input, and print what to write instead of it."""
-    with _one_line_errors():
+    with one_line_errors():
         secret = typer.prompt("Secret", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
         if not secret:
             raise InvalidSettings("the secret is empty")
@@ -229,16 +232,6 @@ def hash_client_secret() -> None:
 def version() -> None:
     """Print the version."""
     typer.echo(f"duckicelake {_version()} (DuckLake {FORMAT_VERSION})")
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """What people can mend is said in one line on stderr, with exit code 2; only bugs show a traceback."""
-    try:
-        yield
-    except CatalogError as error:
-        typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from error
 
 
 def _facts(settings: Settings) -> dict[str, str]:

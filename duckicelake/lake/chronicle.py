@@ -83,8 +83,9 @@ class Change:
     namespace: the DuckLake schema's name, levels joined by dots. previous: the former `resource` of what was renamed.
     source: rest, pipeline or duckdb. facts, each only where it is known: location, format-version, summary (Iceberg's),
     metrics (counts, by the names that Iceberg's summaries have), schema (Iceberg's JSON, of what was created or
-    altered), kinds (all, where more than one is true of the change), updates and others of the audit trail's detail,
-    client (what the request said of itself), requests (all, where several made it), author and message (DuckLake's).
+    altered), kinds (all, where more than one is true of the change), updates (of the audit trail's detail),
+    parameters (the rest of that), client (what the request said of itself), requests (all, where several made it),
+    author and message (what DuckDB's `set_commit_message` said, or `ducklake.commit-message` in the summary).
     """
 
     snapshot_id: int
@@ -193,6 +194,8 @@ def _change(snapshot_id: int, ordinal: int, at: datetime, kind: str, *rest: Any)
 _NAMESPACE: Final = "(namespace = %(namespace)s OR starts_with(namespace, %(namespace)s || '.'))"
 _TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s
     AND left(name, 200) = left(%(name)s, 200) AND name = %(name)s"""
+_KINDS: Final = """(kind = ANY(%(kinds)s::text[]) OR EXISTS (
+    SELECT FROM json_array_elements_text(facts -> 'kinds') AS k (kind) WHERE k.kind = ANY(%(kinds)s::text[])))"""
 _ENGINE: Final = """strpos(lower(concat_ws(' ', agent, facts -> 'summary' ->> 'engine-name',
     facts -> 'client' ->> 'engine', CASE source WHEN 'duckdb' THEN source END)), lower(%(engine)s)) > 0"""
 _VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
@@ -204,7 +207,7 @@ def _conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, object]]:
     given = {
         _TABLE if wanted.name is not None else _NAMESPACE: wanted.namespace,
         "object_id = %(object_id)s": wanted.object_id,
-        "kind = ANY(%(kinds)s::text[])": wanted.kinds,
+        _KINDS: wanted.kinds,
         "at >= %(since)s": wanted.since,
         "at < %(until)s": wanted.until,
         "principal = %(principal)s": wanted.principal,

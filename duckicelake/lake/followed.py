@@ -68,7 +68,7 @@ class Named:
 
 
 class Added(NamedTuple):
-    """Data files that a snapshot took ids for, of one table; begin: the oldest snapshot that sees any of them."""
+    """Data files that a snapshot took ids for, of one table; begin: the oldest snapshot that sees them."""
 
     table_id: int
     files: int
@@ -125,14 +125,15 @@ def lead(cursor: Transaction) -> bool:
 
 @contextmanager
 def one_state(cursor: Transaction) -> Iterator[None]:
-    """A transaction in which every statement sees the same state, on a connection without one."""
+    """A transaction to fold in: nobody else does meanwhile, and every statement sees the same state."""
     cursor.connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with cursor.connection.transaction():
+        cursor.execute(_SQL.fold_alone)
         yield
 
 
 def progress(cursor: Transaction) -> Progress:
-    """How far the chronicle is; nobody else can move it until the end of the transaction."""
+    """How far the chronicle is."""
     row = cursor.execute(_SQL.progress).fetchone()
     assert row is not None
     return Progress(Position(row[0], row[1]), row[2])
@@ -247,12 +248,12 @@ def iceberg_snapshots(cursor: Transaction, first: int, upto: int) -> list[Iceber
     return [IcebergSnapshot(*row) for row in rows]
 
 
-def added_files(cursor: Transaction, bounds: Sequence[int]) -> dict[tuple[int, int], Added]:
-    """Data files by (number of a snapshot from 1, table). bounds: the counter of files before the first and after each.
+def added_files(cursor: Transaction, bounds: Sequence[int]) -> list[tuple[int, Added]]:
+    """Data files with the number of their snapshot, from 1. bounds: the file counter before the first and after each.
 
     Only ids tell: DuckDB's flushes and merges make files that earlier snapshots see, too.
     """
-    return {(number, row[0]): Added(*row) for number, *row in _of_counter(cursor, _SQL.added_files, bounds)}
+    return [(number, Added(*row)) for number, *row in _of_counter(cursor, _SQL.added_files, bounds)]
 
 
 def delete_files(cursor: Transaction, bounds: Sequence[int]) -> list[tuple[int, Deleted]]:

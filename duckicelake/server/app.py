@@ -36,6 +36,7 @@ from duckicelake.server.routes import (
     events,
     flush,
     health,
+    history,
     lineage,
     maintenance,
     marquez,
@@ -170,7 +171,7 @@ def routes_only() -> App:
         redirect_slashes=False,
     )
     of_tables = (namespaces, tables, rows, flush, storage)
-    others = (views, transactions, events, pipeline, maintenance, lineage, marquez, health, ui)
+    others = (views, transactions, events, history, pipeline, maintenance, lineage, marquez, health, ui)
     modules = (row_posts, oauth, config, *of_tables, *others)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can

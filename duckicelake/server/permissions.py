@@ -146,6 +146,11 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", _JOBS): _WRITER,
     ("POST", f"{_JOBS}/{{job}}"): _WRITER,
     ("POST", f"{_JOBS}/{{job}}/end"): _WRITER,
+    # So is the history of the lake.
+    ("GET", "/v1/history"): AnyToken(),
+    ("GET", f"{_NAMESPACE}/history"): _READER,
+    ("GET", f"{_TABLE}/history"): _READER,
+    ("GET", f"{_VIEW}/history"): _READER,
     # So is the list of tables' statistics.
     ("GET", "/pipeline/v1/tables"): AnyToken(),
     ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _WRITER,

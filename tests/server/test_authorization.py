@@ -110,6 +110,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"DELETE {VIEW}": (WRITERS, 404),
     f"POST {NAMESPACE}/register-view": (WRITERS & READERS, 409),  # the file that the body names must be read
     "POST /v1/views/rename": (WRITERS, 409),
+    "GET /v1/history": (KNOWN, 200),
+    f"GET {NAMESPACE}/history": (READERS, 200),
+    f"GET {TABLE}/history": (READERS, 200),
+    f"GET {VIEW}/history": (READERS, 200),
     "GET /pipeline/v1/jobs": (KNOWN, 200),
     f"POST {JOBS}": (WRITERS, 400),
     f"POST {JOBS}/{{job}}": (WRITERS, 404),

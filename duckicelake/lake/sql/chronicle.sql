@@ -32,8 +32,11 @@ SELECT pg_try_advisory_lock(%(key)s);
 -- is_free: whether nobody follows the lake
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
--- progress: how far the chronicle is, so that nobody else moves it
-SELECT snapshot_id, ordinal, next_file_id FROM duckicelake_chronicle FOR UPDATE;
+-- fold_alone: wait until nobody else folds; what the transaction sees is what there is then, as nothing was read before
+LOCK TABLE duckicelake_chronicle IN EXCLUSIVE MODE;
+
+-- progress: how far the chronicle is
+SELECT snapshot_id, ordinal, next_file_id FROM duckicelake_chronicle;
 
 -- snapshots: those after one, in order
 SELECT s.snapshot_id, s.snapshot_time, s.next_file_id, c.changes_made, c.author, c.commit_message
@@ -127,10 +130,10 @@ ORDER BY i.ducklake_id, i.sequence_number;
 
 -- added_files: data files by the snapshot that took their ids from the counter, which is at `bounds` after each
 SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, count(*), sum(record_count)::bigint,
-       sum(file_size_bytes)::bigint, min(begin_snapshot)
+       sum(file_size_bytes)::bigint, begin_snapshot
 FROM ducklake_data_file
 WHERE data_file_id >= %(first)s AND data_file_id < %(upto)s
-GROUP BY 1, 2;
+GROUP BY 1, 2, begin_snapshot;
 
 -- ended_files: data files that left tables at snapshots
 SELECT n.at, n.table_id, d.data_file_id, d.record_count, d.file_size_bytes

@@ -1,0 +1,190 @@
+"""The history of the lake, of a namespace or of one table or view: who did what to it, when and with what."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from duckicelake.catalog.principal import Capability, Principal
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.lake import chronicle, followed
+from duckicelake.lake.chronicle import END, Change, Kind, Position, WantedChanges, full_name
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.names import namespace_exists
+
+__all__ = ["KINDS", "Asked", "HistoryEntry", "HistoryPage", "engine_of", "entry_of", "history", "named", "wanted_of"]
+
+KINDS: Final = tuple(kind.value for kind in Kind)
+
+
+class Notes(SpecModel):
+    """What whoever committed said of it: in DuckDB by `set_commit_message`, else in the snapshot's summary."""
+
+    author: str | None = None
+    message: str | None = None
+
+
+class HistoryEntry(SpecModel):
+    """One change. version: the DuckLake snapshot that made it, or the last one before it."""
+
+    version: int
+    position: str
+    timestamp: datetime
+    kind: str
+    namespace: Namespace
+    name: str | None = None
+    previous: str | None = None
+    principal: str | None = None
+    engine: str | None = None
+    source: str
+    operation: str | None = None
+    parameters: dict[str, Any]
+    metrics: dict[str, int]
+    notes: Notes
+    iceberg_snapshot_id: int | None = None
+    request_id: str | None = None
+
+    @property
+    def resource(self) -> str:
+        """The full name, as the audit trail spells it."""
+        return full_name(schema_name(self.namespace), self.name)
+
+
+class HistoryPage(SpecModel):
+    """The newest first; next_before: how to ask for what comes next, None if there is nothing more."""
+
+    history: tuple[HistoryEntry, ...]
+    next_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which changes, and how many. kinds: joined by commas. before: a position; None: from the newest on."""
+
+    limit: int = 100
+    before: str | None = None
+    kinds: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    principal: str | None = None
+    engine: str | None = None
+    source: str | None = None
+
+
+def history(
+    services: Services, asked: Asked, namespace: Namespace | None = None, name: str | None = None
+) -> HistoryPage:
+    """What the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
+
+    Raises NoSuchNamespace, NoSuchTable for what there never was as far as anybody remembers, and InvalidRequest.
+    """
+    wanted = replace(wanted_of(asked), visible=readable(services.caller.principal))
+    before = END if asked.before is None else Position.parse(asked.before)
+    with services.database.reading() as cursor:
+        if namespace is not None:
+            wanted = resolved(cursor, wanted, schema_name(namespace), name)
+        found = chronicle.latest(cursor, before, asked.limit + 1, wanted)
+    page = found[: asked.limit]
+    following = str(page[-1].position) if len(found) > asked.limit else None
+    entries = [_for_reader(entry_of(change), services.caller.principal) for change in page]
+    return HistoryPage(history=tuple(entries), next_before=following)
+
+
+def wanted_of(asked: Asked) -> WantedChanges:
+    """What is asked for of the chronicle; InvalidRequest."""
+    kinds = None if asked.kinds is None else [_kind(each.strip()) for each in asked.kinds.split(",")]
+    return WantedChanges(
+        kinds=kinds,
+        since=asked.since,
+        until=asked.until,
+        principal=asked.principal,
+        engine=asked.engine,
+        source=asked.source,
+    )
+
+
+def resolved(cursor: Transaction, wanted: WantedChanges, schema: str, name: str | None) -> WantedChanges:
+    """The same, but of this namespace, table or view; of a live one under all names that it had."""
+    if name is None:
+        of_namespace = replace(wanted, namespace=schema)
+        if not namespace_exists(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
+            raise NoSuchNamespace(f"Namespace does not exist: {schema}")
+        return of_namespace
+    live = followed.live_tables(cursor, [(schema, name)]) or followed.live_views(cursor, [(schema, name)])
+    if live:
+        return replace(wanted, object_id=live[schema, name])
+    if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
+        raise NoSuchTable(f"Table does not exist: {schema}.{name}")
+    return replace(wanted, namespace=schema, name=name)
+
+
+def named(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChanges:
+    """As `resolved`, of a table or view of this full name, else of a namespace."""
+    schema, _, last = name.rpartition(".")
+    if schema:
+        with suppress(NoSuchTable):
+            return resolved(cursor, wanted, schema, namespace_of(last)[0])
+    return resolved(cursor, wanted, name, None)
+
+
+def readable(principal: Principal) -> Sequence[str] | None:
+    """The schemas that may be read with all below them; None: everything."""
+    namespaces = [grant.namespace for grant in principal.grants if Capability.READ in grant.capability]
+    return None if () in namespaces else [schema_name(namespace) for namespace in namespaces]
+
+
+def entry_of(change: Change) -> HistoryEntry:
+    facts = change.facts
+    updates = {"updates": facts["updates"]} if "updates" in facts else {}
+    requests = {"requests": facts["requests"]} if "requests" in facts else {}
+    return HistoryEntry(
+        version=change.snapshot_id,
+        position=str(change.position),
+        timestamp=change.at,
+        kind=change.kind,
+        namespace=namespace_of(change.namespace),
+        name=change.name,
+        previous=change.previous,
+        principal=change.principal,
+        engine=engine_of(change),
+        source=change.source,
+        operation=change.operation,
+        parameters=updates | facts.get("parameters", {}) | requests,
+        metrics=facts.get("metrics", {}),
+        notes=Notes(author=facts.get("author"), message=facts.get("message")),
+        iceberg_snapshot_id=change.iceberg_snapshot_id,
+        request_id=change.request_id,
+    )
+
+
+def _for_reader(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
+    """Without the former name, if that was in a namespace which the reader may not read."""
+    if entry.previous is None or principal.may(Capability.READ, namespace_of(entry.previous)[:-1]):
+        return entry
+    return entry.replaced(previous=None)
+
+
+def engine_of(change: Change) -> str | None:
+    """What did it, as it calls itself in the snapshot, else in the request; DuckDB does not say."""
+    summary: Mapping[str, str] = change.facts.get("summary", {})
+    client: Mapping[str, str] = change.facts.get("client", {})
+    if "engine-name" in summary:
+        return " ".join([summary["engine-name"], summary.get("engine-version", "")]).strip()
+    if change.source == "duckdb":
+        return "DuckDB"
+    return client.get("engine") or (change.agent or "").partition(" ")[0] or None
+
+
+def _kind(text: str) -> Kind:
+    try:
+        return Kind(text)
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is no kind of change: there are {', '.join(KINDS)}") from None
+
+
+def _is_known(cursor: Transaction, wanted: WantedChanges) -> bool:
+    return bool(chronicle.latest(cursor, END, 1, wanted))

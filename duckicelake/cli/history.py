@@ -1,0 +1,148 @@
+"""What `duckicelake history` prints of the chronicle, and how it shortens it."""
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.history import Asked, HistoryEntry, entry_of, named, wanted_of
+from duckicelake.catalog.services import Services
+from duckicelake.cli.auditing import moment, plain
+from duckicelake.cli.collecting import opened
+from duckicelake.cli.complaining import one_line_errors
+from duckicelake.lake import chronicle
+from duckicelake.lake.chronicle import END, Position, WantedChanges
+from duckicelake.settings import Settings, read_settings
+
+EXAMPLES: Final = (
+    "duckicelake history sales.orders",
+    "duckicelake history --since 2h --engine spark --kind append,overwrite --json",
+    "duckicelake history sales --follow",
+    "duckicelake history --prune-older-than 90d",
+)
+_PAUSE_SECONDS = 0.5
+_MOST = 1_000
+_COLUMNS = ("version", "when (UTC)", "who", "source", "engine", "what", "kind", "operation", "metrics", "notes")
+
+
+def history(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or view, as sales.orders, or a namespace; else all.")
+    ] = None,
+    lake: Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")] = None,
+    since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
+    until: Annotated[str | None, typer.Option(help="The same: what came before.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Of these kinds, joined by commas, as append,overwrite.")] = None,
+    principal: Annotated[str | None, typer.Option(help="By this one.")] = None,
+    engine: Annotated[str | None, typer.Option(help="By what calls itself so, or partly so, as spark.")] = None,
+    source: Annotated[str | None, typer.Option(help="rest, pipeline or duckdb.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    prune_older_than: Annotated[
+        str | None, typer.Option(help="Forget what is older than this age or time, and print nothing else.")
+    ] = None,
+) -> None:
+    """List what changed in the lake, a namespace or a table, by whom, with what engine: the newest last.
+
+    Whoever did it: clients by REST, DuckDB, the pipeline. It outlasts what DuckDB expires.
+    """
+    with one_line_errors():
+        settings = read_settings({"lake": lake})
+        if prune_older_than is not None:
+            typer.echo(f"{prune(settings, moment(prune_older_than))} changes are forgotten")
+            return
+        after, before = (None if text is None else moment(text) for text in (since, until))
+        asked = Asked(limit, None, kind, after, before, principal, engine, source)
+        with suppress(KeyboardInterrupt):
+            show(settings, name, asked, as_json=as_json, follow=follow)
+
+
+def show(settings: Settings, name: str | None, asked: Asked, *, as_json: bool, follow: bool) -> None:
+    """Print the newest changes, newest last; with `follow` then those that come, until interrupted.
+
+    Raises NoSuchTable, NoSuchNamespace, InvalidRequest, Unavailable, StartupError where there is no lake.
+    """
+    wanted = wanted_of(asked)
+    with opened(settings) as services:
+        fold_all(services)  # also where no server runs that would
+        with services.database.reading() as cursor:
+            if name is not None:
+                wanted = named(cursor, wanted, name)
+            found = chronicle.latest(cursor, END, asked.limit, wanted)
+            last = chronicle.newest(cursor)
+        _print([entry_of(change) for change in reversed(found)], as_json=as_json)
+        while follow:
+            time.sleep(_PAUSE_SECONDS)
+            last = _print_new(services, wanted, last, as_json=as_json)
+
+
+def prune(settings: Settings, before: datetime) -> int:
+    """Forget what is older; how many changes there were."""
+    with opened(settings) as services:
+        return chronicle.prune(services.database, before)
+
+
+def _print_new(services: Services, wanted: WantedChanges, after: Position, *, as_json: bool) -> Position:
+    fold_all(services)
+    with services.database.reading() as cursor:
+        found = chronicle.changes(cursor, after, _MOST, wanted)
+        last = found[-1].position if len(found) == _MOST else chronicle.newest(cursor)
+    if found:
+        _print([entry_of(change) for change in found], as_json=as_json, heading=False)
+    return max(after, last)
+
+
+def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = True) -> None:
+    if as_json:
+        for entry in entries:
+            sys.stdout.write(orjson.dumps(entry.to_json()).decode() + "\n")
+        sys.stdout.flush()
+        return
+    table = Table(box=None, show_header=heading, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
+    for entry in entries:
+        table.add_row(*map(plain, _cells(entry)))
+    console = Console(highlight=False)
+    # A file or a pipe has no width: there every change is one line.
+    (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
+
+
+def _cells(entry: HistoryEntry) -> Sequence[str]:
+    what = entry.resource
+    return (
+        str(entry.version),
+        f"{entry.timestamp.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+        entry.principal or "",
+        entry.source,
+        entry.engine or "",
+        what if entry.previous is None else f"{entry.previous} → {what}",
+        entry.kind,
+        _operation(entry),
+        " ".join(f"{name}={value}" for name, value in entry.metrics.items() if not name.startswith("total-")),
+        ": ".join(part for part in (entry.notes.author, entry.notes.message) if part),
+    )
+
+
+def _operation(entry: HistoryEntry) -> str:
+    """With its parameters, but for what another column says."""
+    parameters = [
+        f"{name}={_text(value)}" for name, value in entry.parameters.items() if name not in ("to", "requests")
+    ]
+    return " ".join([entry.operation or "", *parameters]).strip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -1,0 +1,188 @@
+"""The history as it is asked for by HTTP: whole and in parts, in pages, and by those who may read only some of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.services import Services
+from duckicelake.server.app import create_app
+from duckicelake.server.clients import LONGEST
+from duckicelake.server.oauth_clients import Client
+from tests.lakes import Lake
+from tests.server.logins import SECRET, Server, bearing, token
+
+NUMBERS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "i", "type": "int", "required": False}]}
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def http(services: Services, serve: Callable[[FastAPI], httpx.Client]) -> httpx.Client:
+    return serve(create_app(services))
+
+
+@pytest.fixture
+def lake(services: Services, ducklake: Any) -> Lake:
+    return Lake(services, ducklake)
+
+
+def make(http: httpx.Client, namespace: str, table: str, **headers: str) -> None:
+    http.post("/v1/namespaces", json={"namespace": [namespace]}, headers=headers)
+    body = {"name": table, "schema": NUMBERS}
+    http.post(f"/v1/namespaces/{namespace}/tables", json=body, headers=headers).raise_for_status()
+
+
+def listed(http: httpx.Client, services: Services, path: str = "", **query: str | int) -> list[Json]:
+    fold_all(services)
+    answer = http.get(f"/v1{path}/history", params=query)
+    assert answer.status_code == 200, answer.text
+    found: list[Json] = answer.json()["history"]
+    return found
+
+
+def kinds(found: list[Json]) -> list[tuple[str, str]]:
+    return [(each["kind"], each.get("name") or ".".join(each["namespace"])) for each in found]
+
+
+def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, services: Services, lake: Lake) -> None:
+    headers = {
+        "User-Agent": "loader/1.0 (nightly)",
+        "X-Application-Id": "app\t-7" + "x" * 2 * LONGEST,
+        "X-OpenLineage-Parent-RunId": "01a2",
+    }
+    make(http, "ns", "t", **headers)
+    http.post("/v1/namespaces/ns/tables/t/rows", json=[{"i": 1}, {"i": 2}], headers=headers).raise_for_status()
+    lake.run("BEGIN; CALL lake.set_commit_message('ann', 'by hand'); DELETE FROM ns.t WHERE i = 1; COMMIT")
+    deleted, appended, created = listed(http, services, "/namespaces/ns/tables/t")
+    assert appended | {"timestamp": "", "request-id": ""} == {
+        "version": 3,
+        "position": "3.0",
+        "timestamp": "",
+        "kind": "append",
+        "namespace": ["ns"],
+        "name": "t",
+        "previous": None,
+        "principal": "anonymous",
+        "engine": "loader/1.0",
+        "source": "rest",
+        "operation": "append_rows",
+        "parameters": {"rows": 2},
+        "metrics": {"added-records": 2},
+        "notes": {"author": None, "message": None},
+        "iceberg-snapshot-id": None,
+        "request-id": "",
+    }
+    assert (created["kind"], created["operation"]) == ("create-table", "create_table")
+    assert (deleted["kind"], deleted["engine"], deleted["source"]) == ("delete", "DuckDB", "duckdb")
+    assert (deleted["metrics"], deleted["notes"]) == ({"deleted-records": 1}, {"author": "ann", "message": "by hand"})
+    ((client,),) = lake.sql("SELECT client FROM duckicelake_audit WHERE operation = 'append_rows'")
+    assert client["parent-run-id"] == "01a2"
+    assert client["application"].startswith("app-7x")
+    assert len(client["application"]) == LONGEST
+
+
+def test_history_of_a_table_follows_its_names_and_outlasts_it(http: httpx.Client, services: Services) -> None:
+    make(http, "ns", "old.1")
+    ends = ({"namespace": ["ns"], "name": "old.1"}, {"namespace": ["ns"], "name": "new"})
+    http.post("/v1/tables/rename", json=dict(zip(("source", "destination"), ends, strict=True))).raise_for_status()
+    renamed = [("rename-table", "new"), ("create-table", "old.1")]
+    found = listed(http, services, "/namespaces/ns/tables/new")
+    assert kinds(found) == renamed
+    assert found[0]["previous"] == "ns.old%2E1"
+    assert kinds(listed(http, services, "/namespaces/ns/tables/old.1")) == renamed[1:]
+    http.delete("/v1/namespaces/ns/tables/new").raise_for_status()
+    assert kinds(listed(http, services, "/namespaces/ns/tables/new")) == [("drop-table", "new"), renamed[0]]
+    assert len(listed(http, services, "/namespaces/ns")) == 4
+    assert len(listed(http, services)) == 5
+    for path in ("ns/tables/never", "ns/views/never", "never"):
+        assert http.get(f"/v1/namespaces/{path}/history").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"kind": "append"}, ["create-table", "append"]),
+        ({"kind": "drop-table,create-namespace"}, ["create-namespace", "create-namespace"]),
+        ({"source": "duckdb"}, ["create-table", "create-namespace"]),
+        ({"engine": "httpx"}, ["append", "create-table", "create-namespace"]),
+        ({"engine": "DuckDB"}, ["create-table", "create-namespace"]),
+        ({"principal": "anonymous", "limit": 1}, ["append"]),
+        ({"principal": "nobody"}, []),
+        ({"since": "2100-01-01T00:00:00Z"}, []),
+        ({"until": "2000-01-01T00:00:00Z"}, []),
+    ],
+)
+def test_history_is_filtered(
+    http: httpx.Client, services: Services, lake: Lake, query: dict[str, Any], expected: list[str]
+) -> None:
+    make(http, "ns", "t", **{"User-Agent": "python-httpx/1"})
+    rows = http.post("/v1/namespaces/ns/tables/t/rows", json=[{"i": 1}], headers={"User-Agent": "python-httpx/1"})
+    rows.raise_for_status()
+    lake.run("CREATE TABLE ns.d AS SELECT 1 AS i")
+    assert [each["kind"] for each in listed(http, services, **query)] == expected
+
+
+def test_pages_join_into_the_whole_though_more_happens(http: httpx.Client, services: Services) -> None:
+    for number in range(5):
+        make(http, "ns", f"t{number}")
+    whole = listed(http, services)
+    pages, before = list[Json](), dict[str, str]()
+    while True:
+        answer = http.get("/v1/history", params={"limit": 2} | before).json()
+        pages += answer["history"]
+        make(http, "other", f"t{len(pages)}")
+        fold_all(services)
+        if answer["next-before"] is None:
+            break
+        before = {"before": answer["next-before"]}
+    assert pages == whole
+
+
+@pytest.mark.parametrize("query", [{"kind": "vanish"}, {"before": "x"}, {"limit": 0}, {"since": "yesterday"}])
+def test_questions_that_make_no_sense_are_refused(http: httpx.Client, query: dict[str, Any]) -> None:
+    assert http.get("/v1/history", params=query).status_code == 400
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_whoever_asks_sees_what_they_may_read(
+    services: Services, serve: Callable[[FastAPI], httpx.Client], server: Server
+) -> None:
+    clients = {"root": "*", "reader": "ns:open:r", "writer": "ns:open:w"}
+    known = [Client(name, SECRET, (scope,)) for name, scope in clients.items()]
+    http = serve(server.app(services, server.authentication(*known)))
+    tokens = {name: bearing(token(http, name)) for name in clients}
+    for namespace in ("open", "open.below", "opened", "secret"):
+        name = namespace.split(".")
+        http.post("/v1/namespaces", json={"namespace": name}, headers=tokens["root"]).raise_for_status()
+    body = {"name": "t", "schema": NUMBERS}
+    http.post("/v1/namespaces/secret/tables", json=body, headers=tokens["root"]).raise_for_status()
+    ends = ({"namespace": ["secret"], "name": "t"}, {"namespace": ["open"], "name": "t"})
+    renaming = dict(zip(("source", "destination"), ends, strict=True))
+    http.post("/v1/tables/rename", json=renaming, headers=tokens["root"]).raise_for_status()
+    fold_all(services)
+
+    def asked(who: str, path: str = "") -> Any:
+        return http.get(f"/v1{path}/history", headers=tokens[who]).json().get("history")
+
+    assert len(asked("root")) == 7
+    seen = asked("reader")
+    assert kinds(seen) == [("rename-table", "t"), ("create-namespace", "open.below"), ("create-namespace", "open")]
+    assert seen[0]["previous"] is None
+    assert {each["principal"] for each in seen} == {"root"}
+    assert kinds(asked("reader", "/namespaces/open/tables/t")) == [("rename-table", "t")]
+    assert kinds(asked("root", "/namespaces/open/tables/t")) == [("rename-table", "t"), ("create-table", "t")]
+    assert asked("writer") == []
+    for who, path in (
+        ("reader", "/namespaces/secret"),
+        ("writer", "/namespaces/open"),
+        ("reader", "/namespaces/opened"),
+    ):
+        assert http.get(f"/v1{path}/history", headers=tokens[who]).status_code == 403
+    assert http.get("/v1/history").status_code == 401
