@@ -126,7 +126,9 @@ class Deliverer:
 
     def _look(self) -> None:
         """Fill the queue from the outbox, and with dead letters that somebody wants tried again."""
-        newest = deliveries.newest(self._cursor)
+        newest, position = deliveries.look(self._cursor, self._name)
+        if position != self._position:
+            raise Moved
         if newest > self._newest:
             self._unread += deliveries.count(self._cursor, self._newest, newest)
             self._newest = newest
@@ -138,6 +140,8 @@ class Deliverer:
             for id_, text in found:
                 self._queue.add(Pending(id_, text))
             self._unread -= len(found)
+            if len(found) < limit:
+                self._unread = 0
             self._read = found[-1][0] if len(found) == limit else self._newest
         for id_, text in deliveries.letters_to_send(self._cursor, self._name, min(self._queue.room, _FEW)):
             self._queue.add(Pending(id_, text, is_letter=True))

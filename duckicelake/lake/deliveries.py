@@ -70,20 +70,22 @@ def take_turn(cursor: Cursor[Row], transport: str) -> bool:
 
 def position(cursor: Cursor[Row], transport: str) -> int:
     """The event up to which none waits; a transport that was forgotten meanwhile begins anew."""
-    parameters = {"transport": transport}
-    row = cursor.execute(_SQL.position, parameters).fetchone()
-    if row is None:
-        cursor.execute(_SQL.register, parameters)
-        row = cursor.execute(_SQL.position, parameters).fetchone()
-    assert row is not None
-    return int(row[0])
+    found = look(cursor, transport)[1]
+    if found is None:
+        cursor.execute(_SQL.register, {"transport": transport})
+        found = look(cursor, transport)[1]
+    assert found is not None
+    return found
 
 
-def newest(cursor: Cursor[Row]) -> int:
-    """The newest event. Ids are in the order of commits: none with a smaller one appears any more."""
-    row = cursor.execute(_SQL.newest).fetchone()
+def look(cursor: Cursor[Row], transport: str) -> tuple[int, int | None]:
+    """The newest event, and the one up to which none waits; None if the transport was forgotten.
+
+    Ids are in the order of commits: no event appears any more before one that can be seen.
+    """
+    row = cursor.execute(_SQL.look, {"transport": transport}).fetchone()
     assert row is not None
-    return int(row[0])
+    return row[0], row[1]
 
 
 def events(cursor: Cursor[Row], after: int, upto: int, limit: int) -> list[Event]:
@@ -144,11 +146,13 @@ def unbury(cursor: Cursor[Row], transport: str, event_id: int) -> None:
 
 def retry(cursor: Cursor[Row], transport: str | None) -> int:
     """Have all dead letters tried again, of one transport or of all; how many they are."""
+    cursor.execute(_SQL.wake)
     return cursor.execute(_SQL.retry, {"transport": transport}).rowcount
 
 
 def replay(cursor: Cursor[Row], transport: str) -> bool:
     """Have all events sent once more; False if there is no such transport."""
+    cursor.execute(_SQL.wake)
     return cursor.execute(_SQL.replay, {"transport": transport}).rowcount == 1
 
 

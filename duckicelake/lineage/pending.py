@@ -4,11 +4,12 @@ Pure: times are the caller's, in seconds of any clock.
 """
 
 import heapq
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 Key = tuple[str, ...]
 _Id = tuple[bool, int]
@@ -26,7 +27,7 @@ class Pending:
     keys: frozenset[Key] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keys = keys_of(json.loads(self.text))
+        self.keys = keys_of(orjson.loads(self.text))
 
     @property
     def order(self) -> _Id:

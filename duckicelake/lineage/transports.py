@@ -174,7 +174,7 @@ class _FileOutlet:
         return None
 
     def settle(self) -> None:
-        descriptor = os.open(self._path, os.O_RDWR)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)  # it may have been moved away
         try:
             os.fsync(descriptor)
         finally:

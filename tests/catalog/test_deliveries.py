@@ -87,17 +87,17 @@ def courier(services: Services) -> Courier:
     return Courier(services)
 
 
-def test_new_events_arrive_soon_and_in_order(courier: Courier, receiver: Receiver) -> None:
+def test_new_events_arrive_at_once_and_in_order(
+    courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "_LOOK_SECONDS", 60.0)  # so that it can only be Postgres who tells of them
     courier.number(range(1, 4))
     with courier.delivering(receiver.uri):
         courier.number(range(4, 8))
         receiver.until_taken(4)
-        began = time.monotonic()
         courier.number(range(8, 9))
         receiver.until_taken(5)
-        took = time.monotonic() - began
     assert receiver.numbers() == [4, 5, 6, 7, 8]
-    assert took < 0.5
     found = courier.standing()
     assert (found.delivered, found.waiting, found.dead, found.dropped) == (5, 0, 0, 0)
     assert courier.metric("delivered") == 5
@@ -275,7 +275,7 @@ def test_end_does_not_wait_for_a_receiver_that_is_away(courier: Courier, receive
         courier.number(range(1, 4))
         receiver.until(lambda: len(receiver.tries) >= 1)
         began = time.monotonic()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert courier.standing().waiting == 3
 
 
@@ -301,7 +301,7 @@ def courier_of(courier: Courier, receiver: Receiver) -> Any:
 
 
 def test_of_several_workers_one_delivers_and_another_takes_over(
-    courier: Courier, receiver: Receiver, database_url: str, monkeypatch: pytest.MonkeyPatch
+    courier: Courier, receiver: Receiver, database_url: str
 ) -> None:
     other = Courier(replace(courier.services, database=Database(database_url)))
     with ExitStack() as second:
@@ -340,8 +340,7 @@ def test_replay_sends_everything_once_more(courier: Courier, receiver: Receiver)
         with courier.services.database.transaction() as cursor:
             assert deliveries.replay(cursor, receiver.uri)
             assert not deliveries.replay(cursor, "http://other")
-        courier.number(range(6, 7))
-        receiver.until(lambda: receiver.numbers()[-6:] == [1, 2, 3, 4, 5, 6])
+        receiver.until(lambda: receiver.numbers() == [4, 5, 1, 2, 3, 4, 5])
 
 
 def test_pauses_double_from_100_ms_on_up_to_half_a_minute() -> None:

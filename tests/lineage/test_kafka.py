@@ -34,7 +34,8 @@ def outlet(brokers: str, settings: str | None = None) -> Outlet:
 def consumed(brokers: str, count: int) -> list[Any]:
     settings = {"bootstrap.servers": brokers.replace(";", ","), "group.id": "tests", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(settings)
-    consumer.subscribe([TOPIC])
+    partitions = consumer.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, partition, 0) for partition in partitions])
     found: list[Any] = []
     deadline = time.monotonic() + 20
     while len(found) < count and time.monotonic() < deadline:

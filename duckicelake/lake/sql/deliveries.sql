@@ -6,11 +6,9 @@ ON CONFLICT DO NOTHING;
 -- take_turn: be the one who delivers, for as long as the session lasts, unless another is
 SELECT pg_try_advisory_lock(%(key)s, hashtext(%(transport)s));
 
--- position: up to which event none waits any more
-SELECT event_id FROM duckicelake_delivery WHERE transport = %(transport)s;
-
--- newest: the newest event that can be seen
-SELECT coalesce(max(id), 0) FROM duckicelake_lineage_event;
+-- look: the newest event, and up to which none waits any more
+SELECT (SELECT coalesce(max(id), 0) FROM duckicelake_lineage_event),
+       (SELECT event_id FROM duckicelake_delivery WHERE transport = %(transport)s);
 
 -- events: the next ones of our own, in order
 SELECT id, body::text FROM duckicelake_lineage_event
@@ -50,6 +48,9 @@ WHERE NOT again AND (%(transport)s::text IS NULL OR transport = %(transport)s);
 
 -- replay: have a transport begin with the oldest event once more
 UPDATE duckicelake_delivery SET event_id = 0, moved = clock_timestamp() WHERE transport = %(transport)s;
+
+-- wake: have whoever delivers look, when the transaction is committed
+SELECT pg_notify('duckicelake_lineage', '');
 
 -- forget: a transport that isn't used any more, with its dead letters
 WITH letters AS (DELETE FROM duckicelake_dead_letter WHERE transport = %(transport)s)
