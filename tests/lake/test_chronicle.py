@@ -420,3 +420,23 @@ def _follow(url: str, warehouse: str) -> None:
         services = services_of(database, Path(warehouse))
         while True:
             fold(services, cursor)
+
+
+def test_another_follower_takes_over_when_the_first_has_gone(services: Services, lake: Lake) -> None:
+    failures: list[Exception] = []
+    with following(services, failures.append):
+        with following(services, failures.append):
+            _wait_for(services, lake, "a")
+        _wait_for(services, lake, "b")
+    with following(services, failures.append):
+        _wait_for(services, lake, "c")
+    assert failures == []
+
+
+def _wait_for(services: Services, lake: Lake, name: str) -> None:
+    """Until the creation of a table is told."""
+    lake.run(f"CREATE TABLE {name} (i INT)")
+    deadline = time.monotonic() + 10
+    while not any(each.name == name for each in told(services.database)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
