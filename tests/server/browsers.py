@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 # Who is root has no user to shut it in by; what it shows is ours.
 ARGUMENTS = ["--no-sandbox"] if os.getuid() == 0 else []
 
 
-@dataclass(slots=True)
+@dataclass
 class Visit:
     """A page in a window of its own, and what it did beside what is seen: complaints, and whom it asked."""
 
@@ -22,6 +22,11 @@ class Visit:
     page: Page
     complaints: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+
+    def close(self, dialog: Dialog) -> None:
+        """No page of ours opens any."""
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def visit(browser: Browser, **context: Any) -> Visit:
     opened.set_default_timeout(20_000)
     made = Visit(opened, opened.new_page())
     made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
-    made.page.on("dialog", lambda dialog: made.complaints.append(dialog.message))
+    made.page.on("dialog", made.close)
     made.page.on("console", lambda message: made.complaints.append(message.text))
     made.page.on("request", lambda request: made.asked.append(request.url))
     return made

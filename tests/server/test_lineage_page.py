@@ -112,6 +112,10 @@ def test_click_makes_a_table_the_centre_and_back_goes_back(lake: Lake, page: Pag
     expect(box(page, "Table sales.orders")).to_have_class(re.compile("center"))
     expect(box(page, "Job ingest_orders")).to_be_visible()
     assert page.url.endswith("node=sales.orders&depth=1")
+    page.get_by_role("checkbox", name="Jobs").uncheck()
+    expect(box(page, "Job ingest_orders")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_role("checkbox", name="Jobs")).to_be_checked()
     page.go_back()
     expect(box(page, "View sales.euro")).to_have_class(re.compile("center"))
 
@@ -127,6 +131,7 @@ def test_edge_tells_the_runs_behind_it(lake: Lake, page: Page) -> None:
     expect(panel.locator(".run")).to_contain_text("Spark 4.0.1")
     page.reload()
     expect(panel.get_by_role("heading", name="daily_revenue")).to_be_visible()
+    expect(line).to_have_class(re.compile("selected"))
 
 
 def test_inferred_edge_says_so_and_how_sure_it_is(lake: Lake, page: Page) -> None:

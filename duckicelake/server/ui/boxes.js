@@ -37,15 +37,14 @@ export function fullName(node) {
  * @param {LineageNode} node
  * @param {Box} box
  * @param {Lineage} lineage
- * @param {string} selected
  * @param {Deeds} deeds
  */
-export function boxed(node, box, lineage, selected, deeds) {
+export function boxed(node, box, lineage, deeds) {
   const isCenter = node.id === lineage.center;
-  const classes = { center: isCenter, selected: node.id === selected, dropped: node.dropped };
+  const classes = ["box", node.kind, isCenter && "center", node.dropped && "dropped"];
   const element = h(
     "li",
-    { class: ["box", node.kind, ...named(classes)].join(" "), "data-id": node.id },
+    { class: classes.filter(Boolean).join(" "), "data-id": node.id },
     head(node, isCenter, deeds),
     node.loops.length > 0 && loop(node, deeds),
     box.rows.length > 0 && rows(node, box, lineage, deeds),
@@ -111,9 +110,4 @@ function button(
   /** @type {Child[]} */ ...children
 ) {
   return h("button", { type: "button", "data-name": name, ...attributes }, ...children);
-}
-
-/** The names of what holds. */
-function named(/** @type {Record<string, boolean>} */ classes) {
-  return Object.keys(classes).filter((name) => classes[name]);
 }

@@ -8,19 +8,18 @@ import { put } from "./sheet.js";
 /** @import { Arrangement } from "./arrange.js" */
 /** @import { Deeds } from "./boxes.js" */
 /** @import { Lineage } from "./graph.js" */
-/** @typedef {{lineage: Lineage, arrangement: Arrangement, selected: string, deeds: Deeds}} Drawing */
+/** @typedef {{lineage: Lineage, arrangement: Arrangement, deeds: Deeds}} Drawing */
 
 /**
  * Draw the graph instead of what was there.
  * @param {Lineage} lineage
  * @param {Set<string>} open the ids of boxes that show their columns
- * @param {string} selected the id of the box or line that the panel tells of; empty: none
  * @param {Deeds} deeds
  * @param {string} keep the id of a box that shall stay where it is seen; empty: none
  */
-export function draw(lineage, open, selected, deeds, keep) {
+export function draw(lineage, open, deeds, keep) {
   const arrangement = arrange(lineage, open);
-  const drawing = { lineage, arrangement, selected, deeds };
+  const drawing = { lineage, arrangement, deeds };
   const { width, height } = arrangement;
   const lines = [...boxLines(drawing), ...columnLines(drawing)];
   const svg = s("svg", { class: "lines", width, height, "aria-hidden": "true" }, ...lines);
@@ -28,9 +27,16 @@ export function draw(lineage, open, selected, deeds, keep) {
   put({ width, height }, [svg, boxes], keep);
 }
 
+/** Mark the box or the line that has this id, and no other. @param {string} id */
+export function mark(id) {
+  for (const element of document.querySelectorAll("[data-id]")) {
+    element.classList.toggle("selected", element.getAttribute("data-id") === id);
+  }
+}
+
 /** In the order in which they are read, and the keyboard comes to them. */
-function boxesOf(/** @type {Drawing} */ { lineage, arrangement, selected, deeds }) {
+function boxesOf(/** @type {Drawing} */ { lineage, arrangement, deeds }) {
   const placed = lineage.nodes.map((node) => ({ node, box: boxIn(arrangement, node.id) }));
   placed.sort((a, b) => a.box.left - b.box.left || a.box.top - b.box.top);
-  return placed.map(({ node, box }) => boxed(node, box, lineage, selected, deeds));
+  return placed.map(({ node, box }) => boxed(node, box, lineage, deeds));
 }

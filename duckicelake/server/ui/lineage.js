@@ -1,8 +1,9 @@
 // The page: what its address says is asked of the server and drawn; what is clicked becomes its address.
-import { depthOf, local, read, written } from "./address.js";
+import { read, written } from "./address.js";
 import { ask, Refusal } from "./api.js";
 import { fullName } from "./boxes.js";
-import { draw } from "./canvas.js";
+import { draw, mark } from "./canvas.js";
+import { fillControls, listenToControls } from "./controls.js";
 import { byId } from "./elements.js";
 import { addressOf, Lineage } from "./graph.js";
 import { tell } from "./panel.js";
@@ -11,7 +12,7 @@ import { fit, listenToSheet, show, zoomBy } from "./sheet.js";
 import { forget, token } from "./sign-in.js";
 import { refuse, start } from "./start.js";
 
-/** @import { Direction, View } from "./address.js" */
+/** @import { View } from "./address.js" */
 /** @import { Deeds } from "./boxes.js" */
 /** @import { Answer, Dataset, LineageNode } from "./graph.js" */
 
@@ -21,6 +22,8 @@ const ZOOM = 1.25;
 let view = read(location.search);
 /** @type {Answer | null} */
 let answer = null;
+/** @type {Lineage | null} */
+let lineage = null;
 let asked = new AbortController();
 
 /** @type {Deeds} */
@@ -34,7 +37,7 @@ const deeds = {
 };
 
 /** Show another view, under an address of its own. keep: the box that shall stay where it is seen. */
-function go(/** @type {Partial<View>} */ changes, /** @type {string} */ keep = "") {
+function go(/** @type {Partial<View>} */ changes, /** @type {string | undefined} */ keep = undefined) {
   const before = view;
   view = { ...view, ...changes };
   history.pushState(null, "", written(view));
@@ -42,13 +45,18 @@ function go(/** @type {Partial<View>} */ changes, /** @type {string} */ keep = "
 }
 
 /** Do what the step from one view to the other takes: ask anew, or draw anew what is known. */
-function turn(/** @type {View} */ before, /** @type {string} */ keep = "") {
+function turn(/** @type {View} */ before, /** @type {string | undefined} */ keep = undefined) {
+  fillControls(view);
+  const { selected: was, ...drawn } = before;
+  const { selected, ...wanted } = view;
   if (answer === null || question(before) !== question(view)) void load();
-  else render(keep);
+  else if (JSON.stringify(drawn) !== JSON.stringify(wanted)) render(answer, keep);
+  else if (was !== selected) pick();
 }
 
-function question(/** @type {View} */ wanted) {
-  return JSON.stringify([wanted.node, wanted.column, wanted.direction, wanted.depth, wanted.at]);
+/** What of a view the server is asked for. */
+function question(/** @type {View} */ { node, column, direction, depth, at }) {
+  return JSON.stringify([node, column, direction, depth, at]);
 }
 
 async function load() {
@@ -57,13 +65,12 @@ async function load() {
   const { signal } = asked;
   const canvas = byId("canvas", HTMLElement);
   canvas.setAttribute("aria-busy", "true");
-  fillControls();
   try {
     if (view.node === "") {
       begin(await find("", signal));
     } else {
       answer = await graph(signal);
-      render();
+      render(answer);
       show(answer.node);
     }
   } catch (error) {
@@ -82,29 +89,34 @@ function graph(signal) {
   return ask("lineage/v1/graph", at ? { ...query, at } : query, signal);
 }
 
-function render(/** @type {string} */ keep = "") {
-  if (!answer) return;
-  const lineage = new Lineage(answer, view.jobs);
+function render(/** @type {Answer} */ known, /** @type {string} */ keep = known.node) {
+  lineage = new Lineage(known, view.jobs);
   byId("overlay", HTMLElement).hidden = false;
-  draw(lineage, opened(lineage), view.selected, deeds, keep);
-  tell(lineage, view.selected || lineage.center, deeds);
+  draw(lineage, opened(lineage), deeds, keep);
   const center = lineage.byId.get(lineage.center);
   document.title = center ? `${fullName(center)} · Lineage` : "Lineage";
   note(remark(lineage, center));
+  pick();
+}
+
+/** Mark and tell of what was chosen; of the centre, if that isn't there. */
+function pick() {
+  if (!lineage) return;
+  const isThere = lineage.byId.has(view.selected) || lineage.flowsOf(view.selected).length > 0;
+  mark(view.selected);
+  tell(lineage, isThere ? view.selected : lineage.center, deeds);
 }
 
 /** The boxes that show columns: those on the way of the column asked for, or all; but for those that were toggled. */
-function opened(/** @type {Lineage} */ lineage) {
-  const open = lineage.nodes.filter(
-    (node) => (view.columns || lineage.way.has(node.id)) !== view.toggled.includes(node.id),
-  );
+function opened(/** @type {Lineage} */ { nodes, way }) {
+  const open = nodes.filter((node) => (view.columns || way.has(node.id)) !== view.toggled.includes(node.id));
   return new Set(open.map((node) => node.id));
 }
 
-function remark(/** @type {Lineage} */ lineage, /** @type {LineageNode | undefined} */ center) {
-  if (lineage.truncated)
-    return `There is more than the ${lineage.count} shown here: take fewer steps, or one direction.`;
-  if (lineage.flows.length > 0) return "";
+/** What is to be said of the graph as a whole. */
+function remark(/** @type {Lineage} */ { truncated, count, flows }, /** @type {LineageNode | undefined} */ center) {
+  if (truncated) return `There is more than the ${count} shown here: take fewer steps, or one direction.`;
+  if (flows.length > 0) return "";
   const name = center ? fullName(center) : "this";
   const where = {
     both: `Nothing is known that ${name} comes from or goes to`,
@@ -159,39 +171,6 @@ function note(/** @type {string} */ text, /** @type {boolean} */ trouble = false
   place.classList.toggle("trouble", trouble);
 }
 
-function fillControls() {
-  const form = byId("controls", HTMLFormElement);
-  const set = (/** @type {string} */ name, /** @type {string | boolean} */ value) => {
-    const field = form.elements.namedItem(name);
-    if (field instanceof HTMLInputElement && typeof value === "boolean") field.checked = value;
-    else if ((field instanceof HTMLInputElement || field instanceof HTMLSelectElement) && typeof value === "string")
-      field.value = value;
-  };
-  set("direction", view.direction);
-  set("depth", String(view.depth));
-  set("at", local(view.at));
-  set("columns", view.columns);
-  set("jobs", view.jobs);
-}
-
-function listenToControls() {
-  const form = byId("controls", HTMLFormElement);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", () => {
-    const fields = new FormData(form);
-    const at = String(fields.get("at"));
-    const columns = fields.has("columns");
-    go({
-      direction: /** @type {Direction} */ (fields.get("direction")),
-      depth: depthOf(String(fields.get("depth"))),
-      at: at ? new Date(at).toISOString() : "",
-      columns,
-      jobs: fields.has("jobs"),
-      toggled: columns === view.columns ? view.toggled : [],
-    });
-  });
-}
-
 function listenToKeys() {
   const keys = /** @type {Record<string, () => void>} */ ({
     "/": () => byId("search", HTMLInputElement).focus(),
@@ -220,8 +199,9 @@ window.addEventListener("popstate", () => {
   view = read(location.search);
   turn(before);
 });
-listenToControls();
+listenToControls(go);
 listenToKeys();
 listenToSheet();
 listenToSearch(choose, report);
+fillControls(view);
 void load();

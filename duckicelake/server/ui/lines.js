@@ -10,16 +10,17 @@ import { pair } from "./graph.js";
 /** @import { ColumnFlow, Flow, LineageEdge } from "./graph.js" */
 
 /** @param {Drawing} drawing */
-export function boxLines({ lineage, arrangement, selected, deeds }) {
+export function boxLines({ lineage, arrangement, deeds }) {
   return lineage.edges.map((edge) => {
     const split = edge.flows.some((flow) => columnsShown(flow, arrangement));
     const classes = {
       inferred: edge.inferred,
-      selected: edge.id === selected,
       faint: split || lineage.column !== null,
     };
     const points = arrangement.routes.get(edge.id) ?? [];
-    return stroke(points, classes, titleOf(lineage, edge), () => deeds.select(edge.id));
+    const element = stroke(points, classes, titleOf(lineage, edge), () => deeds.select(edge.id));
+    element.setAttribute("data-id", edge.id);
+    return element;
   });
 }
 
