@@ -96,6 +96,10 @@ class Stream:
             time.sleep(0.005)
         return self.told
 
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
     def ended(self) -> Told:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
