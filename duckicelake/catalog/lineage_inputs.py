@@ -1,19 +1,17 @@
 """What runs were made from, as far as the catalog saw their applications read: inputs that are guessed, and say so."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from duckicelake.catalog.reads import SESSION, inputs_of
 from duckicelake.lake import lineage_follower
 from duckicelake.lake.database import Transaction
-from duckicelake.lineage.facets import symlink
+from duckicelake.lineage.facets import DATA, symlink
 from duckicelake.lineage.inference import InferredInput, Write, application_of
 from duckicelake.lineage.inferred_facets import input_facets, output_facets
 from duckicelake.lineage.naming import DatasetName, Lake, located
 from duckicelake.lineage.runs import Run
 from duckicelake.lineage.told import Json
-
-_WRITES: Final = frozenset({"append", "delete", "overwrite", "replace"})
 
 
 def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake) -> Json:
@@ -29,20 +27,21 @@ def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake) -> Json:
 
 
 def _write_of(run: Run) -> Write | None:
-    """What the run wrote, if it wrote rows at all."""
+    """What the run wrote, if it wrote rows at all, or none where there might have been some."""
     kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
-    written = [kind for kind in kinds if kind in _WRITES]
+    written = [kind for kind in kinds if kind in DATA]
     outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
-    if not written or not outputs:
-        return None
     first = run[0]
+    operation = next(iter(written), first.summary.get("operation"))
+    if operation is None or not outputs:
+        return None
     return Write(
         first.change.at,
         first.change.principal,
         first.client.get(SESSION),
         application_of(first.summary),
         outputs,
-        written[0],
+        operation,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Final
 from duckicelake.lineage.told import Told
 
 _AGENT: Final = re.compile(r"([A-Za-z][\w .-]{0,60}?)[/ ]v?(\d[\w.+-]{0,40})")
+_JAVA: Final = "Apache-HttpClient/"
+"""With which Iceberg's Java library sends its requests: what engine it is in, only summaries say."""
 _LONGEST: Final = 200
 _QUERY: Final = "trino_query_id"
 _FLINK_JOB: Final = "flink.job-id"
@@ -58,6 +60,8 @@ def _by_traces(told: Told) -> tuple[str | None, str | None]:
     if _FLINK_JOB in told.summary:
         return "flink", None
     agent = told.client.get("engine") or told.change.agent or told.client.get("user-agent") or ""
+    if agent.startswith(_JAVA):
+        return "iceberg-java", None
     matched = _AGENT.match(agent)
     if matched:
         return matched[1].strip().lower().replace(" ", "-"), matched[2]

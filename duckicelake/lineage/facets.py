@@ -23,6 +23,8 @@ from duckicelake.lineage.told import Json, Told
 Field = schema_dataset.SchemaDatasetFacetFields
 
 TABLE: Final = "duckicelake_table"
+DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
+"""Kinds of changes that make a snapshot of a table's rows."""
 MOST_FIELDS: Final = 5000
 """At any depth: what a schema has beyond them is left out."""
 
@@ -64,7 +66,9 @@ def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
     }
     if not told.is_view:
         facets["storage"] = storage_dataset.StorageDatasetFacet("iceberg", "parquet")
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(_version(told))
+        version = _version(told)
+        if version is not None:
+            facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
     if told.schema is not None:
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=_fields(told.schema))
     if told.known.owner:
@@ -73,10 +77,12 @@ def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
     return {key: as_json(facet) for key, facet in facets.items()}
 
 
-def _version(told: Told) -> str:
-    """Iceberg's snapshot where there is one, as engines name it; else DuckLake's."""
+def _version(told: Told) -> str | None:
+    """Iceberg's snapshot, as engines name it; DuckDB's have DuckLake's number. None if the rows stay the same."""
     change = told.change
-    return str(change.snapshot_id if change.iceberg_snapshot_id is None else change.iceberg_snapshot_id)
+    if change.iceberg_snapshot_id is not None:
+        return str(change.iceberg_snapshot_id)
+    return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
 
 
 def _fields(schema: Mapping[str, Any]) -> list[Field]:

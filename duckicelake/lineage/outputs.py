@@ -5,12 +5,11 @@ from typing import Any, Final
 
 from openlineage.client.facet_v2 import lifecycle_state_change_dataset, output_statistics_output_dataset
 
-from duckicelake.lineage.facets import as_json, dataset_facets, own, symlinks
+from duckicelake.lineage.facets import DATA, as_json, dataset_facets, own, symlinks
 from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.told import Json, Told
 
 CHANGE: Final = "duckicelake_change"
-_DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
 _LIFECYCLES: Final[Mapping[str, str]] = {
     "create-table": "CREATE",
     "create-view": "CREATE",
@@ -83,7 +82,7 @@ def _output(tolds: Sequence[Told], lake: Lake) -> Json:
     kinds = list(dict.fromkeys(kind for told in tolds for kind in _kinds(told)))
     position = f"{last.change.snapshot_id}.{last.change.ordinal}"
     said = {CHANGE: own(lake, CHANGE, kinds=kinds, position=position, **_camel(counts))}
-    if _DATA.intersection(kinds):
+    if DATA.intersection(kinds):
         said["outputStatistics"] = _statistics(counts)
     return {"namespace": name.namespace, "name": name.name, "facets": facets, "outputFacets": said}
 
@@ -117,7 +116,7 @@ def _lifecycle(tolds: Sequence[Told], lake: Lake) -> Json | None:
 
 
 def _state(kind: str, told: Told) -> str | None:
-    """The state that a change brings about. Overwritten is a table all of whose rows are in new files, as engines do it."""
+    """The state that a change brings about. A table is overwritten if all of its rows were written anew."""
     if kind in {"delete", "overwrite"}:
         metrics = told.facts.get("metrics") or {}
         total, added = _number(metrics, "total-records"), _number(metrics, "added-records") or 0

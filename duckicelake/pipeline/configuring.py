@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REDACTION: Final = "spark.redaction.regex"
-SECRETS: Final = "(?i)secret|password|token|access[.-]?key|credential|authorization"
+SECRETS: Final = "(?i)secret|password|token|a(ccess|pi)[.-]?key|credential|authorization"
 """Spark's own pattern, and what Iceberg's catalogs are given."""
 
 

@@ -132,6 +132,20 @@ def test_an_append_says_how_much_and_of_which_columns() -> None:
     assert b"4711" not in orjson.dumps(event)
 
 
+@pytest.mark.parametrize(
+    ("kind", "more", "version"),
+    [
+        (Kind.APPEND, {"iceberg_snapshot_id": 99}, "99"),
+        (Kind.APPEND, {"source": "duckdb"}, "17"),
+        (Kind.CREATE_TABLE, {"source": "duckdb"}, None),
+        (Kind.ALTER_TABLE, {}, None),
+    ],
+)
+def test_the_version_is_the_snapshot_that_engines_read(kind: Kind, more: Json, version: str | None) -> None:
+    facet = output(completed(change(kind, **more)))["facets"].get("version")
+    assert (facet and facet["datasetVersion"]) == version
+
+
 def test_a_wide_schema_is_cut() -> None:
     fields = [{"id": i, "name": f"c{i}", "required": False, "type": "int"} for i in range(6000)]
     event = completed(change(Kind.APPEND, facts={"schema": {"type": "struct", "fields": fields}}))
@@ -197,6 +211,7 @@ def test_several_things_in_one_duckdb_snapshot_are_one_run() -> None:
         ({"summary": {"trino_query_id": "20261122_1"}}, {}, ("trino", "unknown", None)),
         ({"summary": {"flink.job-id": "f00"}}, {}, ("flink", "unknown", "f00")),
         ({}, {"agent": "PyIceberg/0.11.0"}, ("pyiceberg", "0.11.0", None)),
+        ({}, {"agent": "Apache-HttpClient/5.6.4 (Java/17.0.15)"}, ("iceberg-java", "unknown", None)),
         ({"client": {"user-agent": "curl/8.1"}}, {}, ("curl", "8.1", None)),
         ({"client": {"engine": "Apache Doris 3.1"}}, {}, ("apache-doris", "3.1", None)),
         ({"client": {"application": "app-1"}}, {}, ("unknown", "unknown", "app-1")),

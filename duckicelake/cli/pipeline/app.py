@@ -19,6 +19,7 @@ import typer
 
 from duckicelake.cli.pipeline.exits import one_line_errors
 from duckicelake.cli.pipeline.run import Summary, run_of
+from duckicelake.pipeline.lineage import Wanted
 from duckicelake.rest.connection import DEFAULT_URI
 
 app = typer.Typer(
@@ -55,6 +56,17 @@ _COMMON: Mapping[str, tuple[Any, Any]] = {
         None,
     ),
     "conf": (Annotated[list[str] | None, _option("<key>=<value> of Spark's settings; may be repeated.")], None),
+    "lineage": (
+        Annotated[
+            Wanted,
+            _option(
+                "Have OpenLineage's listener in Spark tell the catalog what is read and written (auto: if --conf names "
+                "its jar; on: with that from Maven).",
+                envvar="DUCKICELAKE_PIPELINE_LINEAGE",
+            ),
+        ],
+        "auto",
+    ),
     "as_json": (
         Annotated[bool, typer.Option("--json", help="Only the summary, as JSON.", rich_help_panel=_PANEL)],
         False,

@@ -12,6 +12,7 @@ import typer
 
 from duckicelake.cli.pipeline.showing import Display, display
 from duckicelake.pipeline.launching import ICEBERG_AWS
+from duckicelake.pipeline.lineage import Wanted, listening
 from duckicelake.pipeline.pairs import pairs
 from duckicelake.pipeline.progress import watching
 from duckicelake.pipeline.session import spark_session
@@ -33,6 +34,7 @@ class Run:
     as_json: bool
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    lineage: Wanted = "auto"
 
     @cached_property
     def client(self) -> CatalogClient:
@@ -43,9 +45,10 @@ class Run:
         """A session of Spark with the catalog `lake`, for as long as the context lasts."""
         config = self.client.config()  # a wrong address or password shows at once, not after Spark's attempts
         on_s3 = "S3FileIO" in config.get("defaults", {}).get("io-impl", "")
-        needed = (*packages, *((ICEBERG_AWS,) if on_s3 else ()))
+        listener = listening(self.lineage, self.connection, self.client.logged_in(), self.conf)
+        needed = (*packages, *listener.packages, *((ICEBERG_AWS,) if on_s3 else ()))
         self.reporter.begin("starting Spark")
-        told = spark_session(self.connection, master=self.master, conf=self.conf, packages=needed)
+        told = spark_session(self.connection, master=self.master, conf=listener.conf, packages=needed)
         with _unlogged(), told as session:
             self.reporter.done()
             with watching(session, self.reporter.tasks):
@@ -74,11 +77,13 @@ def _unlogged() -> Iterator[None]:
 
 
 @contextmanager
-def run_of(*, master: str | None, conf: Sequence[str] | None, as_json: bool, **where: Any) -> Iterator[Run]:
+def run_of(
+    *, master: str | None, conf: Sequence[str] | None, lineage: Wanted, as_json: bool, **where: Any
+) -> Iterator[Run]:
     """The run of these options; BadInput for a wrong one."""
     settings = pairs("--conf", conf, "spark.driver.memory=4g")
     with display(as_json=as_json) as reporter:
-        yield Run(Connection(**where), reporter, as_json, master, settings)
+        yield Run(Connection(**where), reporter, as_json, master, settings, lineage)
 
 
 def _plain(value: Any) -> str:

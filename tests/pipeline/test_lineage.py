@@ -1,0 +1,38 @@
+"""What Spark is told so that OpenLineage's listener runs in it."""
+
+from typing import Any
+
+import pytest
+
+from duckicelake.pipeline.lineage import OPENLINEAGE, Listening, Wanted, listening
+from duckicelake.rest.connection import Connection
+
+CATALOG = Connection("http://catalog:8181/")
+JAR = {"spark.jars.packages": f"org.example:x:1,{OPENLINEAGE}"}
+
+
+@pytest.mark.parametrize(("wanted", "conf"), [("off", JAR), ("auto", {}), ("auto", {"spark.jars": "/x/iceberg.jar"})])
+def test_there_is_no_listener_where_none_is_wanted_or_present(wanted: Wanted, conf: dict[str, str]) -> None:
+    assert listening(wanted, CATALOG, "token", conf) == Listening(conf)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "conf", "packages"), [("on", {}, (OPENLINEAGE,)), ("on", JAR, ()), ("auto", JAR, ())]
+)
+def test_the_jar_is_fetched_where_nothing_has_it(wanted: Wanted, conf: dict[str, str], packages: Any) -> None:
+    found = listening(wanted, CATALOG, None, conf)
+    assert found.packages == packages
+    assert found.conf["spark.extraListeners"] == "io.openlineage.spark.agent.OpenLineageSparkListener"
+    assert found.conf["spark.openlineage.transport.url"] == "http://catalog:8181"
+    assert not any("auth" in name for name in found.conf)
+
+
+def test_events_are_sent_in_the_name_of_who_runs_the_job() -> None:
+    assert listening("on", CATALOG, "t0ken", {}).conf["spark.openlineage.transport.auth.apiKey"] == "t0ken"
+
+
+def test_what_the_settings_say_wins_and_other_listeners_stay() -> None:
+    conf = {"spark.openlineage.transport.type": "console", "spark.extraListeners": "my.Listener"}
+    found = listening("on", CATALOG, None, conf).conf
+    assert found["spark.openlineage.transport.type"] == "console"
+    assert found["spark.extraListeners"] == "my.Listener,io.openlineage.spark.agent.OpenLineageSparkListener"
