@@ -25,8 +25,10 @@ MOST_WAITING: Final = 10_000
 MOST_AT_A_TIME: Final = 2_000
 """Rows that are written together: five thousand of them in a second are enough to guess from."""
 AGAIN: Final = 2.0
-"""Seconds after which the same read of the same application is noted again."""
+"""Seconds after which the same read of a session is noted again, unless it writes before."""
 PAUSE: Final = 0.2
+NEVER: Final = float("-inf")
+_PROGRAMS: Final = 16_384
 _PRUNE_EVERY: Final = 60.0
 _SLACK: Final = timedelta(hours=1)
 """For so long what is too old may still be asked for: by who follows the lake and is behind."""
@@ -39,6 +41,8 @@ class ReadLog:
         """window: for how long a read may have been for a write that comes after it."""
         self.window = window
         self.is_on = False
+        self.wrote: dict[str, float] = {}
+        """When programs that have read wrote last; what they read then is noted though it was lately."""
         self._waiting: list[Seen] = []
         self._lately: dict[tuple[object, ...], float] = {}
         self._recorded = 0
@@ -46,7 +50,7 @@ class ReadLog:
 
     def note(self, seen: Seen) -> None:
         """For any thread, and at once."""
-        if not self.is_on:
+        if not self.is_on or not self._is_new(seen):
             return
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(seen)
@@ -65,6 +69,12 @@ class ReadLog:
         if kind is not None and session:
             self.note(_reported(kind, caller.principal.name, session, (schema_name(namespace), name), report))
 
+    def note_write(self, session: str) -> None:
+        """A request came that is going to write."""
+        program = program_of(session)
+        if program in self.wrote:
+            self.wrote[program] = time.perf_counter()
+
     def statistics(self) -> dict[str, int]:
         """Recorded and dropped, since the start."""
         return {"recorded": self._recorded, "dropped": self._dropped}
@@ -73,11 +83,10 @@ class ReadLog:
         """Write what waits; what can't be written is dropped."""
         waiting, self._waiting = self._waiting, []
         now = time.perf_counter()
-        self._lately = {what: until for what, until in self._lately.items() if until > now}
-        fresh = [seen for seen in waiting if self._is_fresh(seen)]
-        if not fresh:
+        self._lately = {what: noted for what, noted in list(self._lately.items()) if noted + AGAIN > now}
+        if not waiting:
             return
-        taken = fresh[:MOST_AT_A_TIME]
+        taken = waiting[:MOST_AT_A_TIME]
         try:
             with database.statement() as cursor:
                 self._recorded += reads.record(cursor, taken, now)
@@ -85,17 +94,26 @@ class ReadLog:
             self._dropped += len(taken)
             raise
         finally:
-            self._dropped += len(fresh) - len(taken)
+            self._dropped += len(waiting) - len(taken)
 
-    def _is_fresh(self, seen: Seen) -> bool:
-        what = seen.what
-        if self._lately.get(what, 0.0) > seen.seconds:
+    def _is_new(self, seen: Seen) -> bool:
+        what, program = seen.what, program_of(seen.session)
+        if len(self.wrote) > _PROGRAMS:
+            self.wrote.clear()
+        wrote = self.wrote.setdefault(program, NEVER)
+        noted = self._lately.get(what, NEVER)
+        if noted + AGAIN > seen.seconds and noted > wrote:
             return False
-        self._lately[what] = seen.seconds + AGAIN
+        self._lately[what] = seen.seconds
         return True
 
 
 _KINDS: Final = {"scan-report": Kind.SCAN, "commit-report": Kind.REPORT}
+
+
+def program_of(session: str) -> str:
+    """Without the connection that a session may name."""
+    return session.partition(":")[0]
 
 
 def load_of(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> Seen:

@@ -32,6 +32,7 @@ from duckicelake.server.permissions import (
     check_path,
     check_query,
     check_whole_catalog,
+    is_for_writers,
     spelled,
 )
 from duckicelake.server.sessions import port_of, session_of
@@ -57,6 +58,8 @@ class Guard:
             note_principal(scope, principal)
             scope[CALLER_KEY] = self._caller(scope, principal)
             _check(need, principal, request)
+            if is_for_writers(need):
+                context.services.reads.note_write(scope[CALLER_KEY].client[SESSION])
         await self._app(scope, receive, send)
 
     def _caller(self, scope: Scope, principal: Principal) -> Caller:

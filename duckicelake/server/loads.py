@@ -16,7 +16,7 @@ from duckicelake.catalog.cache import LoadedTable
 from duckicelake.catalog.delegation import Wish
 from duckicelake.catalog.principal import ANYBODY, Principal
 from duckicelake.catalog.quick_loads import QuickLoads
-from duckicelake.catalog.reads import AGAIN, load_of
+from duckicelake.catalog.reads import AGAIN, NEVER, load_of
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.names import Namespace, check_name, decode_name, decode_namespace, schema_name
 from duckicelake.server.access import Register, new_request_id
@@ -83,7 +83,7 @@ class _Load:
     may_repeat: bool
     session: Session
     noted: dict[int, float] = field(default_factory=dict)
-    """When it may be noted again that this was read, by the port that it came from; 0: by whichever."""
+    """When it was noted that this was read, by the port that it came from; 0: by whichever."""
 
 
 class Loads:
@@ -109,6 +109,7 @@ class Loads:
         self._routes = routes
         self._loads = loads
         self._reads = loads.services.reads
+        self._wrote = self._reads.wrote
         self._authentication = authentication
         self._slots = slots
         self._register = register
@@ -173,8 +174,10 @@ class Loads:
 
     def _note(self, load: _Load, port: int, now: float) -> None:
         """Note that the table was read: of one who loads it all the time, once in a while. Quick, as most are that."""
-        own = port if load.session.is_stranger else 0
-        if load.noted.get(own, 0.0) <= now:
+        session = load.session
+        own = port if session.is_stranger else 0
+        noted = load.noted.get(own, NEVER)
+        if noted + AGAIN <= now or noted <= self._wrote.get(session.program, NEVER):
             self._note_anew(load, own, now)
 
     def _note_anew(self, load: _Load, port: int, now: float) -> None:
@@ -182,10 +185,10 @@ class Loads:
         noted.pop(port, None)
         if len(noted) >= _PORTS:
             oldest = next(iter(noted))
-            if noted[oldest] > now:
+            if noted[oldest] + AGAIN > now:
                 return
             del noted[oldest]
-        noted[port] = now + AGAIN
+        noted[port] = now
         if load.method == "GET":
             session = load.session.on(port)
             self._reads.note(load_of(load.principal.name, session, asked.named_as, is_lookup=asked.is_lookup))

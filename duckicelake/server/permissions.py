@@ -220,6 +220,17 @@ def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
     return ", ".join(spelled(namespace, name) for namespace, name in names)
 
 
+def is_for_writers(need: Need) -> bool:
+    """Whether only those may use the route who may write."""
+    match need:
+        case InPath(any_of):
+            return any_of == (WRITE,)
+        case InBody(capability):
+            return capability is WRITE
+        case _:
+            return False
+
+
 def refusal(namespace: Namespace) -> Forbidden:
     return Forbidden(f"The caller's scopes don't allow this in namespace {'.'.join(namespace)}, if there is one")
 

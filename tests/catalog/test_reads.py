@@ -105,6 +105,15 @@ def test_what_comes_again_at_once_is_one_row(log: ReadLog, database: Database) -
     assert log.statistics() == {"recorded": 2, "dropped": 0}
 
 
+def test_what_comes_again_after_a_write_is_another_row(log: ReadLog, database: Database) -> None:
+    for _ in range(3):
+        log.note_load(ETL, NS, "a", is_lookup=False)
+        log.note_write(ETL.client[SESSION])
+        log.note_write("somebody-else's")
+    log.write(database)
+    assert [row[0] for row in rows(database)] == ["load"] * 3
+
+
 def test_what_is_too_much_is_dropped_and_counted(log: ReadLog, database: Database) -> None:
     for number in range(MOST_WAITING + 7):
         log.note(load_of("etl", f"{number:016}", ("ns", "a"), is_lookup=False))

@@ -171,6 +171,15 @@ def test_pyiceberg_without_login_copies_on_one_connection(noting: Services, http
     assert inferred(noting, "c") == [("ns.a", 0.3)]
 
 
+def test_what_is_read_again_at_once_after_a_write_counts_for_the_next(noting: Services, http: httpx.Client) -> None:
+    catalog = RestCatalog("lake", uri=str(http.base_url))
+    copy(catalog, "a", "c")
+    assert inferred(noting, "c") == [("ns.a", 0.3)]
+    for _ in range(2):
+        copy(catalog, "a", "b")
+        assert inferred(noting, "b") == [("ns.a", 0.3)]
+
+
 def test_pyiceberg_with_logins_copies_in_its_session(noting: Services, tables: Client, serve: Serve) -> None:
     server = Server()
     http = serve(
