@@ -23,6 +23,7 @@ from duckicelake.cli.history import EXAMPLES as HISTORY
 from duckicelake.cli.history import history
 from duckicelake.cli.ingest_rows import EXAMPLES as INGEST_ROWS
 from duckicelake.cli.ingest_rows import ingest_rows
+from duckicelake.cli.lineage import app as lineage
 from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import open_services, policy_of, prepare_lake, running_postgres
 from duckicelake.cli.pipeline.main import app as pipeline
@@ -47,6 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(pipeline)
+app.add_typer(lineage)
 app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in HISTORY))(history)
 app.command(name="ingest-rows", epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in INGEST_ROWS))(ingest_rows)
 

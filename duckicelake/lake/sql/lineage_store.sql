@@ -158,9 +158,11 @@ SELECT source, target, job_id, min(since), max(at), CASE WHEN count(confidence) 
 FROM (
     SELECT i.dataset_id AS source, o.dataset_id AS target, o.job_id, run.started AS since, run.last_seen AS at,
            i.confidence
-    FROM duckicelake_lineage_io o JOIN duckicelake_lineage_io i ON i.run_id = o.run_id AND NOT i.is_output
-    JOIN duckicelake_lineage_run run ON run.id = o.run_id
-    WHERE o.run_id = ANY (%(runs)s::uuid[]) AND o.is_output AND (NOT o.has_columns OR NOT EXISTS (
+    FROM unnest(%(runs)s::uuid[]) AS one (run_id)
+    JOIN duckicelake_lineage_run run ON run.id = one.run_id
+    JOIN duckicelake_lineage_io o ON o.run_id = one.run_id AND o.is_output
+    JOIN duckicelake_lineage_io i ON i.run_id = one.run_id AND NOT i.is_output
+    WHERE (NOT o.has_columns OR NOT EXISTS (
         SELECT FROM duckicelake_lineage_io other
         WHERE other.run_id = o.run_id AND other.is_output AND other.dataset_id <> o.dataset_id))
     UNION ALL
