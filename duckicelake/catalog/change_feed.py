@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from duckicelake.catalog.change_events import Happened, happened, request_of
-from duckicelake.errors import CatalogError, Forgotten, InvalidRequest
+from duckicelake.errors import Forgotten, InvalidRequest
 from duckicelake.lake import chronicle, native
 from duckicelake.lake.chronicle import CHANNEL, END, LAST_ORDINAL, START, Change, Position, WantedChanges
 from duckicelake.lake.database import Database, Transaction
 from duckicelake.lake.notices import Notices
 
-__all__ = ["PAGE", "START", "NewsReader", "RecentChanges", "Tell", "older_changes", "resolved"]
+__all__ = ["PAGE", "START", "Failed", "NewsReader", "RecentChanges", "Tell", "older_changes", "resolved"]
 
 PAGE: Final = 200
 """Changes of which a reader is told at a time: each may hold so many in memory, until it has taken them."""
@@ -26,10 +26,13 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 _LOOK_SECONDS: Final = 5.0
 """After which is looked for news that nobody has told."""
 _PAUSE_SECONDS: Final = 0.5
-"""After Postgres was lost, before the next try."""
+_LONGEST_PAUSE: Final = 5.0
+"""After Postgres was lost, before the next try; twice as long each time."""
 
 Tell = Callable[[Position, Sequence[Happened]], object]
 """Hears what came after a position, in order and without gaps; the first time of what is there already."""
+Failed = Callable[[Exception], object]
+"""Hears why nothing can be told for a while."""
 
 
 @dataclass(slots=True)
@@ -65,10 +68,12 @@ class RecentChanges:
 class NewsReader:
     """Tells all changes from a moment on, in a thread of its own, until the database is closed."""
 
-    def __init__(self, database: Database, tell: Tell) -> None:
+    def __init__(self, database: Database, tell: Tell, failed: Failed) -> None:
         self._notices: Notices = database.notices(CHANNEL)
         self._tell = tell
+        self._failed = failed
         self._told: Position | None = None
+        self._pause = _PAUSE_SECONDS
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="change-feed", daemon=True).start()
@@ -84,13 +89,16 @@ class NewsReader:
         try:
             with self._notices.listening() as cursor:
                 self._follow(cursor)
-        except CatalogError:  # what it misses meanwhile, it reads once Postgres is back
-            self._notices.wait(_PAUSE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - what it misses meanwhile, it reads once that works again
+            self._failed(error)
+            self._notices.wait(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _follow(self, cursor: Transaction) -> None:
         while not self._notices.is_closed:
             while self._read(cursor):
                 pass
+            self._pause = _PAUSE_SECONDS
             self._notices.wait(_LOOK_SECONDS)
 
     def _read(self, cursor: Transaction) -> bool:

@@ -115,7 +115,7 @@ def create_app(
     services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     quotas = Quotas.of(edge.rows, time.monotonic)
-    feed = FeedHub(services, metrics, edge.readers)
+    feed = FeedHub(services, metrics, edge.readers, lambda error: log.warning("change-feed", error=str(error)))
     context = Context(services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas)
     app.state.context = context
     errors.install(app)

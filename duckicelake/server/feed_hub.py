@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
@@ -13,7 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from duckicelake.catalog.change_events import Event, Happened, Position
-from duckicelake.catalog.change_feed import PAGE, START, NewsReader, RecentChanges, Tell, older_changes, resolved
+from duckicelake.catalog.change_feed import (
+    PAGE,
+    START,
+    Failed,
+    NewsReader,
+    RecentChanges,
+    Tell,
+    older_changes,
+    resolved,
+)
 from duckicelake.catalog.change_views import View
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
@@ -28,6 +37,9 @@ _PAGING: Final = 2
 _PATIENCE_SECONDS: Final = 10.0
 """For the first changes to be read, and for the lake to be followed to where it is."""
 _PAUSE_SECONDS: Final = 0.05
+_MOST_PAGES: Final = 1024
+_MOST_BYTES: Final = 1024 * 1024
+"""Of a page: of a reader that is slow so much is kept until it has taken it."""
 _COME_AGAIN_SECONDS: Final = 10
 
 
@@ -69,8 +81,10 @@ class Reader:
 class FeedHub:
     """For one event loop. It reads from Postgres from when it is first asked; what it reads, all share."""
 
-    def __init__(self, services: Services, metrics: Metrics, limits: ReaderLimits) -> None:
+    def __init__(self, services: Services, metrics: Metrics, limits: ReaderLimits, failed: Failed) -> None:
+        """failed: hears why nothing new can be read."""
         self._services = services
+        self._failed = failed
         self._metrics = metrics
         self._limits = limits
         self._readers: set[Reader] = set()
@@ -129,6 +143,8 @@ class FeedHub:
             return self._pages[key]
         changes = recent.after(after)
         if changes is not None:
+            if len(self._pages) >= _MOST_PAGES:
+                self._pages.clear()
             page = self._pages[key] = _page(view, recent, changes, after, limit)
             return page
         async with self._paging:
@@ -142,7 +158,8 @@ class FeedHub:
             return self._recent
         if self._is_ready is None:
             self._is_ready = asyncio.Event()
-            NewsReader(self._services.database, partial(_hand_over, asyncio.get_running_loop(), self._publish)).start()
+            tell = partial(_hand_over, asyncio.get_running_loop(), self._publish)
+            NewsReader(self._services.database, tell, self._failed).start()
         try:
             await asyncio.wait_for(self._is_ready.wait(), _PATIENCE_SECONDS)
         except TimeoutError:
@@ -154,7 +171,7 @@ class FeedHub:
         if self._recent is None:
             self._recent = RecentChanges(after, after)
         elif changes:
-            self._metrics.feed_behind(time.time() - changes[-1].at_ms / 1000)
+            self._metrics.feed_behind(max(0.0, time.time() - changes[-1].at_ms / 1000))
         self._recent.extend(changes)
         self._pages.clear()
         if self._is_ready is not None:
@@ -190,13 +207,14 @@ def _full(status: int, message: str) -> HTTPException:
 
 def _hand_over(loop: asyncio.AbstractEventLoop, publish: Tell, after: Position, changes: Sequence[Happened]) -> None:
     """From the thread that reads to the loop, if that still runs."""
-    if not loop.is_closed():
+    with suppress(RuntimeError):
         loop.call_soon_threadsafe(publish, after, changes)
 
 
 def _page(view: View, recent: RecentChanges, changes: Sequence[Happened], after: Position, limit: int) -> Page:
     """The first of these changes."""
-    is_last, changes = len(changes) <= PAGE, changes[:PAGE]
+    fitting = _fitting(changes[:PAGE])
+    is_last, changes = len(fitting) == len(changes), fitting
     events = view.events(changes)
     if len(events) > limit:
         cut = events[limit - 1]
@@ -204,3 +222,13 @@ def _page(view: View, recent: RecentChanges, changes: Sequence[Happened], after:
     if not changes:
         return Page((), after, recent.newest_ms, is_last)
     return Page(events, changes[-1].position, changes[-1].at_ms, is_last)
+
+
+def _fitting(changes: Sequence[Happened]) -> Sequence[Happened]:
+    """The first of them: as many as aren't too large together, one at least."""
+    size = 0
+    for number, change in enumerate(changes):
+        size += change.size
+        if size > _MOST_BYTES and number:
+            return changes[:number]
+    return changes

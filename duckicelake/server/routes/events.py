@@ -134,7 +134,7 @@ async def read_events(request: Request) -> Response:
 
 @router.post("/events", openapi_extra=takes(QueryEventsRequest), response_model=QueryEventsResponse)
 async def query_events(request: Request) -> Response:
-    """Tell what changed, as Iceberg's draft has it: a page of events after that of the token."""
+    """Tell what changed, as Iceberg's draft has it but for its updates and requirements: a page after the token."""
     asked = parse_body(QueryEventsRequest, await request.body())
     after = await _context(request).feed.begin(asked.continuation_token)
     limit = min(asked.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
