@@ -14,7 +14,7 @@ ALLOWED: dict[str, set[str]] = {
     "storage": {"errors"},
     "lake": {"errors"},
     "bridge": {"errors", "iceberg", "lake.model", "lake.state", "lake.changes"},
-    "lineage": {"errors"},
+    "lineage": {"errors", "storage.policy"},
     "rows": {"errors", "iceberg", "bridge", "lake.model"},
     "catalog": {"errors", "iceberg", "bridge", "lake", "storage", "lineage", "rows"},
     "server": {"errors", "iceberg", "catalog"},

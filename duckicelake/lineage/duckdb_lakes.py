@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-from openlineage.client.facet_v2 import symlinks_dataset
+from openlineage.client.facet_v2 import dataset_type_dataset, symlinks_dataset
 
 from duckicelake.lineage.facets import as_json
 from duckicelake.lineage.naming import DatasetName, located, safe_uri
+from duckicelake.storage.policy import LocationPolicy
 
 _PLACE: Final = """
-SELECT t.path, t.path_is_relative, s.path, s.path_is_relative{ours}
+SELECT t.table_uuid, t.path, t.path_is_relative, s.path, s.path_is_relative{ours}
 FROM {metadata}.ducklake_table t JOIN {metadata}.ducklake_schema s ON s.schema_id = t.schema_id{joined}
 WHERE t.table_name = ? AND s.schema_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL
 """
+
+_OURS: Final = "/ducklake"
+"""How a DATA_PATH ends that our catalog gave a lake, and so gives places to its tables when it first tells of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,16 @@ class Lakes:
         ours, rows = self._row(metadata, schema, name, lake)
         if not rows:
             return self._view(metadata, lake, schema, name)
-        path, is_relative, folder, folder_is_relative, *location = rows[0]
+        uuid, path, is_relative, folder, folder_is_relative, *location = rows[0]
         if location and location[0]:
             return Place(located(location[0]), self._symlinks(schema, name, "TABLE"), ours)
         root = self._folder(lake)
         if root is None:
             return None
+        if ours and root.endswith(_OURS):
+            policy = LocationPolicy(root.removesuffix(_OURS))
+            given = policy.table_location(tuple(schema.split(".")), name, uuid)
+            return Place(located(given), self._symlinks(schema, name, "TABLE"), ours)
         above = posixpath.join(root, folder) if folder_is_relative else folder
         place = posixpath.join(above, path) if is_relative else path
         return Place(located(place), self._symlinks(schema, name, "TABLE"), ours)
@@ -96,9 +104,13 @@ class Lakes:
         if not self._rows(query, name, schema):
             return None
         ours, folder = self._is_ours.get(lake, False), self._folder(lake)
+        facets = {
+            **self._symlinks(schema, name, "VIEW"),
+            "datasetType": as_json(dataset_type_dataset.DatasetTypeDatasetFacet("VIEW")),
+        }
         if self._uri is not None:
-            return Place(DatasetName(self._uri, f"{schema}.{name}"), self._symlinks(schema, name, "VIEW"), ours)
-        return None if folder is None else Place(located(f"{folder}/{schema}.{name}"), is_ours=ours)
+            return Place(DatasetName(self._uri, f"{schema}.{name}"), facets, ours)
+        return None if folder is None else Place(located(f"{folder}/{schema}.{name}"), facets, ours)
 
     def _symlinks(self, schema: str, name: str, kind: str) -> Mapping[str, Any]:
         if self._uri is None:
@@ -107,12 +119,12 @@ class Lakes:
         return {"symlinks": as_json(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
     def _folder(self, lake: str) -> str | None:
-        """The lake's DATA_PATH."""
+        """The lake's DATA_PATH, without a slash at its end."""
         if lake not in self._folders:
             rows = self._rows(f"SELECT data_path FROM ducklake_settings({_text(lake)})")
             folder = rows[0][0] if rows else None
-            if folder is not None and "://" not in folder:
-                folder = str(Path(folder).absolute())
+            if folder is not None:
+                folder = folder.rstrip("/") if "://" in folder else str(Path(folder).absolute())
             self._folders[lake] = folder
         return self._folders[lake]
 
