@@ -81,7 +81,7 @@ class LineageEvents:
         runs = runs_of(self._tables.tell(cursor, progress.position, due))
 
         def describe(run: Run) -> Json:
-            return with_inputs(cursor, run, described(run, lake), lake)
+            return with_inputs(cursor, run, described(run, lake), lake, self._services.reads.window)
 
         streams = Streams(progress.streams, describe, self._pace)
         events: list[Json] = []

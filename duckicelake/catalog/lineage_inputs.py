@@ -1,6 +1,7 @@
 """What runs were made from, as far as the catalog saw their applications read: inputs that are guessed, and say so."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from duckicelake.catalog.reads import SESSION, inputs_of
@@ -14,10 +15,10 @@ from duckicelake.lineage.runs import Run
 from duckicelake.lineage.told import Json
 
 
-def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake) -> Json:
-    """The run's body with its inferred inputs, and what they mean for its outputs' columns."""
+def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake, window: timedelta) -> Json:
+    """The run's body with its inferred inputs, and what they mean for its outputs' columns; window: see `ReadLog`."""
     write = _write_of(run)
-    found = [] if write is None else inputs_of(cursor, write)
+    found = [] if write is None else inputs_of(cursor, write, window)
     if not found:
         return body
     places = lineage_follower.places(cursor, [each.table_id for each in found])

@@ -142,7 +142,7 @@ def _full_name(named_as: tuple[str, str]) -> str:
     return f"{schema}.{schema_name((name,))}"
 
 
-def inputs_of(cursor: Transaction, write: Write, window: timedelta = WINDOW) -> list[InferredInput]:
+def inputs_of(cursor: Transaction, write: Write, window: timedelta) -> list[InferredInput]:
     """What the write was made from, the surest first. It is to be asked once for each write, in their order.
 
     In the cursor's transaction it is noted that what was read so far was for this write.

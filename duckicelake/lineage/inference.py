@@ -146,7 +146,8 @@ def inferred_inputs(write: Write, reads: Sequence[Read], window: timedelta = WIN
     if any(read.kind in (Kind.SCAN, Kind.REPORT) for read in own):
         candidates = [read for read in candidates if read.kind == Kind.SCAN]
     since = [read for read in candidates if previous is None or read.at > previous]
-    before = [] if since else [read for read in candidates if write.at - read.at <= window]
+    has_scanned = any(read.kind == Kind.SCAN and (previous is None or read.at > previous) for read in own)
+    before = [] if since or has_scanned else [read for read in candidates if write.at - read.at <= window]
     found_at = max((read.at for read in reads if _finds_output(write, read)), default=None)
     inputs: dict[int, InferredInput] = {}
     for read in since or before:

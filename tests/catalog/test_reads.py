@@ -66,7 +66,7 @@ def inferred(database: Database, application: str | None = "spark local-1", outp
         cursor.execute("SELECT clock_timestamp()")
         row = cursor.fetchone()
         assert row is not None
-        return inputs_of(cursor, Write(row[0], "etl", ETL.client[SESSION], application, outputs, "append"))
+        return inputs_of(cursor, Write(row[0], "etl", ETL.client[SESSION], application, outputs, "append"), WINDOW)
 
 
 def test_a_read_becomes_the_input_of_what_is_written_then(log: ReadLog, database: Database) -> None:

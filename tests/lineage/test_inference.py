@@ -139,6 +139,10 @@ def test_reads_before_the_previous_write_count_only_where_there_are_no_later_one
     assert found([scan(A, 9), previous]) == {"ns.a": 0.27}
 
 
+def test_an_update_that_scans_its_own_table_alone_has_no_inputs() -> None:
+    assert found([scan(A, 9), scan(D, 5, kind=Kind.WRITE), scan(C, 2)]) == {}
+
+
 def test_reads_long_before_the_previous_write_are_over() -> None:
     assert found([scan(A, 5000), scan(D, 4000, kind=Kind.WRITE)]) == {}
 

@@ -81,7 +81,7 @@ def inferred(services: Services, output: str) -> list[tuple[str, float]]:
         assert found is not None
         at, principal, session, table_id, summary = found
         write = Write(at, principal, session, application_of(summary), frozenset({table_id}), summary["operation"])
-        return [(each.table, each.confidence) for each in inputs_of(cursor, write)]
+        return [(each.table, each.confidence) for each in inputs_of(cursor, write, services.reads.window)]
 
 
 def test_loads_are_noted_whichever_way_they_are_answered(noting: Services, http: httpx.Client) -> None:
