@@ -10,15 +10,14 @@ from typing import Any, Final
 from duckicelake.catalog.principal import Capability, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.iceberg.names import namespace_of
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.lake import lineage_owners, lineage_store
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.lineage_told import Dataset, Event, LakeTable, Name, read
 from duckicelake.lineage.naming import located
-from duckicelake.storage.policy import is_within
+from duckicelake.storage.policy import LocationPolicy, is_within
 
 MOST_EVENTS: Final = 1000
-_PLAIN: Final = frozenset({"file"})
 _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
 
@@ -30,7 +29,7 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]]) -> int:
     told = [read(event) for event in events]
     who = services.caller.principal
     with services.database.transaction() as cursor:
-        owners = _Owners(cursor, services.policy.warehouse, told)
+        owners = _Owners(cursor, services.policy, told)
         for event in told:
             _check(owners, who, event)
         return lineage_store.record(cursor, events, origin="received", principal=who.name, tables=owners.places)
@@ -39,9 +38,9 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]]) -> int:
 class _Owners:
     """Which of the datasets of events are tables of the lake: by what is recorded, and by where live tables lie."""
 
-    def __init__(self, cursor: Transaction, warehouse: str, events: Iterable[Event]) -> None:
-        names = {name for event in events for name in _all_names(event)}
-        self._warehouse = warehouse
+    def __init__(self, cursor: Transaction, policy: LocationPolicy, events: Iterable[Event]) -> None:
+        names = {name for event in events for dataset in event.datasets() for name in dataset.names()}
+        self._policy = policy
         self._known = lineage_owners.known(cursor, names)
         self._live = lineage_owners.live(cursor, {name.name for name in names - self._known.keys()})
         self.places = {Name(*located(place)): table for table, place in self._live.items() if place is not None}
@@ -56,13 +55,19 @@ class _Owners:
             if table is not None:
                 yield table
 
-    def is_of_nobody(self, names: Sequence[Name]) -> bool:
-        """Whether a name is a place in the lake of which it isn't known whose it is."""
-        return not any(self.of(names)) and any(self._is_in_the_lake(name) for name in names)
+    def unknown(self, names: Sequence[Name]) -> Iterator[str]:
+        """Places in the lake of which it isn't known whose they are, if none of the names is a table's."""
+        if not any(self.of(names)):
+            yield from (place for place in map(_place, names) if is_within(place, self._policy.warehouse))
 
-    def _is_in_the_lake(self, name: Name) -> bool:
-        place = name.name if name.namespace in _PLAIN else f"{name.namespace}/{name.name.lstrip('/')}"
-        return is_within(place, self._warehouse)
+    def is_below(self, place: str, namespace: Namespace) -> bool:
+        """Whether tables of the namespace lie there."""
+        native = f"{self._policy.data_path}{schema_name(namespace)}"
+        return any(is_within(place, folder) for folder in (self._policy.namespace_folder(namespace), native))
+
+
+def _place(name: Name) -> str:
+    return name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
 
 
 def _check(owners: _Owners, who: Principal, event: Event) -> None:
@@ -75,20 +80,14 @@ def _check(owners: _Owners, who: Principal, event: Event) -> None:
 
 
 def _check_one(owners: _Owners, who: Principal, names: Sequence[Name], any_of: Sequence[Capability]) -> None:
-    for table in owners.of(names):
-        namespace = namespace_of(table.schema_name)
-        if not any(who.may(capability, namespace) for capability in any_of):
-            raise Forbidden(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
-    if owners.is_of_nobody(names) and not any(who.may(capability, ()) for capability in any_of):
+    """A place in the lake that is no table's yet is that of the namespace whose tables lie there."""
+    mine = [grant.namespace for grant in who.grants if any(each in grant.capability for each in any_of)]
+    tables = (any(who.may(each, namespace_of(table.schema_name)) for each in any_of) for table in owners.of(names))
+    places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))
+    if not all(tables) or not all(places):
         raise Forbidden(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
 
 
 def _names(dataset: Dataset) -> list[Name]:
     previous = () if dataset.previous is None else (dataset.previous,)
     return [dataset.name, *dataset.tables, *previous]
-
-
-def _all_names(event: Event) -> Iterator[Name]:
-    for dataset in event.datasets():
-        yield from _names(dataset)
-        yield from (column.source for column in dataset.columns)

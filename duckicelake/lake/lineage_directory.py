@@ -3,7 +3,7 @@
 What the catalog has told itself isn't changed by what it has received: a dataset of which it knows keeps its names.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -63,10 +63,12 @@ class Directory:
     tables: what the lake itself says of which table lies at a place; it is asked where an event can't be believed.
     """
 
-    def __init__(self, cursor: Transaction, told: Iterable[Name], tables: Mapping[Name, LakeTable]) -> None:
+    def __init__(self, cursor: Transaction, told: Iterable[Dataset], tables: Mapping[Name, LakeTable]) -> None:
         self._cursor, self._tables = cursor, tables
-        keys = list({name.key for name in told})
-        rows = cursor.execute(_SQL.names, {"keys": keys}).fetchall()
+        datasets = list(told)
+        keys = list({name.key for dataset in datasets for name in dataset.names()})
+        dotted = list({dataset.table.dotted for dataset in datasets if dataset.table is not None})
+        rows = cursor.execute(_SQL.names, {"keys": keys, "dotted": dotted}).fetchall()
         entries = {row[4]: Entry(*row[4:]) for row in rows}
         self._held = {Name(row[0], row[1]): Held(entries[row[4]], row[2], row[3]) for row in rows}
         self._before = dict(self._held)
@@ -107,26 +109,36 @@ class Directory:
 
     def _owner(self, told: Dataset, at: datetime, origin: str) -> Entry:
         """The dataset that has one of the names; of several, those of unknown place become one with it."""
+        is_new = told.lifecycle == "CREATE"
         held = self._held.get(told.name)
-        if held and told.lifecycle == "CREATE" and _is_over(held.entry, at) and _may_merge(held.entry, origin):
+        if held and is_new and _is_over(held.entry, at) and _may_merge(held.entry, origin):
             self._end(told.name, held, at)
             held = None
         others = [self._held[name].entry for name in told.tables if name in self._held]
+        others += self._namesakes(told, origin)
+        others = [each for each in others if not (is_new and _is_over(each, at))]
         loose = [each for each in others if not each.is_located and _may_merge(each, origin)]
         if held is None and loose:
             entry = loose[0]
-            entry.namespace, entry.name, entry.is_located = *told.name, True
+            entry.namespace, entry.name, entry.is_located = *told.name, told.is_located
             self._hold(told.name, entry, at, is_table=False)
         elif held is None and told.previous in self._held and not told.tables:
             entry = self._held[told.previous].entry
         elif held is None:
-            entry = self._new(told.name, at, origin, is_located=bool(told.tables))
+            entry = self._new(told.name, at, origin, is_located=told.is_located)
         else:
             entry = held.entry
         for other in loose:
             if other is not entry and _may_merge(entry, origin):
                 self._merge(other, entry)
         return entry
+
+    def _namesakes(self, told: Dataset, origin: str) -> Iterator[Entry]:
+        """What had the table's name in a catalog of another URI: it is this catalog, which was known by that."""
+        if origin != RECEIVED and told.table is not None:
+            yield from (
+                held.entry for name, held in self._held.items() if name.name == told.table.dotted and held.is_table
+            )
 
     def _new(self, name: Name, at: datetime, origin: str, *, is_located: bool) -> Entry:
         kind = "DATASET"
@@ -144,7 +156,7 @@ class Directory:
         former = [(name, self._held[name]) for name in others if name not in now]
         if any(held.since > at for _, held in former):
             return
-        entry.is_located = entry.is_located or bool(told.tables)
+        entry.is_located = entry.is_located or told.is_located
         table = _table(entry, told) if origin != RECEIVED else self._tables.get(told.name)
         if table is not None:
             entry.schema_name, entry.table_name = table

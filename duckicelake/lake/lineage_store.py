@@ -1,6 +1,6 @@
 """The seam through which events of lineage come to be kept: as they are, and as the graph that they tell of."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -90,7 +90,8 @@ def _fold(
     lineage_runs.runs(cursor, known, events, job_ids, origin)
     flown = {run_id for run_id, run in known.items() if run.has_flown}
     earlier = _earlier(cursor, flown - had_flown, {each.id for each in kept})
-    directory = Directory(cursor, _names([*earlier, *kept]), tables)
+    datasets = (dataset for each in (*earlier, *kept) for dataset in each.event.datasets())
+    directory = Directory(cursor, datasets, tables)
     sides = [side for each in kept for side in _sides(each, directory, origin)]
     outputs = [side for side in sides if side.is_output] + [
         Side(each.id, each.event, told, directory.named(told.name, each.event.at, origin), is_output=True)
@@ -140,16 +141,6 @@ def _earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_Ke
         return []
     rows = cursor.execute(_SQL.beginnings, {"run_ids": list(run_ids), "new": list(new)}).fetchall()
     return [_Kept(number, read(body)) for number, body in rows]
-
-
-def _names(kept: Iterable[_Kept]) -> Iterator[Name]:
-    for each in kept:
-        for dataset in each.event.datasets():
-            yield dataset.name
-            yield from dataset.tables
-            if dataset.previous is not None:
-                yield dataset.previous
-            yield from (column.source for column in dataset.columns)
 
 
 def _json(rows: object) -> str:

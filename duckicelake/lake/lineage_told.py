@@ -85,6 +85,19 @@ class Dataset:
     columns: tuple[Column, ...]
     has_columns: bool
 
+    @property
+    def is_located(self) -> bool:
+        """Whether its name is that of a place, not a table's."""
+        return bool(self.tables) and self.name not in self.tables
+
+    def names(self) -> Iterator[Name]:
+        """All that are told, of what it is made of, too."""
+        yield self.name
+        yield from self.tables
+        if self.previous is not None:
+            yield self.previous
+        yield from (column.source for column in self.columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

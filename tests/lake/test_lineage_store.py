@@ -219,6 +219,53 @@ def test_table_made_anew_at_the_same_place_is_another(store: Store) -> None:
     assert rows == [("/lake/sales.orders", "DROP"), ("/lake/sales.orders", "CREATE")]
 
 
+def native(name: str, catalog: str = CATALOG, **facets: Any) -> Json:
+    """A table of which only DuckDB knows where it lies, or a view, as the catalog tells of it."""
+    symlinks = facet(identifiers=[{"namespace": catalog, "name": name, "type": "TABLE"}])
+    schema_name, _, table_name = name.rpartition(".")
+    exact = facet(namespace=schema_name, name=table_name)
+    return {"namespace": catalog, "name": name, "facets": {"symlinks": symlinks, "duckicelake_table": exact, **facets}}
+
+
+def test_native_table_is_the_same_when_it_is_known_where_it_lies(store: Store) -> None:
+    store.record(event(1, inputs=(native("sales.raw"),), outputs=(native("sales.orders"),)))
+    store.record(event(2, inputs=(RAW,), outputs=(SUMS,)))
+    assert store.edges() == [("/lake/sales.raw", "/lake/sales.sums"), ("/lake/sales.raw", "sales.orders")]
+
+
+def test_catalog_with_another_uri_is_the_same_catalog(store: Store) -> None:
+    store.record(event(1, inputs=(native("sales.raw"),), outputs=(ORDERS,)))
+    store.record(event(2, inputs=(native("sales.raw", "http://elsewhere"),), outputs=(SUMS,)))
+    assert store.edges() == [("sales.raw", "/lake/sales.orders"), ("sales.raw", "/lake/sales.sums")]
+
+
+def test_table_with_the_name_of_a_view_that_was_dropped_is_another(store: Store) -> None:
+    store.record(event(1, inputs=(RAW,), outputs=(native("sales.orders"),)))
+    store.record(event(2, outputs=(native("sales.orders", lifecycleStateChange=lifecycle("DROP")),)))
+    made = table("sales.orders", lifecycleStateChange=lifecycle("CREATE"))
+    store.record(
+        event(3, "START", outputs=(made,)), event(3, inputs=(SUMS,), outputs=(made,)), event(4, outputs=(ORDERS,))
+    )
+    assert store.edges() == [("/lake/sales.raw", "sales.orders"), ("/lake/sales.sums", "/lake/sales.orders")]
+    assert named(store)["sales.orders"] == "/lake/sales.orders"
+
+
+def test_name_with_dots_is_the_table_that_is_said_exactly(store: Store) -> None:
+    exact = facet(namespace="a", name="b.c")
+    store.record(event(1, outputs=(table("a.b.c", duckicelake_table=exact),)))
+    store.record(event(2, inputs=(table("a.b.c"),), outputs=(table("a.d"),)))
+    rows = store.rows("SELECT schema_name, table_name FROM duckicelake_lineage_dataset ORDER BY 2")
+    assert rows == [("a", "b.c"), ("a", "d")]
+
+
+def test_inferred_columns_are_as_sure_as_each_says(store: Store) -> None:
+    source = {"namespace": "file", "name": "/lake/sales.raw", "field": "a"}
+    sure = facet(confidence=0.8, columns=[{"output": "x", "input": source, "type": "DIRECT", "confidence": 0.25}])
+    made = table("sales.sums", columnLineage=columns(("x", RAW, "a"), ("y", RAW, "a")), duckicelake_inferred=sure)
+    store.record(event(1, inputs=(RAW,), outputs=(made,)))
+    assert [(row[3], row[6]) for row in store.rows(COLUMNS)] == [("x", 0.25), ("y", None)]
+
+
 def test_new_definition_ends_the_edges_that_it_leaves_out(store: Store) -> None:
     view = {"namespace": CATALOG, "name": "sales.view"}
     ours = facet(namespace="sales", name="view", kind="VIEW")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -59,8 +60,8 @@ def told() -> Iterator[Json]:
 class Lake:
     """The served lake, and what its clients ask."""
 
-    def __init__(self, http: httpx.Client, database: Database) -> None:
-        self.http, self.database = http, database
+    def __init__(self, http: httpx.Client, database: Database, warehouse: Path) -> None:
+        self.http, self.database, self.warehouse = http, database, warehouse
         self.headers = {who: bearing(token(http, who)) for who in SCOPES}
 
     def get(self, path: str, who: str = "root", status: int = 200, **query: Any) -> Any:
@@ -87,7 +88,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
         ):
             with database.transaction() as cursor:
                 record(cursor, list(told()), origin="catalog")
-            yield Lake(http, database)
+            yield Lake(http, database, warehouse)
 
 
 def distances(graph: Any) -> dict[str, int]:
@@ -379,13 +380,23 @@ def test_only_who_may_write_tells_what_came_into_a_table(
     assert answer.status_code == status, answer.text
 
 
-def test_place_in_the_lake_that_nobody_knows_is_for_who_may_write_everywhere(lake: Lake) -> None:
-    place = str(lake.http.get("/v1/config", headers=lake.headers["root"]).json()["overrides"].get("warehouse", ""))
-    with lake.database.reading() as cursor:
-        (data_path,) = cursor.execute("SELECT value FROM ducklake_metadata WHERE key = 'data_path'").fetchone() or ("",)
-    unknown = foreign("file", f"{data_path.removeprefix('file://')}/x/y")
-    assert lake.send(event(80, outputs=(unknown,)), "writer").status_code == 403, place
-    assert lake.send(event(80, outputs=(unknown,)), "root").status_code == 200
+@pytest.mark.parametrize(
+    ("folder", "who", "status"),
+    [
+        ("data/sales/new-1", "writer", 200),
+        ("ducklake/sales/new", "writer", 200),
+        ("data/sales2/new-1", "writer", 403),
+        ("data/hr/new-1", "writer", 403),
+        ("data/hr/new-1", "root", 200),
+        ("x", "writer", 403),
+        ("data/sales/../hr/new-1", "writer", 403),
+    ],
+)
+def test_place_in_the_lake_that_is_no_tables_yet_is_its_namespaces(
+    lake: Lake, folder: str, who: str, status: int
+) -> None:
+    answer = lake.send(event(80, outputs=(foreign("file", f"{lake.warehouse}/{folder}"),)), who)
+    assert answer.status_code == status, answer.text
 
 
 def test_forged_run_of_the_catalog_changes_nothing(lake: Lake) -> None:

@@ -42,12 +42,15 @@ ON CONFLICT (id) DO UPDATE
 SET origin = excluded.origin, state = excluded.state, state_at = excluded.state_at, started = excluded.started,
     ended = excluded.ended, last_seen = excluded.last_seen, has_flown = excluded.has_flown, facets = excluded.facets;
 
--- names: all that the datasets have now of which one is asked for
+-- names: all that the datasets have now of which one is asked for, or is a table's in whatever catalog
 SELECT n.namespace, n.name, n.is_table, n.since, d.id, d.namespace, d.name, d.is_located, d.schema_name, d.table_name,
        d.kind, d.origin, d.first_seen, d.last_seen, d.lifecycle, d.lifecycle_at, d.facets, d.facet_times
 FROM duckicelake_lineage_name n JOIN duckicelake_lineage_dataset d ON d.id = n.dataset_id
 WHERE n.until IS NULL AND n.dataset_id IN (
-    SELECT asked.dataset_id FROM duckicelake_lineage_name asked WHERE asked.key = ANY (%(keys)s) AND asked.until IS NULL);
+    SELECT asked.dataset_id FROM duckicelake_lineage_name asked WHERE asked.key = ANY (%(keys)s) AND asked.until IS NULL
+    UNION ALL
+    SELECT asked.dataset_id FROM duckicelake_lineage_name asked
+    WHERE asked.is_table AND asked.name = ANY (%(dotted)s) AND asked.until IS NULL);
 
 -- dataset_ids: for new datasets
 SELECT nextval('duckicelake_lineage_dataset_id_seq') FROM generate_series(1, %(count)s);
