@@ -67,7 +67,7 @@ class Moved(Exception):  # noqa: N818 - says what happened
 
 
 class Deliverer:
-    """Deliveries over a session that has the turn. most: events that may wait; what is older is dropped."""
+    """Deliveries over a session that has the turn. most: events that may wait, and dead letters; others are dropped."""
 
     def __init__(self, cursor: Transaction, outlet: Outlet, most: int, listener: Listener) -> None:
         self._cursor = cursor
@@ -84,6 +84,8 @@ class Deliverer:
         self._failures = 0  # in a row, of the receiver
         self._others = 0  # in a row, of events
         self._last_success = 0.0
+        self._buried = 0
+        self._refusal: int | None = 0  # the last status of a refusal, if no event arrived since
 
     def run(self, notices: Notices, ending: Ending) -> None:
         """Until the end; raises Moved, and Unavailable when the session is lost."""
@@ -157,10 +159,13 @@ class Deliverer:
             self._unread -= unread
             dropped += unread
             self._read = upto
+        self._note_dropped(dropped)
+
+    def _note_dropped(self, dropped: int) -> None:
         if dropped:
             self._dropped += dropped
             self._listener.meter.lineage_sent(self._name, "dropped", dropped)
-            self._listener.warn("lineage events were dropped", transport=self._name, events=dropped, upto=upto)
+            self._listener.warn("lineage events were dropped", transport=self._name, events=dropped)
 
     def _send_next(self) -> bool:
         """Try one event; whether there was one."""
@@ -180,7 +185,7 @@ class Deliverer:
     def _arrived(self, event: Pending) -> None:
         if self._failures:
             self._listener.warn("lineage events arrive again", transport=self._name)
-        self._failures = self._others = 0
+        self._failures = self._others = self._refusal = 0
         self._last_success = monotonic()
         if event.is_letter:
             deliveries.unbury(self._cursor, self._name, event.id)
@@ -199,8 +204,13 @@ class Deliverer:
         deliveries.bury(self._cursor, self._name, letter, failure.status, failure.reason, attempts)
         self._queue.done(event)
         self._listener.meter.lineage_sent(self._name, "dead", 1)
-        facts = {"transport": self._name, "id": event.id, "status": failure.status, "reason": failure.reason}
-        self._listener.warn("a lineage event was refused", **facts)
+        if self._buried % _FEW == 0:
+            self._note_dropped(deliveries.shorten(self._cursor, self._name, self._most))
+        self._buried += 1
+        if failure.status != self._refusal:  # a wrong key is said once, not for each event
+            facts = {"transport": self._name, "id": event.id, "status": failure.status, "reason": failure.reason}
+            self._listener.warn("a lineage event was refused", **facts)
+        self._refusal = failure.status
 
     def _try_later(self, event: Pending, failure: Failure) -> None:
         self._listener.meter.lineage_sent(self._name, "retried", 1)

@@ -133,6 +133,11 @@ def bury(cursor: Cursor[Row], transport: str, event: Event, status: int | None, 
     cursor.execute(_SQL.bury, parameters)
 
 
+def shorten(cursor: Cursor[Row], transport: str, most: int) -> int:
+    """Forget the oldest dead letters, so that so many are left; how many they were."""
+    return cursor.execute(_SQL.shorten, {"transport": transport, "most": most}).rowcount
+
+
 def letters_to_send(cursor: Cursor[Row], transport: str, limit: int) -> list[Event]:
     """Dead letters that somebody wants tried again."""
     parameters = {"transport": transport, "limit": limit}

@@ -1,6 +1,7 @@
 """Events of lineage arrive, in order, whatever their receiver does in between."""
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -193,6 +194,48 @@ def test_dead_letter_is_tried_again_when_somebody_wants_it(courier: Courier, rec
         receiver.until_taken(2)
         courier.until(lambda found: (found.dead, found.again) == (0, 0))
     assert receiver.numbers() == [2, 1]
+
+
+def test_wrong_key_is_said_once_and_fills_no_disk(
+    courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "_FEW", 10)
+    receiver.behaviour = always(Answer(401))
+    with courier.delivering(receiver.uri, most=25):
+        courier.number(range(1, 21))
+        courier.until(lambda found: found.waiting == 0)
+        courier.number(range(21, 41))
+        courier.until(lambda found: found.waiting == 0)
+    assert courier.said() == ["a lineage event was refused", "lineage events were dropped"]
+    found = courier.standing()
+    assert 25 <= found.dead < 35
+    assert found.dead + found.dropped == 40
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_receiver_that_fails_in_every_way_gets_all_in_order(
+    courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(delivering, "_FIRST_PAUSE", 0.005)
+    failures = [
+        Answer(400), Answer(500), Answer(500), Answer(501), Answer(502), Answer(503, {"Retry-After": "0"}),
+        Answer(429), Answer(reset=True), Answer(None), Answer(raw=b"HTTP/1.1 2"), Answer(raw=b"\xff\x00\r\n\r\n"),
+        Answer(raw=b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"), Answer(hang=0.3),
+    ]  # fmt: skip
+    chance = random.Random(seed)
+    receiver.behaviour = lambda _: chance.choice(failures) if chance.random() < 0.3 else TAKEN
+    with courier.delivering(f"{receiver.uri}?timeout=0.1"):
+        for first in range(1, 301, 30):
+            courier.number(range(first, first + 30), lambda number: "abcdefg"[number % 7])
+        found = courier.until(lambda found: found.waiting == 0, 60)
+    with courier.services.database.reading() as cursor:
+        refused = {number_of(dict(letter.body)) for letter in deliveries.dead(cursor, None, 1000)}
+    arrived = receiver.numbers()
+    assert (found.delivered, found.dead, found.dropped) == (300 - len(refused), len(refused), 0)
+    assert {*arrived} | refused == {*range(1, 301)}
+    for remainder in range(7):
+        lane = [number for number in arrived if number % 7 == remainder]
+        assert lane == sorted(lane)
 
 
 def retry(courier: Courier, letters: int) -> None:

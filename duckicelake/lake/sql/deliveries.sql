@@ -35,6 +35,12 @@ ON CONFLICT (transport, event_id) DO UPDATE
 SET at = clock_timestamp(), status = excluded.status, reason = excluded.reason, again = false,
     attempts = duckicelake_dead_letter.attempts + excluded.attempts;
 
+-- shorten: forget the oldest letters of a transport that has more than so many
+DELETE FROM duckicelake_dead_letter
+WHERE transport = %(transport)s
+  AND event_id <= (SELECT event_id FROM duckicelake_dead_letter WHERE transport = %(transport)s
+                   ORDER BY event_id DESC OFFSET %(most)s LIMIT 1);
+
 -- letters: those to be tried again, oldest first
 SELECT event_id, body::text FROM duckicelake_dead_letter
 WHERE transport = %(transport)s AND again ORDER BY event_id LIMIT %(limit)s;
