@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from tests.lake.lineage_events import Json, columns, dataset_event, event, facet, foreign, table
+from tests.lake.lineage_events import Json, columns, event, facet, foreign, job_event, table
 
 EVIL = "<img src=x onerror=alert(1)>"
+APPEND = "pyiceberg.append.labs.guess.0a1b2c3d"
 SQL = "INSERT INTO marts.revenue SELECT day, sum(euro) FROM sales.euro WHERE country <> ?"
 ORDERS_FIELDS = {"id": "long", "amount": "decimal(12, 2)", "currency": "string"}
 REVENUE_FIELDS = {"day": "date", "revenue": "decimal(18, 2)"}
@@ -38,11 +39,19 @@ def shop() -> list[Json]:
     spark, pyiceberg = facet(name="Spark", version="4.0.1"), facet(name="PyIceberg", version="0.11")
     daily = event(2, inputs=(EURO,), outputs=(told(revenue, summed),), job="daily_revenue", processing_engine=spark)
     daily["job"]["facets"]["sql"] = facet(query=SQL)
+    definition = job_event(1.5, "duckicelake.view.sales.euro.0a1b2c3d", (ORDERS,), (told(EURO, to_euro),))
+    definition["job"]["facets"]["jobType"] = facet(processingType="BATCH", integration="DUCKICELAKE", jobType="VIEW")
     return [
         event(1, inputs=(FILES,), outputs=(ORDERS,), job="ingest_orders"),
-        dataset_event(1.5, told(EURO, to_euro)),
+        definition,
         daily,
-        event(3, inputs=(guessed,), outputs=(GUESS,), job="notebook", processing_engine=pyiceberg),
+        event(
+            3,
+            inputs=(guessed,),
+            outputs=(GUESS,),
+            job="pyiceberg.append.labs.guess.0a1b2c3d",
+            processing_engine=pyiceberg,
+        ),
         event(4, inputs=(ORDERS,), outputs=(STRANGE,), job="<b>bold</b>"),
         event(5, inputs=(ORDERS,), outputs=(ORDERS,), job="deduplicate"),
     ]

@@ -20,7 +20,7 @@ from tests.conftest import new_lake, services_of
 from tests.lake.lineage_events import Json
 from tests.server.browsers import Visit, browser, visit  # noqa: F401 - browser is a fixture
 from tests.server.conftest import running
-from tests.server.lineage_shop import EVIL, SQL, shop, tree
+from tests.server.lineage_shop import APPEND, EVIL, SQL, shop, tree
 from tests.server.logins import SECRET, Server
 
 MANY = 520
@@ -95,7 +95,12 @@ def test_graph_is_drawn_from_what_a_table_comes_from_to_what_is_made_of_it(lake:
     page = window.page
     open_at(page, lake.uri, "node=sales.euro")
     names = ["Outside the lake s3://landing/orders", "Job ingest_orders", "Table sales.orders", "View sales.euro"]
-    names += ["Job daily_revenue", "Table marts.revenue", "Job notebook", "Table labs.guess"]
+    names += [
+        "Job daily_revenue",
+        "Table marts.revenue",
+        f"Job {APPEND}",
+        "Table labs.guess",
+    ]
     places = [left(page, name) for name in names]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
@@ -136,7 +141,7 @@ def test_edge_tells_the_runs_behind_it(lake: Lake, page: Page) -> None:
 
 def test_inferred_edge_says_so_and_how_sure_it_is(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=labs.guess")
-    page.get_by_role("button", name="Job notebook", exact=True).click()
+    page.get_by_role("button", name=f"Job {APPEND}", exact=True).click()
     expect(page.locator("#panel .guess")).to_contain_text("70 % sure")
 
 

@@ -30,7 +30,7 @@ export function kindOf(node) {
 
 /** A node's full name. @param {LineageNode} node */
 export function fullName(node) {
-  return node.dataset ? called(node.dataset) : node.name;
+  return node.dataset ? called(node.dataset) : (node.job?.name ?? node.name);
 }
 
 /**

@@ -72,7 +72,7 @@ export class Lineage {
   #add(flow, withJobs) {
     if (flow.source === flow.target) {
       this.byId.get(flow.source)?.loops.push(flow);
-    } else if (withJobs && flow.job) {
+    } else if (withJobs && flow.job && !isDefinition(flow)) {
       const id = `${flow.job.namespace} / ${flow.job.name}`;
       if (!this.byId.has(id)) this.byId.set(id, jobNode(id, flow.job));
       this.#link(flow.source, id, flow);
@@ -128,7 +128,7 @@ export function nodeOf(dataset) {
     kind,
     over,
     name,
-    columns: flat(dataset.fields),
+    columns: columnsOf(dataset),
     reached: new Set(dataset.columns ?? []),
     dropped: dataset.dropped,
     dataset,
@@ -147,7 +147,25 @@ function jobNode(id, job) {
     dataset: null,
     loops: [],
   };
-  return { id, kind: "job", over, name: job.name, job, ...nothing };
+  return { id, kind: "job", over, name: shortName(job), job, ...nothing };
+}
+
+/** Those of the schema, and where that isn't known those that something comes from or goes to. @param {Dataset} dataset */
+function columnsOf(dataset) {
+  const known = flat(dataset.fields);
+  return known.length > 0 ? known : (dataset.columns ?? []).map((name) => ({ name, type: "" }));
+}
+
+/** Whether it is by what a view is defined as that it flows: the catalog itself says so, without a run. @param {Flow} flow */
+export function isDefinition(flow) {
+  return !flow.job || (flow.job.integration === "DUCKICELAKE" && flow.runs.length === 0);
+}
+
+/** A job's name without what only tells it apart from others: its integration before and the hash behind. @param {Job} job */
+function shortName({ name, integration }) {
+  const bare = name.replace(/\.[0-9a-f]{8}$/, "");
+  const prefix = `${integration}.`.toLowerCase();
+  return bare.toLowerCase().startsWith(prefix) && bare.length > prefix.length ? bare.slice(prefix.length) : bare;
 }
 
 /** Columns and what is nested in them, by their paths. @param {Field[]} fields @returns {{name: string, type: string}[]} */

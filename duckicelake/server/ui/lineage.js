@@ -92,6 +92,7 @@ function graph(signal) {
 function render(/** @type {Answer} */ known, /** @type {string} */ keep = known.node) {
   lineage = new Lineage(known, view.jobs);
   byId("overlay", HTMLElement).hidden = false;
+  byId("indirect", HTMLElement).hidden = lineage.column === null;
   draw(lineage, opened(lineage), deeds, keep);
   const center = lineage.byId.get(lineage.center);
   document.title = center ? `${fullName(center)} · Lineage` : "Lineage";

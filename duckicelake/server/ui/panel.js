@@ -1,7 +1,7 @@
 // The panel beside the graph: what is known of the box or the edge that was clicked.
 import { fullName, icon, kindOf } from "./boxes.js";
 import { byId, h } from "./elements.js";
-import { pair } from "./graph.js";
+import { isDefinition, pair } from "./graph.js";
 import { historyOf } from "./history.js";
 import { wordsOf } from "./lines.js";
 import { facts, flowSection, guessed, runList, time } from "./runs.js";
@@ -89,7 +89,7 @@ function flowItem(
   /** @type {Deeds} */ deeds,
 ) {
   const node = lineage.byId.get(other);
-  const by = flow.job ? `by ${flow.job.name}` : "by its definition";
+  const by = isDefinition(flow) ? "by its definition" : `by ${flow.job?.name}`;
   return h(
     "button",
     { type: "button", click: () => deeds.select(pair(flow.source, flow.target)) },

@@ -1,6 +1,7 @@
 // The runs behind an edge: who did it when and with what, and on demand all that is known of one.
 import { ask } from "./api.js";
 import { h } from "./elements.js";
+import { isDefinition } from "./graph.js";
 
 /** @import { Child } from "./elements.js" */
 /** @import { Flow, Job, Run } from "./graph.js" */
@@ -24,8 +25,8 @@ export function flowSection(flow) {
   return h(
     "section",
     { class: "flow" },
-    h("h3", {}, flow.job ? flow.job.name : "Definition of the view"),
-    flow.job && h("p", { class: "quiet" }, aboutJob(flow.job)),
+    h("h3", {}, isDefinition(flow) ? "Definition of the view" : flow.job?.name),
+    flow.job && !isDefinition(flow) && h("p", { class: "quiet" }, aboutJob(flow.job)),
     flow.inferred && h("p", { class: "guess" }, guessed(flow.confidence)),
     seen(flow),
     runList(flow.runs),
