@@ -4,7 +4,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +20,12 @@ from duckicelake.catalog.services import Services
 from duckicelake.lake import deliveries
 from duckicelake.lake.database import Database
 from duckicelake.lake.deliveries import Standing
+from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.lineage_store import record
 from duckicelake.lineage.receivers import receivers_of
 from duckicelake.lineage.transports import outlet_to
 from duckicelake.server.metrics import Metrics
+from tests.conftest import new_lake, services_of
 from tests.lake.lineage_events import event, table
 from tests.receiver import TAKEN, Answer, Json, Receiver, always, number_of, receiving
 
@@ -83,9 +85,21 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def shared(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    folder = tmp_path_factory.mktemp("deliveries")
+    with new_lake(postgres, folder) as url, closing(Database(url)) as database:
+        yield services_of(database, folder)
+
+
 @pytest.fixture
-def courier(services: Services) -> Courier:
-    return Courier(services)
+def courier(shared: Services) -> Courier:
+    """Nothing is to be delivered, and nobody knows any receiver."""
+    with shared.database.transaction() as cursor:
+        cursor.execute("TRUNCATE duckicelake_lineage_event RESTART IDENTITY")
+        cursor.execute("DELETE FROM duckicelake_lineage_run; DELETE FROM duckicelake_lineage_io")
+        cursor.execute("DELETE FROM duckicelake_delivery; DELETE FROM duckicelake_dead_letter")
+    return Courier(shared)
 
 
 def test_new_events_arrive_at_once_and_in_order(
@@ -343,10 +357,8 @@ def courier_of(courier: Courier, receiver: Receiver) -> Any:
     return courier.delivering(receiver.uri, seconds=0.2)
 
 
-def test_of_several_workers_one_delivers_and_another_takes_over(
-    courier: Courier, receiver: Receiver, database_url: str
-) -> None:
-    other = Courier(replace(courier.services, database=Database(database_url)))
+def test_of_several_workers_one_delivers_and_another_takes_over(courier: Courier, receiver: Receiver) -> None:
+    other = Courier(replace(courier.services, database=Database(courier.services.database.url)))
     with ExitStack() as second:
         with courier.delivering(receiver.uri):
             courier.number(range(1, 2))
