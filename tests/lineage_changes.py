@@ -7,7 +7,7 @@ from uuid import UUID
 from duckicelake.lake.chronicle import Change, Kind
 from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.runs import described, runs_of, whole
-from duckicelake.lineage.told import Known, Told
+from duckicelake.lineage.told import Known, Schema, Told
 from tests.openlineage import check_event
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ def change(kind: Kind, name: str | None = "t", snapshot: int = 17, seconds: floa
 
 def told(*changes: Change, location: str | None = "file:///lake/ns/t", owner: str | None = None) -> list[Told]:
     schema = next((each.facts["schema"] for each in changes if "schema" in each.facts), None)
-    return [Told(each, Known(location, owner, schema)) for each in changes]
+    return [Told(each, Known(location, owner, Schema(schema) if schema else None)) for each in changes]
 
 
 def events(*changes: Change, **known: Any) -> list[Json]:

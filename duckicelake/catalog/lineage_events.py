@@ -6,6 +6,7 @@ others pass by.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -31,7 +32,9 @@ PAUSE: Final = 1.0
 """Seconds between two looks at the chronicle."""
 AGE: Final = timedelta(seconds=2)
 """How old a change must be: what was read for it has been recorded by then, by whichever worker."""
-BATCH: Final = 2000
+BATCH: Final = 500
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds, after one failure after the other."""
 _REFUSALS: Final = 1000
 _REFUSAL_AGE: Final = timedelta(seconds=5)
 """So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
@@ -94,9 +97,10 @@ class LineageEvents:
         streams.pass_until(until)
         events += streams.events
         events += failed_runs(_refused(cursor, progress.audit_id, noted), lake)
-        lineage_store.record(cursor, events, origin=_ORIGIN)
-        position = due[-1].position if due else progress.position
-        lineage_follower.move(cursor, position, noted, streams.kept())
+        if due or events or noted != progress.audit_id:
+            lineage_store.record(cursor, events, origin=_ORIGIN)
+            position = due[-1].position if due else progress.position
+            lineage_follower.move(cursor, position, noted, streams.kept())
 
 
 def _due(found: Sequence[Change], most: int, before: datetime) -> Sequence[Change]:
@@ -161,10 +165,12 @@ def making_events_in_background(maker: LineageEvents, failed: Callable[[Exceptio
 
 
 def _run(maker: LineageEvents, failed: Callable[[Exception], object], ended: threading.Event) -> None:
+    """While there is more, it rests for as long as it works: the process has requests to answer."""
     pause = PAUSE
     while not ended.wait(pause):
+        began = time.monotonic()
         try:
-            pause = 0.0 if maker.advance() else PAUSE
+            pause = time.monotonic() - began if maker.advance() else PAUSE
         except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
-            pause = PAUSE
+            pause = min(2 * max(pause, PAUSE), _LONGEST_PAUSE)
             failed(error)

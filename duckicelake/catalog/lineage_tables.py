@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.bridge.columns import schema_of
@@ -10,7 +10,7 @@ from duckicelake.errors import CatalogError
 from duckicelake.lake import lineage_follower, native
 from duckicelake.lake.chronicle import START, Change, Position
 from duckicelake.lake.database import Transaction
-from duckicelake.lineage.told import Known, Told
+from duckicelake.lineage.told import Known, Schema, Told
 
 _MOST: Final = 2000
 """Tables that are kept in memory."""
@@ -19,7 +19,7 @@ _MOST: Final = 2000
 @dataclass(frozen=True, slots=True)
 class _Table:
     location: str | None = None
-    schema: dict[str, Any] | None = None
+    schema: Schema | None = None
 
 
 class Tables:
@@ -53,10 +53,10 @@ class Tables:
         if not _is_of_table(change) or change.object_id is None:
             return Known()
         table = self._tables[change.object_id]
-        said = {key: change.facts[key] for key in ("location", "schema") if change.facts.get(key)}
-        table = replace(table, **said)
-        if table.schema is None:
-            table = replace(table, schema=_schema(cursor, change))
+        schema, location = change.facts.get("schema"), change.facts.get("location")
+        if schema is None and table.schema is None:
+            schema = _schema(cursor, change)
+        table = _Table(location or table.location, Schema(schema) if schema else table.schema)
         self._tables[change.object_id] = table
         self._tables.move_to_end(change.object_id)
         return Known(table.location, owners.get(change.object_id), table.schema)

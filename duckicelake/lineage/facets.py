@@ -1,6 +1,7 @@
 """PURE. Tables and views as OpenLineage's datasets: facets without a value of data or of a property, save the owner."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from openlineage.client.facet_v2 import (
@@ -18,7 +19,7 @@ from openlineage.client.serde import Serde
 
 from duckicelake.lineage.naming import DatasetName, Lake
 from duckicelake.lineage.producer import PRODUCER, schema_url
-from duckicelake.lineage.told import Json, Told
+from duckicelake.lineage.told import Json, Schema, Told
 
 Field = schema_dataset.SchemaDatasetFacetFields
 
@@ -27,6 +28,8 @@ DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
 """Kinds of changes that make a snapshot of a table's rows."""
 MOST_FIELDS: Final = 5000
 """At any depth: what a schema has beyond them is left out."""
+_KEPT: Final = 500
+"""Facets that are made once for all whose they are; nobody changes them."""
 
 
 def as_json(facet: BaseFacet) -> Json:
@@ -55,25 +58,30 @@ def symlink(resource: str, kind: str, lake: Lake) -> Json:
 
 def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
     """What is true of a table or view after its change."""
-    kind = dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if told.is_view else "TABLE")
-    catalog = catalog_dataset.CatalogDatasetFacet(
-        framework="iceberg", type="rest", name="duckicelake", metadataUri=lake.uri, catalogProperties=None
-    )
-    facets: dict[str, BaseFacet] = {
-        "dataSource": datasource_dataset.DatasourceDatasetFacet(name.namespace, name.namespace),
-        "datasetType": kind,
-        "catalog": catalog,
-    }
-    if not told.is_view:
-        facets["storage"] = storage_dataset.StorageDatasetFacet("iceberg", "parquet")
-        version = _version(told)
-        if version is not None:
-            facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
-    if told.schema is not None:
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=_fields(told.schema))
+    facets: dict[str, BaseFacet] = {}
+    version = None if told.is_view else _version(told)
+    if version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
     if told.known.owner:
         owner = ownership_dataset.Owner(told.known.owner, "OWNER")
         facets["ownership"] = ownership_dataset.OwnershipDatasetFacet([owner])
+    schema = {} if told.known.schema is None else {"schema": _schema(told.known.schema)}
+    constant = _constant(lake, name.namespace, is_view=told.is_view)
+    return {**constant, **{key: as_json(facet) for key, facet in facets.items()}, **schema}
+
+
+@lru_cache(_KEPT)
+def _constant(lake: Lake, namespace: str, *, is_view: bool) -> Json:
+    """What is the same for all tables, or views, that lie in the namespace."""
+    facets: dict[str, BaseFacet] = {
+        "dataSource": datasource_dataset.DatasourceDatasetFacet(namespace, namespace),
+        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if is_view else "TABLE"),
+        "catalog": catalog_dataset.CatalogDatasetFacet(
+            framework="iceberg", type="rest", name="duckicelake", metadataUri=lake.uri, catalogProperties=None
+        ),
+    }
+    if not is_view:
+        facets["storage"] = storage_dataset.StorageDatasetFacet("iceberg", "parquet")
     return {key: as_json(facet) for key, facet in facets.items()}
 
 
@@ -85,9 +93,10 @@ def _version(told: Told) -> str | None:
     return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
 
 
-def _fields(schema: Mapping[str, Any]) -> list[Field]:
+@lru_cache(_KEPT)
+def _schema(schema: Schema) -> Json:
     left = iter(range(MOST_FIELDS))
-    return list(_of_struct(schema.get("fields") or (), left))
+    return as_json(schema_dataset.SchemaDatasetFacet(fields=list(_of_struct(schema.json.get("fields") or (), left))))
 
 
 def _of_struct(fields: Sequence[Mapping[str, Any]], left: Iterator[int]) -> Iterator[Field]:

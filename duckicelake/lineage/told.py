@@ -49,13 +49,20 @@ class Change(Protocol):
     def resource(self) -> str: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """Iceberg's JSON of a schema. It is itself alone, so that what follows from it can be kept for all who have it."""
+
+    json: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the catalog knows of a table or view besides. schema: Iceberg's JSON. owner: as its properties say."""
+    """What the catalog knows of a table or view after the change. owner: as its properties say."""
 
     location: str | None = None
     owner: str | None = None
-    schema: Mapping[str, Any] | None = None
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +94,6 @@ class Told:
     def location(self) -> str | None:
         """Where a table lies. Views have a location in Iceberg, too, but nothing is there."""
         return None if self.is_view else self.facts.get("location") or self.known.location
-
-    @property
-    def schema(self) -> Mapping[str, Any] | None:
-        return self.facts.get("schema") or self.known.schema
 
     def dataset(self, lake: Lake) -> DatasetName:
         """What OpenLineage calls it."""
