@@ -29,6 +29,7 @@ AGAIN: Final = 2.0
 PAUSE: Final = 0.2
 NEVER: Final = float("-inf")
 _PROGRAMS: Final = 16_384
+AFTER_FAILURE: Final = 5.0
 _PRUNE_EVERY: Final = 60.0
 _SLACK: Final = timedelta(hours=1)
 """For so long what is too old may still be asked for: by who follows the lake and is behind."""
@@ -176,9 +177,10 @@ def recording_in_background(log: ReadLog, database: Database, failed: Callable[[
 
 def _record(log: ReadLog, database: Database, failed: Callable[[Exception], object], ended: threading.Event) -> None:
     prune_at = time.monotonic() + _PRUNE_EVERY
-    is_last = False
+    is_last, pause = False, PAUSE
     while not is_last:
-        is_last = ended.wait(PAUSE)
+        is_last = ended.wait(pause)
+        pause = PAUSE
         try:
             log.write(database)
             if time.monotonic() >= prune_at:
@@ -186,6 +188,7 @@ def _record(log: ReadLog, database: Database, failed: Callable[[Exception], obje
                 _prune(log, database)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next round may find it gone
             failed(error)
+            pause = AFTER_FAILURE
 
 
 def _prune(log: ReadLog, database: Database) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from duckicelake.catalog import reads as catalog_reads
 from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.reads import (
     MOST_AT_A_TIME,
@@ -182,7 +183,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_the_thread_writes_and_goes_on_after_a_failure(log: ReadLog, database: Database) -> None:
+def test_the_thread_writes_and_goes_on_after_a_failure(
+    log: ReadLog, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_reads, "AFTER_FAILURE", 0.01)
     with recorded(log, database) as failures:
         log.note(replace(load_of("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
         wait_for(lambda: bool(failures))

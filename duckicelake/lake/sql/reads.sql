@@ -38,8 +38,7 @@ VALUES (%(at)s, 'write', %(principal)s, %(session)s, %(application)s, %(table_id
 WITH newest AS (SELECT id FROM duckicelake_read ORDER BY id DESC LIMIT 1)
 DELETE FROM duckicelake_read WHERE id IN (
     SELECT id FROM duckicelake_read
-    WHERE at < clock_timestamp() - %(life)s
-       OR application IS NULL AND at < clock_timestamp() - %(window)s
+    WHERE at < now() - %(window)s::interval AND (application IS NULL OR at < now() - %(life)s::interval)
        OR id <= (SELECT id FROM newest) - %(kept)s
-    ORDER BY id LIMIT %(most)s
+    LIMIT %(most)s FOR UPDATE SKIP LOCKED
 );
