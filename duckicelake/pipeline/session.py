@@ -16,6 +16,7 @@ from duckicelake.pipeline.launching import launch_conf, launched
 from duckicelake.pipeline.running import Job
 from duckicelake.pipeline.spark_names import CATALOG
 from duckicelake.rest.connection import Connection
+from duckicelake.rest.json_http import PIPELINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ def session_conf(connection: Connection) -> dict[str, str]:
         f"{catalog}.type": "rest",
         **{f"{catalog}.{name}": value for name, value in connection.catalog_properties().items()},
         f"{catalog}.header.X-Iceberg-Access-Delegation": "vended-credentials",
+        f"{catalog}.header.X-Engine": PIPELINE,
         f"{catalog}.cache-enabled": "false",
         "spark.sql.defaultCatalog": CATALOG,
         "spark.sql.session.timeZone": "UTC",

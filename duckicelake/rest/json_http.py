@@ -13,6 +13,8 @@ from uuid import UUID
 from duckicelake.errors import CatalogUnreachable, NoCatalogUri
 
 TIMEOUT_SECONDS: Final = 60.0
+PIPELINE: Final = "duckicelake-pipeline"
+"""What the pipeline calls itself: the catalog's history tells by it who did what."""
 
 Json = Any
 
@@ -48,7 +50,7 @@ def send(
 
     key: by which the catalog knows a request that it has had.
     """
-    headers = {"Accept": "application/json"}
+    headers = {"Accept": "application/json", "User-Agent": PIPELINE}
     data = None
     if form is not None:
         data, headers["Content-Type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"

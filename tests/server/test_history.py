@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.chronicle import fold_all
 from duckicelake.catalog.services import Services
+from duckicelake.rest.json_http import PIPELINE, send
 from duckicelake.server.app import create_app
 from duckicelake.server.clients import LONGEST
 from duckicelake.server.oauth_clients import Client
@@ -82,6 +83,15 @@ def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, serv
     assert client["parent-run-id"] == "01a2"
     assert client["application"].startswith("app-7x")
     assert len(client["application"]) == LONGEST
+
+
+def test_what_the_pipeline_did_is_told_from_what_others_did(http: httpx.Client, services: Services) -> None:
+    send("POST", f"{str(http.base_url).rstrip('/')}/v1/namespaces", body={"namespace": ["ns"]})
+    make(http, "ns", "t", **{"X-Engine": f"{PIPELINE}/1", "User-Agent": "Apache-HttpClient/5"})
+    make(http, "ns", "u")
+    sources = [(each.get("name"), each["source"], each["engine"]) for each in listed(http, services, "/namespaces/ns")]
+    agent = f"python-httpx/{httpx.__version__}"
+    assert sources == [("u", "rest", agent), ("t", "pipeline", f"{PIPELINE}/1"), (None, "pipeline", PIPELINE)]
 
 
 def test_history_of_a_table_follows_its_names_and_outlasts_it(http: httpx.Client, services: Services) -> None:
