@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import duckdb
 import httpx
 import pyarrow as pa
 import pytest
+from duckdb_extensions import import_extension
 from fastapi import FastAPI
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -198,6 +200,14 @@ def test_pyiceberg_with_logins_copies_in_its_session(noting: Services, tables: C
     assert inferred(noting, "c") == [("ns.a", 0.4)]
     another.load_table("ns.b").append(pa.table({"id": pa.array([5], pa.int64()), "name": ["x"]}))
     assert inferred(noting, "b") == [], "another program of the same principal has read nothing"
+    with duckdb.connect(config={"allow_unsigned_extensions": True}) as duck:
+        for extension in ("avro", "httpfs", "iceberg"):
+            import_extension(extension)
+            duck.execute(f"LOAD {extension}")
+        duck.execute(f"""ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{uri}', CLIENT_ID 'etl', CLIENT_SECRET '{SECRET}',
+                         OAUTH2_SERVER_URI '{uri}/v1/oauth/tokens')""")
+        duck.execute("INSERT INTO lake.ns.a SELECT id, name FROM lake.ns.b WHERE id > 0")
+    assert inferred(noting, "a") == [("ns.b", 0.4)], "DuckDB commits on another connection, with the same token"
 
 
 def scope(**headers: str) -> dict[str, Any]:
