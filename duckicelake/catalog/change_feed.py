@@ -26,11 +26,11 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 _LOOK_SECONDS: Final = 5.0
 """After which is looked for news that nobody has told."""
 _PAUSE_SECONDS: Final = 0.5
-_LONGEST_PAUSE: Final = 5.0
+_LONGEST_PAUSE: Final = 2.0
 """After Postgres was lost, before the next try; twice as long each time."""
 
 Tell = Callable[[Position, Sequence[Happened]], object]
-"""Hears what came after a position, in order and without gaps; the first time of what is there already."""
+"""Hears what came after a position: the last that was told, unless it is the first time, or the lake was put back."""
 Failed = Callable[[Exception], object]
 """Hears why nothing can be told for a while."""
 
@@ -95,6 +95,8 @@ class NewsReader:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _follow(self, cursor: Transaction) -> None:
+        if self._told is not None and chronicle.newest(cursor) < self._told:
+            self._told = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
         while not self._notices.is_closed:
             while self._read(cursor):
                 pass

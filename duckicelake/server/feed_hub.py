@@ -30,6 +30,8 @@ from duckicelake.server.metrics import Metrics
 
 TICK_SECONDS: Final = 5.0
 """After which every reader looks whether it may go on, and shows that it is there."""
+REWOUND: Final = "rewound"
+"""Why readers are ended whom nobody can tell what wasn't, after all: the lake was put back behind it."""
 _AT_ONCE: Final = 64
 """Readers that are woken before other requests have their turn."""
 _PAGING: Final = 2
@@ -168,8 +170,10 @@ class FeedHub:
         return self._recent
 
     def _publish(self, after: Position, changes: Sequence[Happened]) -> None:
-        if self._recent is None:
+        if self._recent is None or self._recent.newest != after:
             self._recent = RecentChanges(after, after)
+            for reader in self._readers:
+                reader.end(REWOUND)
         elif changes:
             self._metrics.feed_behind(max(0.0, time.time() - changes[-1].at_ms / 1000))
         self._recent.extend(changes)

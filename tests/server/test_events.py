@@ -344,6 +344,7 @@ def test_stream_goes_on_where_a_lost_one_was(http: httpx.Client, client: Client)
 def test_changes_of_duckdb_arrive_as_well(
     http: httpx.Client, client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
+    settled(http, 3)
     with streams(str(http.base_url), "?from=newest", "?from=newest&namespace=ns&table=t") as (everything, of_t):
         ducklake.execute("CREATE SCHEMA duck; CREATE TABLE duck.d (i BIGINT)")
         ducklake.execute("BEGIN; INSERT INTO duck.d VALUES (1); INSERT INTO ns.t VALUES (1, 'a'); COMMIT")
@@ -539,6 +540,7 @@ def test_reader_that_takes_nothing_keeps_nobody_waiting_and_misses_nothing(
 ) -> None:
     monkeypatch.setattr(change_feed, "MOST", 20)
     http, number = serve(create_app(services, log=QUIET)), 100
+    settled(http, 1)
     uri, note = str(http.base_url), "x" * 100_000  # more than the sockets' buffers hold
     with socket.create_connection((http.base_url.host, http.base_url.port or 0)) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -577,6 +579,24 @@ def test_nothing_is_missed_while_postgres_is_away(http: httpx.Client, client: Cl
         assert stream.until(6).events == settled(http, 7)[1:]
         client.append((4, "a"))
         assert stream.until(7).brief[-1] == ("append", "ns.t")
+
+
+def test_streams_end_where_the_lake_was_put_back_behind_them(
+    services: Services, client: Client, serve: Callable[[Any], httpx.Client]
+) -> None:
+    http = serve(create_app(services, log=QUIET))
+    settled(http, 3)
+    with streams(str(http.base_url), "?from=0") as (stream,):
+        with services.database.transaction() as cursor:
+            tell(cursor.connection, 1000, {})
+        assert stream.until(3).positions[-1] == "1000.0"
+        with services.database.transaction() as cursor:
+            cursor.execute("DELETE FROM duckicelake_change WHERE snapshot_id = 1000")
+        listeners(services, "pg_terminate_backend(pid)")
+        assert stream.ended().end == {"reason": "rewound", "position": "1000.0"}
+    assert len(settled(http, 3)) == 3
+    again = http.get(EVENTS, headers=STREAM | {"Last-Event-ID": "1000.0"})
+    assert error(again)[0] == 400
 
 
 def listeners(services: Services, act: str) -> int:
