@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
+PATIENCE = 20_000
+"""Milliseconds for what is expected of a page, on a machine that is busy."""
+
 # Who is root has no user to shut it in by; what it shows is ours.
 ARGUMENTS = ["--no-sandbox"] if os.getuid() == 0 else []
 
@@ -33,6 +36,7 @@ class Visit:
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium isn't installed, and it takes root to do that: scripts/ui/browser")
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield chromium
@@ -41,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 def visit(browser: Browser, **context: Any) -> Visit:
     opened = browser.new_context(viewport={"width": 1400, "height": 800}, **context)
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(PATIENCE)
     made = Visit(opened, opened.new_page())
     made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
     made.page.on("dialog", made.close)

@@ -1,7 +1,5 @@
 """A small history that a page can show: a shop's orders, from the files they come in to a guess of an analyst."""
 
-from typing import Any
-
 from tests.lake.lineage_events import Json, columns, event, facet, foreign, job_event, table
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -11,12 +9,13 @@ ORDERS_FIELDS = {"id": "long", "amount": "decimal(12, 2)", "currency": "string"}
 REVENUE_FIELDS = {"day": "date", "revenue": "decimal(18, 2)"}
 
 
-def made_of(name: str, fields: dict[str, str], kind: str = "TABLE", **facets: Any) -> Json:
-    """A table of the lake with its columns."""
-    schema = facet(fields=[{"name": each, "type": type_} for each, type_ in fields.items()])
+def made_of(name: str, fields: dict[str, str], kind: str = "TABLE") -> Json:
+    """A table or view of the lake with its columns, as the catalog tells of it."""
     namespace, _, last = name.partition(".")
-    ours = facet(namespace=namespace, name=last, kind=kind)
-    return table(name, schema=schema, duckicelake_table=ours, **facets)
+    schema = facet(fields=[{"name": each, "type": type_} for each, type_ in fields.items()])
+    made = table(name, schema=schema, duckicelake_table=facet(namespace=namespace, name=last))
+    made["facets"]["symlinks"]["identifiers"][0]["type"] = kind
+    return made
 
 
 FILES = foreign("s3://landing", "orders")

@@ -194,6 +194,12 @@ def test_table_is_found_by_a_part_of_its_name_with_keys_alone(lake: Lake, page: 
     page.get_by_role("button", name="View sales.euro", exact=True).focus()
     page.keyboard.press("Enter")
     expect(box(page, "View sales.euro")).to_have_class(re.compile("center"))
+    panel = page.locator("#panel")
+    panel.get_by_role("button", name="sales.orders by its definition").press("Enter")
+    expect(panel.get_by_role("heading", name="Definition of the view")).to_be_visible()
+    expect(panel).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
 
 
 def test_controls_say_how_much_is_shown_and_the_address_keeps_it(lake: Lake, page: Page) -> None:

@@ -178,6 +178,7 @@ function listenToKeys() {
     "+": () => zoomBy(ZOOM),
     "-": () => zoomBy(1 / ZOOM),
     0: fit,
+    Escape: () => (byId("panel", HTMLElement).hidden = true),
   });
   document.addEventListener("keydown", (event) => {
     const typing = event.target instanceof HTMLElement && event.target.closest("input, select, textarea, dialog");

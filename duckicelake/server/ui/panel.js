@@ -25,9 +25,11 @@ export function tell(lineage, selected, deeds) {
   );
   const node = lineage.byId.get(selected);
   const parts = node ? aboutNode(lineage, node, deeds) : aboutEdge(lineage, selected, deeds);
+  const hadFocus = panel.contains(document.activeElement);
   panel.replaceChildren(close, ...parts.filter((part) => part instanceof Node));
   panel.hidden = parts.length === 0;
   panel.scrollTop = 0;
+  if (hadFocus) panel.focus();
 }
 
 /** @returns {Child[]} */

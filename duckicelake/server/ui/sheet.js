@@ -5,7 +5,7 @@ import { byId, h } from "./elements.js";
 /** @import { Point } from "./arrange.js" */
 
 const MARGIN = 48;
-const SCALES = { least: 0.12, most: 2, readable: 0.75 };
+const SCALES = { least: 0.12, most: 2, readable: 0.9 };
 
 let scale = 1;
 let size = { width: 0, height: 0 };
