@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 from duckicelake.catalog import lineage
 from duckicelake.catalog.lineage import MOST_NODES, Question, splits
 from duckicelake.catalog.marquez import jobs_of, listing
-from duckicelake.catalog.marquez_shapes import MarquezDataset, MarquezEdge, MarquezGraph, MarquezJob, MarquezNode
+from duckicelake.catalog.marquez_nodes import MarquezEdge, MarquezGraph, MarquezNode
+from duckicelake.catalog.marquez_shapes import MarquezDataset, MarquezJob
 from duckicelake.catalog.marquez_views import dataset_of, input_field
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NotFound

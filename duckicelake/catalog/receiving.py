@@ -22,8 +22,11 @@ _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
 
 
-def receive(services: Services, events: Sequence[Mapping[str, Any]]) -> int:
-    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest."""
+def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
+    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest.
+
+    host: where the sender believes this catalog to be; names of tables of a catalog that is there mean ours.
+    """
     if len(events) > MOST_EVENTS:
         raise InvalidRequest(f"A batch has {len(events)} events; it may have {MOST_EVENTS} at most")
     told = [read(event) for event in events]
@@ -32,7 +35,7 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]]) -> int:
         owners = _Owners(cursor, services.policy, told)
         for event in told:
             _check(owners, who, event)
-        return lineage_store.record(cursor, events, origin="received", principal=who.name, tables=owners.places)
+        return lineage_store.record(cursor, events, origin="received", principal=who.name, tables=owners.tables(host))
 
 
 class _Owners:
@@ -40,17 +43,22 @@ class _Owners:
 
     def __init__(self, cursor: Transaction, policy: LocationPolicy, events: Iterable[Event]) -> None:
         names = {name for event in events for dataset in event.datasets() for name in dataset.names()}
-        self._policy = policy
+        self._policy, self._names = policy, names
         self._known = lineage_owners.known(cursor, names)
         self._live = lineage_owners.live(cursor, {name.name for name in names - self._known.keys()})
         self.places = {Name(*located(place)): table for table, place in self._live.items() if place is not None}
         self._dotted = {table.dotted: table for table in self._live}
 
+    def tables(self, host: str) -> dict[Name, LakeTable]:
+        """Places and names of live tables, in a catalog on the host."""
+        named = {name: self._dotted[name.name] for name in self._names if name.name in self._dotted}
+        return {name: table for name, table in named.items() if _host(name.namespace) == host.lower()} | self.places
+
     def of(self, names: Iterable[Name]) -> Iterator[LakeTable]:
         """The tables that have the names, or may be meant by them."""
         for name in names:
             table = self._known.get(name) or self.places.get(name)
-            if table is None and name.namespace.startswith(("http://", "https://", "duckicelake://")):
+            if table is None and _host(name.namespace) is not None:
                 table = self._dotted.get(name.name)
             if table is not None:
                 yield table
@@ -64,6 +72,12 @@ class _Owners:
         """Whether tables of the namespace lie there."""
         native = f"{self._policy.data_path}{schema_name(namespace)}"
         return any(is_within(place, folder) for folder in (self._policy.namespace_folder(namespace), native))
+
+
+def _host(namespace: str) -> str | None:
+    """Of a URI that a catalog may have."""
+    scheme, _, rest = namespace.partition("://")
+    return rest.partition("/")[0].lower() if scheme in {"http", "https"} else None
 
 
 def _place(name: Name) -> str:

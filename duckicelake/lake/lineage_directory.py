@@ -3,18 +3,18 @@
 What the catalog has told itself isn't changed by what it has received: a dataset of which it knows keeps its names.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
 from duckicelake.lake.database import Transaction
+from duckicelake.lake.lineage_entries import RECEIVED, Entry, Held, is_over, may_rename, seen, table_of
 from duckicelake.lake.lineage_told import INFERRED, Dataset, LakeTable, Name
 from duckicelake.lake.queries import queries
 
-RECEIVED: Final = "received"
 _SQL: Final = queries("lineage_store")
 _NOT_KEPT: Final = frozenset({"symlinks", "columnLineage", INFERRED})
 """Facets of which the graph itself is made."""
@@ -28,46 +28,18 @@ _MERGE: Final = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    """A row of `duckicelake_lineage_dataset`; id: 0 until it is written. facet_times: when each facet was told."""
-
-    id: int
-    namespace: str
-    name: str
-    is_located: bool
-    schema_name: str | None
-    table_name: str | None
-    kind: str
-    origin: str
-    first_seen: datetime
-    last_seen: datetime
-    lifecycle: str | None
-    lifecycle_at: datetime | None
-    facets: dict[str, Any]
-    facet_times: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A name that a dataset has now."""
-
-    entry: Entry
-    is_table: bool
-    since: datetime
-
-
 class Directory:
     """The datasets that events tell of, as they are and as they become by that; `save` writes what has changed.
 
-    tables: what the lake itself says of which table lies at a place; it is asked where an event can't be believed.
+    tables: what the lake itself says of which table has a name; it is asked where an event can't be believed.
     """
 
     def __init__(self, cursor: Transaction, told: Iterable[Dataset], tables: Mapping[Name, LakeTable]) -> None:
         self._cursor, self._tables = cursor, tables
         datasets = list(told)
         keys = list({name.key for dataset in datasets for name in dataset.names()})
-        dotted = list({dataset.table.dotted for dataset in datasets if dataset.table is not None})
+        said = {dataset.table for dataset in datasets} | set(tables.values())
+        dotted = list({table.dotted for table in said if table is not None})
         rows = cursor.execute(_SQL.names, {"keys": keys, "dotted": dotted}).fetchall()
         entries = {row[4]: Entry(*row[4:]) for row in rows}
         self._held = {Name(row[0], row[1]): Held(entries[row[4]], row[2], row[3]) for row in rows}
@@ -92,14 +64,14 @@ class Directory:
             before = entry.facet_times.get(name, "")
             if name not in _NOT_KEPT and (time >= before if may_change else not before):
                 entry.facets[name], entry.facet_times[name] = facet, time
-        return _seen(entry, at)
+        return seen(entry, at)
 
     def named(self, name: Name, at: datetime, origin: str) -> Entry:
         """The dataset of that name, of which nothing else is told."""
         held = self._held.get(name)
-        entry = held.entry if held else self._new(name, at, origin, is_located=False)
+        entry = held.entry if held else self._meant([name]) or self._new(name, at, origin, is_located=False)
         self._touched[id(entry)] = entry
-        return _seen(entry, at)
+        return seen(entry, at)
 
     def id_of(self, entry: Entry) -> int:
         """Of the dataset, or of that into which it was merged since, when they have been saved."""
@@ -111,13 +83,13 @@ class Directory:
         """The dataset that has one of the names; of several, those of unknown place become one with it."""
         is_new = told.lifecycle == "CREATE"
         held = self._held.get(told.name)
-        if held and is_new and _is_over(held.entry, at) and _may_merge(held.entry, origin):
+        if held and is_new and is_over(held.entry, at) and may_rename(held.entry, origin):
             self._end(told.name, held, at)
             held = None
         others = [self._held[name].entry for name in told.tables if name in self._held]
         others += self._namesakes(told, origin)
-        others = [each for each in others if not (is_new and _is_over(each, at))]
-        loose = [each for each in others if not each.is_located and _may_merge(each, origin)]
+        others = [each for each in others if not (is_new and is_over(each, at))]
+        loose = [each for each in others if not each.is_located and may_rename(each, origin)]
         if held is None and loose:
             entry = loose[0]
             entry.namespace, entry.name, entry.is_located = *told.name, told.is_located
@@ -125,11 +97,12 @@ class Directory:
         elif held is None and told.previous in self._held and not told.tables:
             entry = self._held[told.previous].entry
         elif held is None:
-            entry = self._new(told.name, at, origin, is_located=told.is_located)
+            meant = self._meant([told.name, *told.tables]) if origin == RECEIVED else None
+            entry = meant or self._new(told.name, at, origin, is_located=told.is_located)
         else:
             entry = held.entry
         for other in loose:
-            if other is not entry and _may_merge(entry, origin):
+            if other is not entry and may_rename(entry, origin):
                 self._merge(other, entry)
         return entry
 
@@ -139,6 +112,14 @@ class Directory:
             yield from (
                 held.entry for name, held in self._held.items() if name.name == told.table.dotted and held.is_table
             )
+
+    def _meant(self, names: Sequence[Name]) -> Entry | None:
+        """The table of the lake that is meant by one of the names, though the catalog calls it otherwise."""
+        tables = {self._tables[name] for name in names if name in self._tables}
+        if not tables:
+            return None
+        known = (held.entry for held in self._held.values() if held.is_table)
+        return next((entry for entry in known if (entry.schema_name, entry.table_name) in tables), None)
 
     def _new(self, name: Name, at: datetime, origin: str, *, is_located: bool) -> Entry:
         kind = "DATASET"
@@ -157,7 +138,7 @@ class Directory:
         if any(held.since > at for _, held in former):
             return
         entry.is_located = entry.is_located or told.is_located
-        table = _table(entry, told) if origin != RECEIVED else self._tables.get(told.name)
+        table = table_of(entry, told) if origin != RECEIVED else self._tables.get(told.name)
         if table is not None:
             entry.schema_name, entry.table_name = table
         for name, held in former:
@@ -173,7 +154,7 @@ class Directory:
             self._hold(name, entry, at, is_table=is_trusted)
         elif held.entry is entry:
             self._held[name] = replace(held, is_table=held.is_table or is_trusted, since=min(held.since, at))
-        elif at >= held.since and _may_merge(held.entry, origin):
+        elif at >= held.since and may_rename(held.entry, origin):
             self._end(name, held, at)
             self._hold(name, entry, at, is_table=is_trusted)
 
@@ -197,7 +178,7 @@ class Directory:
     def _merge(self, lost: Entry, kept: Entry) -> None:
         self._merged.append((lost, kept))
         kept.facets, kept.facet_times = lost.facets | kept.facets, lost.facet_times | kept.facet_times
-        _seen(_seen(kept, lost.first_seen), lost.last_seen)
+        seen(seen(kept, lost.first_seen), lost.last_seen)
         names = self._names.pop(id(lost), set())
         for name in names:
             self._held[name] = replace(self._held[name], entry=kept)
@@ -226,29 +207,6 @@ class Directory:
         if ended or now:
             self._cursor.execute(_SQL.end_names, {"rows": _json(ended)})
             self._cursor.execute(_SQL.save_names, {"rows": _json(now)})
-
-
-def _may_merge(entry: Entry, origin: str) -> bool:
-    """Whether the dataset may change its names by what comes from there."""
-    return origin != RECEIVED or entry.origin == RECEIVED
-
-
-def _seen(entry: Entry, at: datetime) -> Entry:
-    entry.first_seen, entry.last_seen = min(entry.first_seen, at), max(entry.last_seen, at)
-    return entry
-
-
-def _is_over(entry: Entry, at: datetime) -> bool:
-    return entry.lifecycle == "DROP" and entry.lifecycle_at is not None and entry.lifecycle_at < at
-
-
-def _table(entry: Entry, told: Dataset) -> LakeTable | None:
-    """The table that the dataset is said to be; None: as it was."""
-    if told.table is not None or not told.tables:
-        return told.table
-    meant = LakeTable.cut(told.tables[0].name)
-    known = LakeTable(entry.schema_name or "", entry.table_name or "")
-    return None if meant is None or meant.dotted == known.dotted else meant
 
 
 def _name_row(name: Name, held: Held, until: datetime | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from duckicelake.lake.lineage_directory import Entry
+from duckicelake.lake.lineage_entries import Entry
 from duckicelake.lake.lineage_runs import Run
 from duckicelake.lake.lineage_told import Column, Dataset, Event, Name
 

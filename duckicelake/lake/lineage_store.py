@@ -8,7 +8,8 @@ import orjson
 
 from duckicelake.lake import lineage_runs
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.lineage_directory import RECEIVED, Directory, Entry
+from duckicelake.lake.lineage_directory import Directory
+from duckicelake.lake.lineage_entries import RECEIVED, Entry
 from duckicelake.lake.lineage_rows import Rows, Side
 from duckicelake.lake.lineage_runs import Run
 from duckicelake.lake.lineage_told import Column, Event, Json, LakeTable, Name, digest, read
@@ -37,7 +38,7 @@ def record(
     """Keep OpenLineage events (run, job and dataset events) that aren't there yet; how many weren't.
 
     They may come in any order. origin: catalog, sql or received; what is received changes no run that the catalog has
-    recorded itself, nor the names of its datasets. tables: which places hold which tables, as the lake itself knows;
+    recorded itself, nor the names of its datasets. tables: which tables have which names, as the lake itself knows;
     asked for what is received. Recorders queue on a lock, so that ids of events are in the order of commits.
     """
     if not events:

@@ -1,6 +1,6 @@
 """What an event of OpenLineage tells, as far as the graph is made of it. The event is one that was checked, or ours."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -165,7 +165,7 @@ def _dataset(told: Json, of_this_run: str, confidence: float | None) -> Dataset:
         name=Name(told["namespace"], told["name"]),
         tables=tables,
         table=LakeTable(ours["namespace"], ours["name"]) if ours else None,
-        kind=_kind(facets, is_table=bool(tables)),
+        kind=_kind(facets, symlinks),
         previous=Name(previous["namespace"], previous["name"]) if previous else None,
         lifecycle=change.get("lifecycleStateChange"),
         version=(facets.get("version") or {}).get("datasetVersion"),
@@ -176,9 +176,12 @@ def _dataset(told: Json, of_this_run: str, confidence: float | None) -> Dataset:
     )
 
 
-def _kind(facets: Json, *, is_table: bool) -> str:
-    told = (facets.get(TABLE) or {}).get("kind") or (facets.get("datasetType") or {}).get("datasetType")
-    return str(told).upper() if told else "TABLE" if is_table else "DATASET"
+def _kind(facets: Json, symlinks: Sequence[Json]) -> str:
+    told = (facets.get("datasetType") or {}).get("datasetType")
+    if told:
+        return str(told).upper()
+    types = [str(each.get("type")).upper() for each in symlinks]
+    return "VIEW" if "VIEW" in types else "TABLE" if symlinks else "DATASET"
 
 
 def _confidence(facets: Json) -> float | None:

@@ -219,9 +219,9 @@ def test_table_made_anew_at_the_same_place_is_another(store: Store) -> None:
     assert rows == [("/lake/sales.orders", "DROP"), ("/lake/sales.orders", "CREATE")]
 
 
-def native(name: str, catalog: str = CATALOG, **facets: Any) -> Json:
+def native(name: str, catalog: str = CATALOG, kind: str = "TABLE", **facets: Any) -> Json:
     """A table of which only DuckDB knows where it lies, or a view, as the catalog tells of it."""
-    symlinks = facet(identifiers=[{"namespace": catalog, "name": name, "type": "TABLE"}])
+    symlinks = facet(identifiers=[{"namespace": catalog, "name": name, "type": kind}])
     schema_name, _, table_name = name.rpartition(".")
     exact = facet(namespace=schema_name, name=table_name)
     return {"namespace": catalog, "name": name, "facets": {"symlinks": symlinks, "duckicelake_table": exact, **facets}}
@@ -266,11 +266,19 @@ def test_inferred_columns_are_as_sure_as_each_says(store: Store) -> None:
     assert [(row[3], row[6]) for row in store.rows(COLUMNS)] == [("x", 0.25), ("y", None)]
 
 
+def test_view_is_one_however_it_is_told(store: Store) -> None:
+    store.record(event(1, outputs=(native("sales.shown", kind="VIEW"),)))
+    store.record(event(2, inputs=(foreign(CATALOG, "sales.shown"),), outputs=(ORDERS,)))
+    kinds = store.rows("SELECT name, kind FROM duckicelake_lineage_dataset ORDER BY 1")
+    assert kinds == [("/lake/sales.orders", "TABLE"), ("sales.shown", "VIEW")]
+
+
 def test_new_definition_ends_the_edges_that_it_leaves_out(store: Store) -> None:
     view = {"namespace": CATALOG, "name": "sales.view"}
-    ours = facet(namespace="sales", name="view", kind="VIEW")
+    ours = facet(namespace="sales", name="view")
     for minutes, source in ((1, RAW), (2, ORDERS), (3, ORDERS)):
         facets = {"columnLineage": columns(("a", source, "a")), "duckicelake_table": ours}
+        facets["datasetType"] = facet(datasetType="VIEW")
         store.record(dataset_event(minutes, view | {"facets": facets}))
     assert [(s, over) for s, _, over, _ in store.rows(EDGES)] == [
         ("/lake/sales.orders", False),

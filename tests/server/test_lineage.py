@@ -13,6 +13,7 @@ from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.lineage_store import record
 from duckicelake.server.oauth_clients import Client
+from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage_events import (
     Json,
@@ -378,6 +379,30 @@ def test_only_who_may_write_tells_what_came_into_a_table(
 ) -> None:
     answer = lake.send(event(70, inputs=inputs, outputs=outputs, job=f"of {who}"), who)
     assert answer.status_code == status, answer.text
+
+
+def test_tables_name_in_the_catalog_that_is_asked_means_its_table(lake: Lake) -> None:
+    http, headers = lake.http, lake.headers["root"]
+    http.post("/v1/namespaces", json={"namespace": ["live"]}, headers=headers).raise_for_status()
+    for name in ("a", "b"):
+        http.post(
+            "/v1/namespaces/live/tables", json={"name": name, "schema": SCHEMA}, headers=headers
+        ).raise_for_status()
+    places = [http.get(f"/v1/namespaces/live/tables/{name}", headers=headers).json()["metadata"] for name in ("a", "b")]
+    told = [
+        table(f"live.{name}", place["location"].removeprefix("file://"))
+        for name, place in zip("ab", places, strict=True)
+    ]
+    with lake.database.transaction() as cursor:
+        record(cursor, [event(84, outputs=tuple(told))], origin="catalog")
+    mine = str(http.base_url).rstrip("/")
+    sent = event(85, inputs=(foreign(mine, "live.a"),), outputs=(foreign(f"{mine}/", "live.b"),), job="by address")
+    assert lake.send(sent, "hr").status_code == 403
+    assert lake.send(sent).status_code == 200
+    assert distances(lake.graph("live.b")) == {"live.b": 0, "live.a": -1}
+    other = event(86, inputs=(foreign("http://elsewhere", "live.a"),), outputs=(foreign("pg://x", "u"),))
+    assert lake.send(other).status_code == 200
+    assert distances(lake.graph("live.a", direction="downstream")) == {"live.a": 0, "live.b": 1}
 
 
 @pytest.mark.parametrize(

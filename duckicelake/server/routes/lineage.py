@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 
 from duckicelake.catalog import lineage, lineage_export, receiving
@@ -13,11 +13,10 @@ from duckicelake.catalog.lineage import MOST_DEPTH, MOST_NODES, Question
 from duckicelake.catalog.lineage_answers import (
     LineageDatasets,
     LineageGraph,
-    LineageRunDetails,
     graph_answer,
     node_answer,
-    run_answer,
 )
+from duckicelake.catalog.lineage_run_answers import LineageRunDetails, run_answer
 from duckicelake.catalog.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
@@ -51,6 +50,7 @@ async def _question(
 
 
 Asked = Annotated[Question, Depends(_question)]
+HostHeader = Annotated[str, Header(include_in_schema=False)]
 
 
 @router.get("/lineage/v1/graph")
@@ -93,18 +93,18 @@ def get_lineage_facet(facet: str) -> Response:
 
 
 @router.post(RECEIVE, openapi_extra=takes(OpenLineageEvent))
-def receive_lineage(services: AppServices, body: Body) -> Received:
+def receive_lineage(services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take an event of OpenLineage: of a run, a job or a dataset."""
     parse_body(OpenLineageEvent, body)
-    return _received(services, [orjson.loads(body)])
+    return _received(services, [orjson.loads(body)], host)
 
 
 @router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
-def receive_lineage_batch(services: AppServices, body: Body) -> Received:
+def receive_lineage_batch(services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take a list of events of OpenLineage, all or none."""
     parse_body(OpenLineageEvents, body)
-    return _received(services, orjson.loads(body))
+    return _received(services, orjson.loads(body), host)
 
 
-def _received(services: AppServices, events: list[dict[str, Any]]) -> Received:
-    return Received(received=len(events), new=receiving.receive(services, events))
+def _received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:
+    return Received(received=len(events), new=receiving.receive(services, events, host))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from duckicelake.catalog import marquez, marquez_graph
 from duckicelake.catalog.lineage import MOST_NODES
 from duckicelake.catalog.marquez import Counted, Name, Part, Period
+from duckicelake.catalog.marquez_nodes import MarquezGraph
 from duckicelake.catalog.marquez_shapes import (
     MarquezCount,
     MarquezDataset,
@@ -16,7 +17,6 @@ from duckicelake.catalog.marquez_shapes import (
     MarquezDatasetVersions,
     MarquezEvents,
     MarquezFacets,
-    MarquezGraph,
     MarquezJob,
     MarquezJobs,
     MarquezMetric,
