@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from duckicelake.pipeline.session import SNAPSHOT_PROPERTY
 from duckicelake.rest.connection import Connection
 
 OPENLINEAGE: Final = "io.openlineage:openlineage-spark_2.13:1.53.0"
@@ -23,6 +24,24 @@ class Listening:
 
     conf: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+
+
+def parent_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which snapshots and the listener's events say which run they are part of, as schedulers tell it.
+
+    They do by `OPENLINEAGE_PARENT_ID` (`namespace/name/run id`) and `OPENLINEAGE_ROOT_PARENT_ID`.
+    """
+    conf: dict[str, str] = {}
+    for prefix, variable in (("parent", "OPENLINEAGE_PARENT_ID"), ("rootParent", "OPENLINEAGE_ROOT_PARENT_ID")):
+        front, _, run_id = environment.get(variable, "").rpartition("/")
+        namespace, _, name = front.rpartition("/")
+        if not namespace or not name:
+            continue
+        said = {f"{prefix}RunId": run_id, f"{prefix}JobName": name, f"{prefix}JobNamespace": namespace}
+        for key, value in said.items():
+            conf[f"spark.openlineage.{key}"] = value
+            conf[f"{SNAPSHOT_PROPERTY}openlineage.{key}"] = value
+    return conf
 
 
 def listening(wanted: Wanted, connection: Connection, token: str | None, conf: Mapping[str, str]) -> Listening:

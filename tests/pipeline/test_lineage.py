@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.pipeline.lineage import OPENLINEAGE, Listening, Wanted, listening
+from duckicelake.pipeline.lineage import OPENLINEAGE, Listening, Wanted, listening, parent_conf
 from duckicelake.rest.connection import Connection
 
 CATALOG = Connection("http://catalog:8181/")
@@ -36,3 +36,19 @@ def test_what_the_settings_say_wins_and_other_listeners_stay() -> None:
     found = listening("on", CATALOG, None, conf).conf
     assert found["spark.openlineage.transport.type"] == "console"
     assert found["spark.extraListeners"] == "my.Listener,io.openlineage.spark.agent.OpenLineageSparkListener"
+
+
+@pytest.mark.parametrize("parent", ["", "nonsense", "a/b"])
+def test_a_job_of_nobodys_is_part_of_no_run(parent: str) -> None:
+    assert parent_conf({"OPENLINEAGE_PARENT_ID": parent}) == {}
+
+
+def test_a_schedulers_run_is_told_to_the_listener_and_with_each_snapshot() -> None:
+    conf = parent_conf(
+        {"OPENLINEAGE_PARENT_ID": "http://air/flow/dag.task/01a2", "OPENLINEAGE_ROOT_PARENT_ID": "n/r/01a3"}
+    )
+    assert conf["spark.openlineage.parentJobNamespace"] == "http://air/flow"
+    assert conf["spark.sql.iceberg.snapshot-property.openlineage.parentJobName"] == "dag.task"
+    assert conf["spark.sql.iceberg.snapshot-property.openlineage.parentRunId"] == "01a2"
+    assert conf["spark.sql.iceberg.snapshot-property.openlineage.rootParentRunId"] == "01a3"
+    assert len(conf) == 12

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import typer
 
 from duckicelake.cli.pipeline.showing import Display, display
 from duckicelake.pipeline.launching import ICEBERG_AWS
-from duckicelake.pipeline.lineage import Wanted, listening
+from duckicelake.pipeline.lineage import Wanted, listening, parent_conf
 from duckicelake.pipeline.pairs import pairs
 from duckicelake.pipeline.progress import watching
 from duckicelake.pipeline.session import spark_session
@@ -45,7 +46,8 @@ class Run:
         """A session of Spark with the catalog `lake`, for as long as the context lasts."""
         config = self.client.config()  # a wrong address or password shows at once, not after Spark's attempts
         on_s3 = "S3FileIO" in config.get("defaults", {}).get("io-impl", "")
-        listener = listening(self.lineage, self.connection, self.client.logged_in(), self.conf)
+        conf = {**parent_conf(os.environ), **self.conf}
+        listener = listening(self.lineage, self.connection, self.client.logged_in(), conf)
         needed = (*packages, *listener.packages, *((ICEBERG_AWS,) if on_s3 else ()))
         self.reporter.begin("starting Spark")
         told = spark_session(self.connection, master=self.master, conf=listener.conf, packages=needed)

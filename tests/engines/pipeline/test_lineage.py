@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import pytest
 
@@ -35,10 +36,16 @@ def written(found: list[Json], name: str) -> list[tuple[str, Json]]:
     ]
 
 
+def parent_of(event: Json) -> Json:
+    return dict(event.get("run", {}).get("facets", {}).get("parent", {}))
+
+
 def test_the_listener_and_the_catalog_agree_on_names(lake: RunningLake, namespace: str, tmp_path: Path) -> None:
     source = tmp_path / "orders.csv"
     source.write_text("id,note\n1,secretive\n2,x\n")
-    ingested(lake, str(source), "--table", f"{namespace}.orders", "--lineage", "on")
+    parent = str(uuid4())
+    scheduled = {"OPENLINEAGE_PARENT_ID": f"airflow/dag.task/{parent}"}
+    ingested(lake, str(source), "--table", f"{namespace}.orders", "--lineage", "on", **scheduled)
     deadline = time.monotonic() + 60
     told: list[tuple[str, Json]] = []
     while len({producer for producer, _ in told}) < 2:
@@ -50,4 +57,7 @@ def test_the_listener_and_the_catalog_agree_on_names(lake: RunningLake, namespac
         said = {json.dumps(output["facets"][facet][key]) for _, output in told}
         assert len(said) == 1, f"{facet}: {said}"
     assert {output["namespace"] for _, output in told} == {told[0][1]["namespace"]}
+    parts = [event for event in events(lake) if parent_of(event).get("run", {}).get("runId") == parent]
+    assert {parent_of(event)["job"]["name"] for event in parts} == {"dag.task"}
+    assert {event["producer"] for event in parts} == {producer for producer, _ in told}
     assert "secretive" not in json.dumps(events(lake))
