@@ -18,7 +18,7 @@ from duckicelake.catalog.chronicle_things import Thing, Things
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.names import namespace_of
-from duckicelake.lake import followed, native
+from duckicelake.lake import followed, followed_names, native
 from duckicelake.lake.chronicle import SNAPSHOTS, Change, Kind
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.followed import Heard, IcebergSnapshot, Progress, Snapshot
@@ -87,7 +87,9 @@ class _Telling:
         told = self._told()
         metrics = self._metrics(told)
         object_ids = {each.thing.object_id for each in told if each.thing.object_id is not None}
-        places = followed.places(self._cursor, object_ids)
+        places = followed_names.places(self._cursor, object_ids)
+        dropped = {each.thing.object_id or -1 for each in told if Kind.DROP_TABLE in each.thing.kinds}
+        places |= followed_names.last_places(self._cursor, dropped - places.keys())
         return [self._change(each, metrics, places) for each in told]
 
     def _told(self) -> list[_Told]:

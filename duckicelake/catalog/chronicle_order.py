@@ -7,7 +7,7 @@ from typing import Final
 
 from duckicelake.catalog.chronicle_requests import asker_of, facts_of, source_of
 from duckicelake.iceberg.names import namespace_of
-from duckicelake.lake import followed
+from duckicelake.lake import followed_names
 from duckicelake.lake.chronicle import Change, Kind, Position
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.followed import Heard, Snapshot
@@ -30,9 +30,9 @@ def without_snapshot(cursor: Transaction, entries: Sequence[Heard]) -> list[Chan
     ]
     names = [(namespace, name) for _, _, namespace, name in known]
     ids = (
-        followed.live_schemas(cursor, [each for each in names if each[1] is None])
-        | followed.live_tables(cursor, [each for each in names if each[1] is not None])
-        | followed.live_views(cursor, [each for each in names if each[1] is not None])
+        followed_names.live_schemas(cursor, [each for each in names if each[1] is None])
+        | followed_names.live_tables(cursor, [each for each in names if each[1] is not None])
+        | followed_names.live_views(cursor, [each for each in names if each[1] is not None])
     )
     return [
         _unplaced_change(entry, kind, namespace, name, ids.get((namespace, name)))

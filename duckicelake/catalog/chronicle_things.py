@@ -7,10 +7,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.lake import followed
+from duckicelake.lake import followed_names
 from duckicelake.lake.chronicle import Kind, full_name
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.followed import Begun, Named, Snapshot
+from duckicelake.lake.followed import Snapshot
+from duckicelake.lake.followed_names import Begun, Named
 from duckicelake.lake.model import parse_changes
 
 ADDS: Final = frozenset({"inserted_into_table", "inlined_insert"})
@@ -53,9 +54,9 @@ class Things:
         """others: tables that a snapshot is about without saying so, by snapshot."""
         self._words = {each.snapshot_id: parse_changes(each.changes_made) for each in snapshots}
         self._others = others
-        self._new_tables = followed.begun_tables(cursor, self._begun("created_table"))
-        self._new_views = followed.begun_views(cursor, self._begun("created_view"))
-        self._new_schemas = followed.begun_schemas(cursor, [begun[:2] for begun in self._begun("created_schema")])
+        self._new_tables = followed_names.begun_tables(cursor, self._begun("created_table"))
+        self._new_views = followed_names.begun_views(cursor, self._begun("created_view"))
+        self._new_schemas = followed_names.begun_schemas(cursor, [begun[:2] for begun in self._begun("created_schema")])
         tables = {
             *self._ids(_OF_TABLES),
             *self._new_tables.values(),
@@ -65,12 +66,12 @@ class Things:
         schemas = {*self._ids({"dropped_schema"}), *self._new_schemas.values()}
         self._names: defaultdict[int, list[Named]] = defaultdict(list)
         for named in (
-            *followed.table_names(cursor, tables),
-            *followed.view_names(cursor, views),
-            *followed.schema_names(cursor, schemas),
+            *followed_names.table_names(cursor, tables),
+            *followed_names.view_names(cursor, views),
+            *followed_names.schema_names(cursor, schemas),
         ):
             self._names[named.object_id].append(named)
-        for named in followed.last_names(cursor, (tables | views | schemas) - self._names.keys()):
+        for named in followed_names.last_names(cursor, (tables | views | schemas) - self._names.keys()):
             self._names[named.object_id].append(named)
 
     def of(self, snapshot_id: int) -> list[Thing]:

@@ -11,7 +11,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
-from duckicelake.lake import chronicle, followed
+from duckicelake.lake import chronicle, followed_names
 from duckicelake.lake.chronicle import END, Change, Kind, Position, WantedChanges, full_name
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.names import namespace_exists
@@ -114,7 +114,7 @@ def resolved(cursor: Transaction, wanted: WantedChanges, schema: str, name: str 
         if not namespace_exists(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
             raise NoSuchNamespace(f"Namespace does not exist: {schema}")
         return of_namespace
-    live = followed.live_tables(cursor, [(schema, name)]) or followed.live_views(cursor, [(schema, name)])
+    live = followed_names.live_tables(cursor, [(schema, name)]) or followed_names.live_views(cursor, [(schema, name)])
     if live:
         return replace(wanted, object_id=live[schema, name])
     if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):

@@ -171,6 +171,8 @@ def oldest(cursor: Transaction) -> Position | None:
 
 def prune(database: Database, before: datetime, batch: int = BATCH) -> int:
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    with database.transaction() as cursor:
+        cursor.execute(_SQL.forget_lost_files)
     pruned = 0
     while True:
         with database.transaction() as cursor:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.chronicle import fold_all
 from duckicelake.catalog.services import Services
+from duckicelake.lake.chronicle import END, Kind, latest
 from duckicelake.rest.json_http import PIPELINE, send
 from duckicelake.server.app import create_app
 from duckicelake.server.clients import LONGEST
@@ -16,7 +17,11 @@ from duckicelake.server.oauth_clients import Client
 from tests.lakes import Lake
 from tests.server.logins import SECRET, Server, bearing, token
 
-NUMBERS = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "i", "type": "int", "required": False}]}
+NUMBERS: dict[str, Any] = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [{"id": 1, "name": "i", "type": "int", "required": False}],
+}
 Json = dict[str, Any]
 
 
@@ -109,6 +114,39 @@ def test_history_of_a_table_follows_its_names_and_outlasts_it(http: httpx.Client
     assert len(listed(http, services)) == 5
     for path in ("ns/tables/never", "ns/views/never", "never"):
         assert http.get(f"/v1/namespaces/{path}/history").status_code == 404
+
+
+def test_transaction_is_told_table_by_table_with_one_request(http: httpx.Client, services: Services) -> None:
+    for name in ("a", "b", "c"):
+        make(http, "ns", name)
+    wider = {**NUMBERS, "fields": [*NUMBERS["fields"], {"id": 2, "name": "j", "type": "int", "required": False}]}
+    altered = [{"action": "add-schema", "schema": wider}, {"action": "set-current-schema", "schema-id": -1}]
+    updates = {"a": altered, "b": altered, "c": [{"action": "set-properties", "updates": {"k": "v"}}]}
+    changes = [
+        {"identifier": {"namespace": ["ns"], "name": name}, "requirements": [], "updates": each}
+        for name, each in updates.items()
+    ]
+    http.post("/v1/transactions/commit", json={"table-changes": changes}).raise_for_status()
+    c, b, a = listed(http, services, "/namespaces/ns", limit=3)
+    assert [each["kind"] for each in (a, b, c)] == ["alter-table", "alter-table", "update-table"]
+    assert [each["name"] for each in (a, b, c)] == ["a", "b", "c"]
+    assert b["version"] == a["version"] + 1
+    assert c["position"] == f"{b['version']}.1"
+    assert len({each["request-id"] for each in (a, b, c)}) == 1
+    assert {each["operation"] for each in (a, b, c)} == {"commit"}
+
+
+def test_drop_tells_where_the_table_was_though_nothing_of_it_is_left(http: httpx.Client, services: Services) -> None:
+    http.post("/v1/namespaces", json={"namespace": ["ns"]})
+    place = f"{services.policy.warehouse}/data/elsewhere"
+    body = {"name": "t", "schema": NUMBERS, "location": place}
+    http.post("/v1/namespaces/ns/tables", json=body).raise_for_status()
+    fold_all(services)
+    http.delete("/v1/namespaces/ns/tables/t", params={"purgeRequested": "true"}).raise_for_status()
+    fold_all(services)
+    with services.database.reading() as cursor:
+        (dropped,) = latest(cursor, END, 1)
+    assert (dropped.kind, dropped.facts["location"]) == (Kind.DROP_TABLE, place)
 
 
 @pytest.mark.parametrize(

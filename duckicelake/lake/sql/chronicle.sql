@@ -95,10 +95,12 @@ SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, 
 FROM ducklake_schema WHERE schema_id = ANY(%(ids)s);
 
 -- last_names: what things whose rows are gone were called when the chronicle last told of them
-SELECT DISTINCT ON (object_id) object_id, uuid::text, -1, NULL, namespace, name
-FROM duckicelake_change
-WHERE object_id = ANY(%(ids)s)
-ORDER BY object_id, snapshot_id DESC, ordinal DESC;
+SELECT i.id, last.uuid::text, -1, NULL, last.namespace, last.name
+FROM unnest(%(ids)s::bigint[]) AS i (id)
+CROSS JOIN LATERAL (
+    SELECT c.uuid, c.namespace, c.name FROM duckicelake_change c
+    WHERE c.object_id = i.id ORDER BY c.snapshot_id DESC, c.ordinal DESC LIMIT 1
+) last;
 
 -- live_tables: the ids of tables by their names
 SELECT n.ordinal, t.table_id
@@ -121,6 +123,15 @@ JOIN ducklake_schema s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
 SELECT table_id, location, format_version FROM duckicelake_table WHERE table_id = ANY(%(ids)s)
 UNION ALL
 SELECT view_id, metadata ->> 'location', NULL FROM duckicelake_view WHERE view_id = ANY(%(ids)s);
+
+-- last_places: where tables and views were when the chronicle last told that, and their format versions
+SELECT i.id, last.facts ->> 'location', (last.facts ->> 'format-version')::integer
+FROM unnest(%(ids)s::bigint[]) AS i (id)
+CROSS JOIN LATERAL (
+    SELECT c.facts FROM duckicelake_change c
+    WHERE c.object_id = i.id AND c.facts ->> 'location' IS NOT NULL
+    ORDER BY c.snapshot_id DESC, c.ordinal DESC LIMIT 1
+) last;
 
 -- iceberg_snapshots: those that DuckLake snapshots in [first, upto] were made for, by the very transaction
 SELECT i.table_id, i.ducklake_id, i.snapshot_id, i.summary
@@ -153,6 +164,10 @@ SELECT data_file_id, count FROM duckicelake_deleted_rows WHERE data_file_id = AN
 INSERT INTO duckicelake_deleted_rows (data_file_id, count)
 SELECT * FROM unnest(%(ids)s::bigint[], %(counts)s::bigint[])
 ON CONFLICT (data_file_id) DO UPDATE SET count = excluded.count;
+
+-- forget_lost_files: deleted rows of files that were merged or expired, of which nobody has told
+DELETE FROM duckicelake_deleted_rows r
+WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = r.data_file_id);
 
 -- forget_deleted_rows: of files that are gone
 DELETE FROM duckicelake_deleted_rows WHERE data_file_id = ANY(%(ids)s);
