@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from duckicelake.catalog.history import engine_of
 from duckicelake.iceberg.names import Namespace, namespace_of
 from duckicelake.lake.chronicle import Change, Kind, Position
 
@@ -39,6 +40,7 @@ _REGISTER: Final = "register-table"
 KINDS: Final = frozenset({*Kind, *OPERATION_TYPES.values(), _UPDATE, _REGISTER})
 """What events can be chosen by: the draft's types of operations, and our finer ones."""
 
+_RENAMES: Final = (Kind.RENAME_TABLE, Kind.RENAME_VIEW)
 _TOLD: Final = (
     "kinds",
     "updates",
@@ -47,12 +49,13 @@ _TOLD: Final = (
     "location",
     "format-version",
     "schema",
-    "client",
-    "requests",
     "author",
     "message",
 )
 """Facts that are told as they are."""
+_SESSION: Final = "session"
+"""By which requests of one program are told from others: made of its address, so nobody's business."""
+_OF_REQUESTS: Final = ("principal", "request-id", "operation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ def _happened(change: Change, request_id: str, together: int) -> Happened:
     *levels, name = change.previous.split(".")
     plain = replace(change, previous=None, facts={})
     left = replace(plain, kind=dropped, namespace=".".join(levels), name=namespace_of(name)[0])
-    came = replace(plain, kind=created)
+    came = replace(plain, kind=created if change.kind in _RENAMES else change.kind)
     return replace(parted, left=_event(left, request_id, together), came=_event(came, request_id, together))
 
 
@@ -154,7 +157,7 @@ def _operation(operation: str, change: Change) -> dict[str, Any]:
     if name is None:
         return _of_namespace(operation, namespace, _parameters(change))
     uuid = _given({f"{_type_of(change.kind)}-uuid": change.uuid})
-    if former:
+    if former and operation.startswith("rename-"):
         return {"source": _identifier(*former[0]), "destination": _identifier(namespace, name), **uuid}
     told: dict[str, Any] = {"identifier": _identifier(namespace, name), **uuid}
     if operation.startswith("drop-"):
@@ -184,8 +187,15 @@ def _ours(change: Change, position: Position) -> dict[str, Any]:
         "source": change.source,
         "operation": change.operation,
         "iceberg-snapshot-id": change.iceberg_snapshot_id,
+        "engine": engine_of(change),
+        "client": _without(_SESSION, change.facts.get("client")),
+        "requests": [{name: each.get(name) for name in _OF_REQUESTS} for each in change.facts.get("requests", ())],
     }
     return _given(told | {name: change.facts.get(name) for name in _TOLD})
+
+
+def _without(name: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (fields or {}).items() if key != name}
 
 
 def _names(change: Change) -> tuple[Name, ...]:
@@ -208,4 +218,4 @@ def _type_of(kind: Kind) -> ObjectType:
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Those that there are."""
-    return {name: value for name, value in fields.items() if value not in (None, {})}
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}

@@ -230,6 +230,31 @@ def test_changes_are_events_of_the_drafts_shape_in_order(http: httpx.Client, cli
     assert appended["duckicelake"]["iceberg-snapshot-id"] == metadata["current-snapshot-id"]
     assert appended["duckicelake"]["metrics"]["added-records"] == 1
     assert appended["duckicelake"]["source"] == "rest"
+    changed = found[3]
+    assert changed["actor"] == {"id": "anonymous", "user-agent": http.headers["user-agent"]}
+    assert changed["duckicelake"]["engine"] == http.headers["user-agent"]
+    assert changed["duckicelake"]["client"] == {"user-agent": http.headers["user-agent"]}
+    assert changed["duckicelake"]["updates"] == ["set-properties"]
+
+
+def test_namespaces_and_what_is_dropped_are_told_as_in_the_draft(http: httpx.Client, client: Client) -> None:
+    http.post("/v1/namespaces/ns/properties", json={"updates": {"k": "secret"}, "removals": []}).raise_for_status()
+    settled(http, 1, kind="update-namespace")
+    http.delete("/v1/namespaces/ns/tables/t?purgeRequested=true").raise_for_status()
+    settled(http, 1, kind="drop-table")
+    http.delete("/v1/namespaces/ns").raise_for_status()
+    found = settled(http, 5, namespace="ns")
+    assert [event["operation"] for event in found[2:]] == [
+        {"operation-type": "update-namespace-properties", "namespace": ["ns"], "updated": ["k"], "removed": []},
+        {
+            "operation-type": "drop-table",
+            "identifier": {"namespace": ["ns"], "name": "t"},
+            "table-uuid": found[1]["operation"]["table-uuid"],
+            "purge": True,
+        },
+        {"operation-type": "drop-namespace", "namespace": ["ns"]},
+    ]
+    assert "secret" not in json.dumps(found)
 
 
 def test_pages_by_get_and_by_post_hold_the_same(http: httpx.Client, client: Client) -> None:
@@ -638,7 +663,7 @@ def test_streams_leave_room_for_requests_and_have_limits_of_their_own(
         assert refused.headers["retry-after"] == "10"
         assert http.get(EVENTS, params={"from": "newest", "wait": "5"}).status_code == 429
         assert http.get("/v1/namespaces").status_code == 200
-        assert len(read_all(http)) == 3
+        settled(http, 3)
         assert "duckicelake_feed_readers 3.0" in http.get("/metrics").text
     until = time.monotonic() + SECONDS
     while "duckicelake_feed_readers 0.0" not in http.get("/metrics").text:
