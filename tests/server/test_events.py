@@ -29,6 +29,7 @@ from tests.catalog.client import SCHEMA, Client, Json, append, new_client, set_p
 from tests.conftest import Attach
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, token
+from tests.server.test_edge_hardening import behind
 
 EVENTS = "/v1/events"
 STREAM = {"Accept": "text/event-stream"}
@@ -669,6 +670,16 @@ def test_streams_leave_room_for_requests_and_have_limits_of_their_own(
     while "duckicelake_feed_readers 0.0" not in http.get("/metrics").text:
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_stream_outlasts_what_a_request_may_take(services: Services, client: Client) -> None:
+    with behind(create_app(services, log=QUIET), receive_seconds=0.3, keep_alive_seconds=1) as uri:
+        stream = Stream(uri)
+        stream.until(3)
+        time.sleep(1.5)
+        client.append((1, "a"))
+        assert stream.until(4).brief[-1] == ("append", "ns.t")
+        stream.kill()
 
 
 def test_server_that_ends_ends_its_streams_at_once(services: Services, client: Client) -> None:
