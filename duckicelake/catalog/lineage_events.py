@@ -35,7 +35,8 @@ AGE: Final = timedelta(seconds=2)
 BATCH: Final = 500
 _LONGEST_PAUSE: Final = 60.0
 """Seconds, after one failure after the other."""
-_REFUSALS: Final = 1000
+_ENTRIES: Final = 5000
+"""Of the audit trail, looked at together."""
 _REFUSAL_AGE: Final = timedelta(seconds=5)
 """So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
 _ORIGIN: Final = "catalog"
@@ -71,7 +72,7 @@ class LineageEvents:
             found, before = changes(cursor, progress.position, self._batch + 1), progress.now - self._age
             due = _due(found, self._batch, before)
             until = before if len(due) == len(found) else min(before, found[len(due)].at)
-            noted = lineage_follower.noted(cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _REFUSALS)
+            noted = lineage_follower.noted(cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES)
             if due or progress.streams or noted != progress.audit_id:
                 self._make(cursor, progress, due, until, noted)
             return len(found) > self._batch
