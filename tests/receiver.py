@@ -14,7 +14,8 @@ from ssl import SSLContext
 from typing import Any, Final
 
 Json = dict[str, Any]
-PATIENCE: Final = 20.0
+PATIENCE: Final = 120.0
+"""What a busy machine may take for anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,8 @@ class Deliverer:
             notices.wait(seconds)
         else:
             sleep(seconds)
-        self._look_at = min(self._look_at, self._looked + _SOONEST_LOOK)
+        if not len(self._queue):  # else what is new would only wait, too
+            self._look_at = min(self._look_at, self._looked + _SOONEST_LOOK)
 
     def _next_at(self) -> float | None:
         """When there may be something to send of what is in the queue."""
