@@ -160,8 +160,8 @@ def use(
         for thread in beside:
             thread.start()
         try:
-            with ThreadPoolExecutor(options.clients) as pool:
-                list(pool.map(lambda number: work(options, session, storage, number), range(options.clients)))
+            with ThreadPoolExecutor(options.clients) as pool, setting_if_interrupted(ended):
+                list(pool.map(lambda number: work(options, session, storage, number, ended), range(options.clients)))
         finally:
             ended.set()
             is_over.set()
@@ -170,10 +170,21 @@ def use(
     return monotonic() - started
 
 
-def work(options: argparse.Namespace, session: Session, storage: Storage, number: int) -> None:
+@contextmanager
+def setting_if_interrupted(ended: threading.Event) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        ended.set()
+        raise
+
+
+def work(options: argparse.Namespace, session: Session, storage: Storage, number: int, ended: threading.Event) -> None:
     with closed(Client(f"c{number}", session, random.Random(f"{options.seed}/client/{number}"))) as client:
         worker = Worker(client, storage.pyiceberg)
         for _ in range(options.operations):
+            if ended.is_set():
+                return
             worker.step()
 
 
