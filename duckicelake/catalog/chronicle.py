@@ -40,7 +40,7 @@ def fold(services: Services, cursor: Transaction) -> int:
             return 0
         told = _Telling(services, cursor, progress, snapshots).changes()
         changes, position = placed(told, without_snapshot(cursor, unplaced), snapshots, progress.position)
-        next_file_id = snapshots[-1].next_file_id if snapshots else progress.next_file_id
+        next_file_id = max([progress.next_file_id, *(each.next_file_id for each in snapshots)])
         followed.write(cursor, changes, position, next_file_id)
     return len(snapshots) + len(unplaced)
 

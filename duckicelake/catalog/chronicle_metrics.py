@@ -3,9 +3,10 @@
 What has been flushed, merged or expired since is not there to be counted: then the number is left out.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 from duckicelake.catalog.chronicle_things import ADDS, MOVES, REMOVES, Thing
@@ -18,6 +19,7 @@ from duckicelake.lake.followed_rows import inlined_changes
 Place = tuple[int, int]
 """(Snapshot, table)"""
 Metrics = Mapping[str, int]
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 FROM_SUMMARY: Final = ("total-records", "total-data-files", "total-files-size")
 _ALL_FROM_SUMMARY: Final = (
     *("added-records", "deleted-records", "added-data-files", "deleted-data-files", "added-files-size"),
@@ -28,7 +30,8 @@ _ALL_FROM_SUMMARY: Final = (
 def from_summary(summary: Mapping[str, str], *, whole: bool) -> dict[str, int]:
     """What an Iceberg snapshot says of itself: all of it, or only what there was afterwards."""
     names = _ALL_FROM_SUMMARY if whole else FROM_SUMMARY
-    return {name: int(value) for name in names if (value := summary.get(name, "")).isascii() and value.isdigit()}
+    said = {name: summary.get(name, "") for name in names}
+    return {name: int(value) for name, value in said.items() if _NUMBER.fullmatch(value)}
 
 
 def metrics_of(
@@ -40,7 +43,7 @@ def metrics_of(
 ) -> dict[Place, Metrics]:
     """By (snapshot, table). before: id and file counter of the snapshot before these. rows: added, where known."""
     ids = [before[0], *(each.snapshot_id for each in snapshots)]
-    bounds = [before[1], *(each.next_file_id for each in snapshots)]
+    bounds = list(accumulate([before[1], *(each.next_file_id for each in snapshots)], max))
     numbered = dict(enumerate(ids))
     follows = {at: at - last == 1 for last, at in pairwise(ids)}
     added: defaultdict[Place, list[Added]] = defaultdict(list)

@@ -20,6 +20,7 @@ MOVES: Final = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "
 _OF_TABLES: Final = ADDS | REMOVES | MOVES | {"altered_table", "dropped_table"}
 _OF_VIEWS: Final = frozenset({"altered_view", "dropped_view"})
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
+_LONGEST_ID: Final = 18
 _FIRST: Final = (Kind.DROP_TABLE, Kind.DROP_VIEW, Kind.DROP_NAMESPACE, Kind.CREATE_NAMESPACE)
 """What comes before everything else that a snapshot did: names are free before they are taken."""
 
@@ -181,7 +182,7 @@ def _by_id(words: Words, kinds: AbstractSet[str]) -> dict[int, set[str]]:
     """Words about things by their ids; what is no id, no reader of DuckLake's would understand."""
     found: dict[int, set[str]] = {}
     for kind, value in words:
-        if kind in kinds and value.isascii() and value.isdigit():
+        if kind in kinds and value.isascii() and value.isdigit() and len(value) <= _LONGEST_ID:
             found.setdefault(int(value), set()).add(kind)
     return found
 
@@ -196,8 +197,8 @@ def _data_kind(words: AbstractSet[str]) -> Kind | None:
 
 
 def _unquoted(value: str) -> tuple[str, str]:
-    """(Schema, name) of a quoted name; an empty name for a schema's own."""
-    schema, *name = (each.replace('""', '"') for each in _NAME.findall(value))
+    """(Schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
+    schema, *name = [each.replace('""', '"') for each in _NAME.findall(value)] or [value]
     return schema, name[0] if name else ""
 
 

@@ -314,6 +314,19 @@ def test_lake_with_more_old_snapshots_than_a_fold_takes_is_folded_to_its_end(ser
         assert oldest(cursor) == Position(0, 0)
 
 
+def test_rows_of_ducklake_that_make_no_sense_stop_nobody(services: Services, lake: Lake) -> None:
+    lake.run("CREATE TABLE t (i INT)")
+    words = f"created_table:t,dropped_table:x,inserted_into_table:1,altered_table:{'9' * 30},dropped_schema:77"
+    with services.database.transaction() as cursor:
+        cursor.execute("INSERT INTO ducklake_snapshot VALUES (2, NULL, 1, 2, 5), (3, now(), 1, 2, NULL)")
+        cursor.execute("INSERT INTO ducklake_snapshot_changes VALUES (2, %s), (3, 'nonsense')", [words])
+        cursor.execute("INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot) VALUES (2, 1, 2)")
+    assert brief(folded(services)[2:]) == [
+        ("create-table", "t.", {}),
+        ("append", "main.t", {"added-data-files": 1, "added-records": 0}),
+    ]
+
+
 def test_old_changes_can_be_pruned_and_the_rest_stays_where_it_is(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
     whole = folded(services)

@@ -179,7 +179,7 @@ def test_pages_join_into_the_whole_though_more_happens(http: httpx.Client, servi
     whole = listed(http, services)
     pages, before = list[Json](), dict[str, str]()
     while True:
-        answer = http.get("/v1/history", params={"limit": 2} | before).json()
+        answer = http.get("/v1/history", params={"limit": "2"} | before).json()
         pages += answer["history"]
         make(http, "other", f"t{len(pages)}")
         fold_all(services)

@@ -39,7 +39,7 @@ LOCK TABLE duckicelake_chronicle IN EXCLUSIVE MODE;
 SELECT snapshot_id, ordinal, next_file_id FROM duckicelake_chronicle;
 
 -- snapshots: those after one, in order
-SELECT s.snapshot_id, s.snapshot_time, s.next_file_id, c.changes_made, c.author, c.commit_message
+SELECT s.snapshot_id, coalesce(s.snapshot_time, 'epoch'), coalesce(s.next_file_id, 0), c.changes_made, c.author, c.commit_message
 FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
 WHERE s.snapshot_id > %(after)s
 ORDER BY s.snapshot_id
@@ -140,19 +140,20 @@ WHERE i.ducklake_id BETWEEN %(first)s AND %(upto)s
 ORDER BY i.ducklake_id, i.sequence_number;
 
 -- added_files: data files by the snapshot that took their ids from the counter, which is at `bounds` after each
-SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, count(*), sum(record_count)::bigint,
-       sum(file_size_bytes)::bigint, begin_snapshot
+SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, count(*), coalesce(sum(record_count), 0)::bigint,
+       coalesce(sum(file_size_bytes), 0)::bigint, begin_snapshot
 FROM ducklake_data_file
 WHERE data_file_id >= %(first)s AND data_file_id < %(upto)s
 GROUP BY 1, 2, begin_snapshot;
 
 -- ended_files: data files that left tables at snapshots
-SELECT n.at, n.table_id, d.data_file_id, d.record_count, d.file_size_bytes
+SELECT n.at, n.table_id, d.data_file_id, coalesce(d.record_count, 0), coalesce(d.file_size_bytes, 0)
 FROM unnest(%(at)s::bigint[], %(table_ids)s::bigint[]) AS n (at, table_id)
 JOIN ducklake_data_file d ON d.table_id = n.table_id AND d.end_snapshot = n.at;
 
 -- delete_files: delete files by the snapshot that took their ids, as added_files; old ones that only keep a file don't count
-SELECT width_bucket(delete_file_id, %(bounds)s::bigint[]), table_id, data_file_id, begin_snapshot, delete_count
+SELECT width_bucket(delete_file_id, %(bounds)s::bigint[]), table_id, data_file_id, begin_snapshot,
+       coalesce(delete_count, 0)
 FROM ducklake_delete_file
 WHERE delete_file_id >= %(first)s AND delete_file_id < %(upto)s AND begin_snapshot < duckicelake_never()
 ORDER BY delete_file_id;
