@@ -24,7 +24,7 @@ _REST: Final = 9
 """Times as long as it takes to fold: that makes a tenth of a processor."""
 _LONGEST_REST: Final = 0.08
 
-_LONGEST_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 10.0
 """Seconds, after one failure after the other."""
 
 Failed = Callable[[Exception], object]
