@@ -12,6 +12,7 @@ from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.database import Database
 from duckicelake.lake.lineage_graph import ColumnRow, DatasetRow, EdgeRow, Field, IoRow, RunRow, View
 from duckicelake.lake.lineage_told import Name
+from duckicelake.lineage.facet_values import engine, word
 from duckicelake.lineage.graph import ColumnEdge, Direction, Edge, Graph, Job, Node, Run, Walk, covers
 
 MOST_NODES: Final = 2000
@@ -19,6 +20,7 @@ MOST_DEPTH: Final = 20
 _MOST_EDGES: Final = 10_000
 _MOST_COLUMNS: Final = 50_000
 _MOST_EVENTS: Final = 10_000
+_OF_JOB: Final = ("processingType", "integration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,9 @@ def _node(row: DatasetRow) -> Node:
 
 
 def _edge(row: EdgeRow, columns: Iterable[ColumnRow]) -> Edge:
-    kind = row.job_type or {}
     job = None
     if row.job_namespace is not None and row.job_name is not None:
-        job = Job(row.job_namespace, row.job_name, kind.get("processingType"), kind.get("integration"))
+        job = Job(row.job_namespace, row.job_name, *(word(row.job_type, key) for key in _OF_JOB))
     between = tuple(
         ColumnEdge(
             each.source_field,
@@ -212,7 +213,7 @@ def _edge(row: EdgeRow, columns: Iterable[ColumnRow]) -> Edge:
 
 
 def _run(told: Mapping[str, Any]) -> Run:
-    commit = told["commit"] or {}
+    commit = told["commit"]
     ended = None if told["ended"] is None else datetime.fromisoformat(told["ended"])
     return Run(
         id=told["id"],
@@ -220,15 +221,8 @@ def _run(told: Mapping[str, Any]) -> Run:
         started=datetime.fromisoformat(told["started"]),
         ended=ended,
         engine=engine(told["engine"]),
-        application=commit.get("application"),
-        principal=commit.get("principal"),
+        application=word(commit, "application"),
+        principal=word(commit, "principal"),
         version=told["version"],
         confidence=told["confidence"],
     )
-
-
-def engine(facet: Mapping[str, Any] | None) -> str | None:
-    """What `processing_engine` names, with its version."""
-    if not facet or not facet.get("name"):
-        return None
-    return " ".join(str(facet[key]) for key in ("name", "version") if facet.get(key) not in {None, "unknown"})

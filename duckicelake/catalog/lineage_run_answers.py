@@ -1,13 +1,15 @@
 """A run of lineage as `/lineage/v1/runs` tells it."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from duckicelake.catalog.lineage import KnownRun, engine
+from duckicelake.catalog.lineage import KnownRun
 from duckicelake.catalog.lineage_answers import LineageJob
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.lake.lineage_graph import IoRow
+from duckicelake.lineage.facet_values import engine, word, word_in
 
 
 class LineageSide(SpecModel):
@@ -44,7 +46,7 @@ class LineageRunDetails(SpecModel):
 def run_answer(known: KnownRun) -> LineageRunDetails:
     """A run by itself."""
     run = known.run
-    kind, commit = run.job_facets.get("jobType") or {}, run.facets.get("duckicelake_commit") or {}
+    commit = run.facets.get("duckicelake_commit")
     parent = known.facets.get("parent")
     return LineageRunDetails(
         id=run.id,
@@ -53,16 +55,16 @@ def run_answer(known: KnownRun) -> LineageRunDetails:
         job=LineageJob(
             namespace=run.job_namespace,
             name=run.job_name,
-            type=kind.get("processingType"),
-            integration=kind.get("integration"),
+            type=word_in(run.job_facets, "jobType", "processingType"),
+            integration=word_in(run.job_facets, "jobType", "integration"),
         ),
         started=run.started,
         ended=run.ended,
         engine=engine(run.facets.get("processing_engine")),
-        application=commit.get("application"),
-        principal=commit.get("principal"),
+        application=word(commit, "application"),
+        principal=word(commit, "principal"),
         complete=known.is_complete,
-        parent=dict(parent) if parent else None,
+        parent=dict(parent) if isinstance(parent, Mapping) else None,
         inputs=tuple(_side(each) for each in known.io if not each.is_output),
         outputs=tuple(_side(each) for each in known.io if each.is_output),
         facets=dict(known.facets),

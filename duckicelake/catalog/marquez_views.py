@@ -24,6 +24,7 @@ from duckicelake.lake.lineage_listing import (
     VersionListed,
 )
 from duckicelake.lake.lineage_told import Name
+from duckicelake.lineage.facet_values import word, word_in
 
 STATES: Final[Mapping[str, str]] = {
     "START": "RUNNING",
@@ -65,7 +66,7 @@ def job_of(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Marque
     latest = None if run is None else run_of(run)
     return MarquezJob(
         id=MarquezName(namespace=row.namespace, name=row.name),
-        type=_JOB_TYPES.get(str((row.facets.get("jobType") or {}).get("processingType")), "BATCH"),
+        type=_JOB_TYPES.get(word_in(row.facets, "jobType", "processingType") or "", "BATCH"),
         name=row.name,
         simple_name=row.name.rpartition(".")[2],
         created_at=row.first_seen,
@@ -73,7 +74,7 @@ def job_of(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Marque
         namespace=row.namespace,
         inputs=tuple(_named(each) for each in sides if not each.is_output),
         outputs=tuple(_named(each) for each in sides if each.is_output),
-        location=(row.facets.get("sourceCodeLocation") or {}).get("url"),
+        location=word_in(row.facets, "sourceCodeLocation", "url"),
         description=_description(row.facets),
         latest_run=latest,
         latest_runs=() if latest is None else (latest,),
@@ -83,14 +84,13 @@ def job_of(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Marque
 
 def run_of(row: RunListed) -> MarquezRun:
     """A run."""
-    nominal = row.facets.get("nominalTime") or {}
     took = None if row.ended is None else round((row.ended - row.started).total_seconds() * 1000)
     return MarquezRun(
         id=str(row.id),
         created_at=row.started,
         updated_at=row.last_seen,
-        nominal_start_time=nominal.get("nominalStartTime"),
-        nominal_end_time=nominal.get("nominalEndTime"),
+        nominal_start_time=word_in(row.facets, "nominalTime", "nominalStartTime"),
+        nominal_end_time=word_in(row.facets, "nominalTime", "nominalEndTime"),
         state=STATES.get(row.state, "NEW"),
         job_version=MarquezJobVersion(namespace=row.job_namespace, name=row.job_name, version=str(row.id)),
         started_at=row.started,
@@ -135,13 +135,13 @@ def _type(row: DatasetListed) -> str:
 
 
 def _description(facets: Mapping[str, Any]) -> str:
-    return str((facets.get("documentation") or {}).get("description") or "")
+    return word_in(facets, "documentation", "description") or ""
 
 
 def _fields(facets: Mapping[str, Any]) -> tuple[MarquezField, ...]:
     told = (facets.get("schema") or {}).get("fields") or ()
     return tuple(
-        MarquezField(name=each["name"], type=each.get("type"), description=each.get("description") or "")
+        MarquezField(name=each["name"], type=word(each, "type"), description=word(each, "description") or "")
         for each in told
     )
 
