@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from duckicelake.lineage.sql_fields import Fields, all_named, by_name, by_position, together
 from duckicelake.lineage.sql_model import (
     NOTHING,
     Column,
@@ -22,8 +23,6 @@ from duckicelake.lineage.sql_model import (
 from duckicelake.lineage.sql_queries import QueryReader
 from duckicelake.lineage.sql_scopes import Fold, Scope, Source
 from duckicelake.lineage.sql_sources import base_relation
-
-Fields = dict[str, Flow]
 
 
 class StatementReader:
@@ -54,7 +53,7 @@ class StatementReader:
         relation = self.queries.relation(query, Scope(self.fold)).renamed(names)
         output = self._output(target)
         columns = output.columns if output is not None else None
-        fields = _all_named(relation, columns) if columns else by_name(relation)
+        fields = all_named(relation, columns) if columns else by_name(relation)
         return self._written(output, fields, relation.influence)
 
     def _insert(self, node: exp.Insert) -> Lineage | None:
@@ -74,7 +73,7 @@ class StatementReader:
         else:
             fields = self._spelled(by_position(relation, names), output) if names else {}
         updated, influence = self._on_conflict(node, output, target, relation.renamed(names))
-        return self._written(output, _both(fields, updated), merged([relation.influence, influence]))
+        return self._written(output, together(fields, updated), merged([relation.influence, influence]))
 
     def _on_conflict(
         self, node: exp.Insert, output: Dataset | None, target: exp.Table | None, new: Relation
@@ -123,7 +122,7 @@ class StatementReader:
         for when in node.args["whens"].expressions:
             if when.args.get("condition"):
                 influence.append(deciding(self.queries.flow(when.args["condition"], scope), Subtype.FILTER))
-            fields = _both(fields, self._when(when.args["then"], scope, output))
+            fields = together(fields, self._when(when.args["then"], scope, output))
         return self._written(output, fields, merged(influence))
 
     def _when(self, then: exp.Expr, scope: Scope, output: Dataset | None) -> Fields:
@@ -187,7 +186,7 @@ class StatementReader:
         for each in nodes:
             if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column):
                 parts = [part.name for part in each.this.parts]
-                fields = _both(fields, {parts[-1]: self.queries.flow(each.expression, scope)})
+                fields = together(fields, {parts[-1]: self.queries.flow(each.expression, scope)})
         return self._spelled(fields, output)
 
     def _spelled(self, fields: Mapping[str, Flow], output: Dataset | None) -> Fields:
@@ -223,33 +222,6 @@ class StatementReader:
     }
 
 
-def by_name(relation: Relation) -> Fields:
-    """The columns whose names are known; those of one name aren't."""
-    names = [each.name for each in relation.columns if isinstance(each, Column)]
-    columns = (each for each in relation.columns if isinstance(each, Column))
-    return {each.name: each.flow for each in columns if each.name is not None and names.count(each.name) == 1}
-
-
-def by_position(relation: Relation, names: Sequence[str]) -> Fields:
-    """The columns under other names, as far as each is known to be the one at its place."""
-    if relation.known is not None and len(relation.columns) != len(names):
-        return {}
-    fields: Fields = {}
-    for name, column in zip(names, relation.columns, strict=False):
-        if isinstance(column, Rest):
-            break
-        fields[name] = column.flow
-    return fields
-
-
-def _all_named(relation: Relation, names: Sequence[str]) -> Fields:
-    """The columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
-    columns = relation.columns
-    if len(columns) == 1 and isinstance(columns[0], Rest) and columns[0].dataset is not None:
-        return {name: columns[0].named(name) for name in names}
-    return by_position(relation, names)
-
-
 def _target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
     """(the table that is written, the columns that the statement names)."""
     if isinstance(node, exp.Schema):
@@ -261,7 +233,3 @@ def _target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
 def _chosen(relation: Relation, names: Sequence[str], fold: Fold) -> Relation:
     scope = Scope(fold, [Source((), relation)])
     return Relation(tuple(Column(each, scope.find([each])) for each in names), relation.influence)
-
-
-def _both(fields: Fields, others: Fields) -> Fields:
-    return {name: merged([fields.get(name, NOTHING), others.get(name, NOTHING)]) for name in {**fields, **others}}
