@@ -64,18 +64,30 @@ class LineageEvents:
         self._tables = Tables()
 
     def advance(self) -> bool:
-        """Make events of the next changes, all in one transaction; whether there may be more."""
+        """Make events of the next changes, all in one transaction; whether there may be more that are old enough."""
         with self._services.database.transaction() as cursor:
             progress = lineage_follower.take(cursor)
             if progress is None:
                 return False
-            found, before = changes(cursor, progress.position, self._batch + 1), progress.now - self._age
-            due = _due(found, self._batch, before)
+            before = progress.now - self._age
+            found, due = self._next(cursor, progress, before)
             until = before if len(due) == len(found) else min(before, found[len(due)].at)
             noted = lineage_follower.noted(cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES)
             if due or progress.streams or noted != progress.audit_id:
                 self._make(cursor, progress, due, until, noted)
-            return len(found) > self._batch
+            return len(due) > 0 and len(found) > self._batch
+
+    def _next(
+        self, cursor: Transaction, progress: Progress, before: datetime
+    ) -> tuple[Sequence[Change], Sequence[Change]]:
+        """The next changes, and those to become events: more than a batch only if they are of one transaction."""
+        most = self._batch
+        while True:
+            found = changes(cursor, progress.position, most + 1)
+            due = _due(found, most, before)
+            if due or len(found) <= most or found[0].at > before:
+                return found, due
+            most *= 2
 
     def _make(
         self, cursor: Transaction, progress: Progress, due: Sequence[Change], until: datetime, noted: int
@@ -112,7 +124,7 @@ def _due(found: Sequence[Change], most: int, before: datetime) -> Sequence[Chang
     whole = count
     while whole > 0 and _request(found[whole - 1]) == _request(found[count]):
         whole -= 1
-    return found[: whole or (count if count == most else 0)]
+    return found[:whole]
 
 
 def _request(change: Change) -> tuple[object, ...]:

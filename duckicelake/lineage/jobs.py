@@ -63,4 +63,3 @@ def named(lake: Lake, program: str, verb: str, resources: Sequence[str], princip
 def principal_of(told: Told) -> str | None:
     """Who did it: a principal of the catalog, or whom DuckDB calls the author of its commit."""
     return told.change.principal or told.facts.get("author")
-

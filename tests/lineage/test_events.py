@@ -287,6 +287,20 @@ def test_the_thread_makes_events_and_goes_on_after_errors(
 
 def test_what_is_too_young_waits(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")
-    patient = LineageEvents(services, "http://catalog", age=timedelta(hours=1))
+    patient = LineageEvents(services, "http://catalog", age=timedelta(hours=1), batch=1)
     assert made(services, patient) == []
     assert ends(made(services, LineageEvents(services, "http://catalog", age=NO_WAIT)), "main.t")
+
+
+def test_a_transaction_is_never_cut_in_two(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
+    names = ["a", "b", "c"]
+    for _ in range(3):
+        ducklake.execute("BEGIN")
+        for name in names:
+            ducklake.execute(f"CREATE OR REPLACE TABLE lake.main.{name} (id INT)")
+        ducklake.execute("COMMIT")
+    events = made(services, LineageEvents(services, "http://catalog", age=NO_WAIT, batch=4))
+    runs = [each["outputs"] for each in ends(events, "duckdb.") if each["outputs"]]
+    tables = [{output["facets"]["duckicelake_table"]["name"] for output in outputs} for outputs in runs]
+    assert tables == [set(names)] * 3
+    assert [len(outputs) for outputs in runs] == [3, 6, 6], "those that were replaced, too"
