@@ -20,13 +20,13 @@ from duckicelake.lineage.outlets import Failure, Outlet
 from duckicelake.lineage.pending import Pending, Queue
 
 QUEUE: Final = 10_000
-"""Events in memory, at most."""
 _CHARACTERS: Final = 32 * 1024 * 1024
-"""And about how long they are together."""
+"""Events in memory, at most, and about how long they are together."""
 _FEW: Final = 1000
 """From the outbox at a time; and when so few are left, more are fetched."""
 _LOOK_SECONDS: Final = 1.0
 _SOONEST_LOOK: Final = 0.05
+_COUNT_SECONDS: Final = 5.0
 _SAVE_SECONDS: Final = 0.5
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 30.0
@@ -77,9 +77,9 @@ class Deliverer:
         self._listener = listener
         self._queue = Queue(QUEUE, _CHARACTERS)
         self._position = self._read = self._newest = deliveries.position(cursor, self._name)
-        self._unread = 0  # up to the newest
+        self._unread = 0  # when they were counted last
         self._delivered = self._dropped = 0  # since the position was saved
-        self._looked = self._saved = self._look_at = 0.0
+        self._looked = self._saved = self._look_at = self._count_at = 0.0
         self._away_until = 0.0
         self._failures = 0  # in a row, of the receiver
         self._others = 0  # in a row, of events
@@ -94,10 +94,10 @@ class Deliverer:
             if ending.deadline is not None and not looked_last:
                 looked_last, self._look_at = True, 0.0
             self._look_if_due()
-            if self._send_next():
-                self._save_if_due()
+            has_sent = self._send_next()
+            self._save_if_due()
+            if has_sent:
                 continue
-            self._save()
             next_at = self._next_at()
             if ending.deadline is not None and (next_at is None or next_at >= ending.deadline):
                 break
@@ -105,7 +105,9 @@ class Deliverer:
         self._save()
 
     def _wait(self, notices: Notices, next_at: float | None, ending: Ending) -> None:
-        until = self._look_at if next_at is None else min(self._look_at, next_at)
+        until = min(self._look_at, self._look_at if next_at is None else next_at)
+        if self._delivered:
+            until = min(until, self._saved + _SAVE_SECONDS)
         seconds = max(0.0, min(until - monotonic(), ending.seconds_left))
         if ending.deadline is None:
             notices.wait(seconds)
@@ -116,9 +118,7 @@ class Deliverer:
 
     def _next_at(self) -> float | None:
         """When there may be something to send of what is in the queue."""
-        if not len(self._queue):
-            return None
-        return max(self._away_until, self._queue.next_at() or 0.0)
+        return max(self._away_until, self._queue.next_at() or 0.0) if len(self._queue) else None
 
     def _look_if_due(self) -> None:
         has_more = self._read < self._newest and self._queue.room and len(self._queue) < _FEW
@@ -129,12 +129,10 @@ class Deliverer:
 
     def _look(self) -> None:
         """Fill the queue from the outbox, and with dead letters that somebody wants tried again."""
-        newest, position = deliveries.look(self._cursor, self._name)
-        if position != self._position:
+        outbox = deliveries.look(self._cursor, self._name)
+        if outbox.position != self._position:
             raise Moved
-        if newest > self._newest:
-            self._unread += deliveries.count(self._cursor, self._newest, newest)
-            self._newest = newest
+        self._newest = outbox.newest
         if self._newest - self._position > self._most:
             self._drop_surplus()
         while self._read < self._newest and self._queue.room:
@@ -142,12 +140,18 @@ class Deliverer:
             found = deliveries.events(self._cursor, self._read, self._newest, limit)
             for id_, text in found:
                 self._queue.add(Pending(id_, text))
-            self._unread -= len(found)
-            if len(found) < limit:
-                self._unread = 0
             self._read = found[-1][0] if len(found) == limit else self._newest
-        for id_, text in deliveries.letters_to_send(self._cursor, self._name, min(self._queue.room, _FEW)):
-            self._queue.add(Pending(id_, text, is_letter=True))
+        if outbox.has_letters:
+            for id_, text in deliveries.letters_to_send(self._cursor, self._name, min(self._queue.room, _FEW)):
+                self._queue.add(Pending(id_, text, is_letter=True))
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        if self._read == self._newest:
+            self._unread = 0
+        elif monotonic() >= self._count_at:
+            self._unread = deliveries.count(self._cursor, self._read, self._newest)
+            self._count_at = monotonic() + _COUNT_SECONDS
         self._listener.meter.lineage_waiting(self._name, len(self._queue) + self._unread)
 
     def _drop_surplus(self) -> None:
@@ -156,9 +160,7 @@ class Deliverer:
             return
         dropped = self._queue.drop(upto)
         if upto > self._read:
-            unread = deliveries.count(self._cursor, self._read, upto)
-            self._unread -= unread
-            dropped += unread
+            dropped += deliveries.count(self._cursor, self._read, upto)
             self._read = upto
         self._note_dropped(dropped)
 

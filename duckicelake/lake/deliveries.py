@@ -6,7 +6,7 @@ What others sent us (origin `received`) is not sent on.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from psycopg import Cursor
 
@@ -20,6 +20,17 @@ _CHANNEL: Final = "duckicelake_lineage"
 
 Event = tuple[int, str]
 """Id and body, which is JSON."""
+
+
+class Outbox(NamedTuple):
+    """The newest event; the one up to which none waits, None if the transport was forgotten; whether dead letters do.
+
+    Ids are in the order of commits: no event appears any more before one that can be seen.
+    """
+
+    newest: int
+    position: int | None
+    has_letters: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +81,18 @@ def take_turn(cursor: Cursor[Row], transport: str) -> bool:
 
 def position(cursor: Cursor[Row], transport: str) -> int:
     """The event up to which none waits; a transport that was forgotten meanwhile begins anew."""
-    found = look(cursor, transport)[1]
+    found = look(cursor, transport).position
     if found is None:
         cursor.execute(_SQL.register, {"transport": transport})
-        found = look(cursor, transport)[1]
+        found = look(cursor, transport).position
     assert found is not None
     return found
 
 
-def look(cursor: Cursor[Row], transport: str) -> tuple[int, int | None]:
-    """The newest event, and the one up to which none waits; None if the transport was forgotten.
-
-    Ids are in the order of commits: no event appears any more before one that can be seen.
-    """
+def look(cursor: Cursor[Row], transport: str) -> Outbox:
     row = cursor.execute(_SQL.look, {"transport": transport}).fetchone()
     assert row is not None
-    return row[0], row[1]
+    return Outbox(*row)
 
 
 def events(cursor: Cursor[Row], after: int, upto: int, limit: int) -> list[Event]:

@@ -20,6 +20,7 @@ CREATE TABLE duckicelake_dead_letter (
     body      json        NOT NULL,
     PRIMARY KEY (transport, event_id)
 );
+CREATE INDEX duckicelake_dead_letter_again ON duckicelake_dead_letter (transport, event_id) WHERE again;
 
 -- Wakes whoever delivers, when the transaction is committed; once for all events of one.
 CREATE FUNCTION duckicelake_notify_lineage() RETURNS trigger

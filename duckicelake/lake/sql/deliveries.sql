@@ -6,9 +6,10 @@ ON CONFLICT DO NOTHING;
 -- take_turn: be the one who delivers, for as long as the session lasts, unless another is
 SELECT pg_try_advisory_lock(%(key)s, hashtext(%(transport)s));
 
--- look: the newest event, and up to which none waits any more
+-- look: the newest event, up to which none waits any more, and whether dead letters are to be tried again
 SELECT (SELECT coalesce(max(id), 0) FROM duckicelake_lineage_event),
-       (SELECT event_id FROM duckicelake_delivery WHERE transport = %(transport)s);
+       (SELECT event_id FROM duckicelake_delivery WHERE transport = %(transport)s),
+       EXISTS (SELECT FROM duckicelake_dead_letter WHERE transport = %(transport)s AND again);
 
 -- events: the next ones of our own, in order
 SELECT id, body::text FROM duckicelake_lineage_event
