@@ -23,6 +23,7 @@ from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.delivered import EXAMPLES as DELIVERIES
 from duckicelake.cli.delivered import deliveries
 from duckicelake.errors import InvalidRequest
+from duckicelake.lake.lineage_forgetting import forget as forget_old
 from duckicelake.lineage.graph import WHOLE, Direction, Edge, Graph, Node
 from duckicelake.settings import read_settings
 
@@ -142,6 +143,17 @@ def _told(edge: Edge) -> Text:
     return label
 
 
+def forget(
+    older_than: Annotated[str, typer.Option(help="An age, as 90d, or a time in ISO form.")],
+    lake: Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")] = None,
+) -> None:
+    """Forget old runs and events. What came from what stays known, then without the runs behind it."""
+    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+        gone = forget_old(services.database, moment(older_than))
+    typer.echo(f"{gone.events} events and {gone.runs} runs are forgotten")
+
+
 app = typer.Typer(name="lineage", help="What tables come from, and what comes from them.", no_args_is_help=True)
 app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in EXAMPLES))(show)
+app.command(epilog="Example:\n\n`duckicelake lineage forget --older-than 90d`")(forget)
 app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in DELIVERIES))(deliveries)

@@ -105,6 +105,11 @@ def test_help_has_examples(shell: Shell) -> None:
     assert "duckicelake lineage show sales.orders" in shell.show("--help")
 
 
+def test_old_runs_are_forgotten(settings: dict[str, str]) -> None:
+    done = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
+    assert done.output == "1 events and 1 runs are forgotten\n"
+
+
 def test_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["lineage", "show", "a.b", "--lake", str(tmp_path / "lake")])
     assert done.exit_code == 2

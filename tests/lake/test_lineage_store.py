@@ -1,15 +1,18 @@
 """Events as they are kept, in any order, and what graph they come to."""
 
 import random
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
 from duckicelake.lake.database import Database
+from duckicelake.lake.lineage_forgetting import forget
 from duckicelake.lake.lineage_store import record
 from tests.lake.lineage_events import (
     CATALOG,
+    START,
     Json,
     at,
     columns,
@@ -347,3 +350,19 @@ def test_recorders_wait_for_each_other_so_that_ids_are_in_the_order_of_commits(s
 def test_time_of_an_event_is_kept_whatever_its_zone(store: Store) -> None:
     store.record(event(1) | {"eventTime": "2026-11-01T01:00:00+01:00"})
     assert store.rows("SELECT started FROM duckicelake_lineage_run")[0][0].isoformat() == at(0)
+
+
+def test_old_runs_and_events_are_forgotten_and_the_graph_stays(store: Store) -> None:
+    store.record(*(event(number, inputs=(RAW,), outputs=(ORDERS,)) for number in range(1, 6)))
+    before = store.edges()
+    assert forget(store.database, START + timedelta(minutes=3), batch=1) == (2, 2)
+    assert store.rows("SELECT count(*), count(DISTINCT run_id) FROM duckicelake_lineage_io") == [(6, 3)]
+    assert forget(store.database, START + timedelta(days=1)) == (2, 3), "the newest event stays"
+    assert store.edges() == before
+
+
+def test_events_that_a_receiver_is_yet_to_get_are_not_forgotten(store: Store) -> None:
+    store.record(event(1), event(2), event(3))
+    with store.database.transaction() as cursor:
+        cursor.execute("INSERT INTO duckicelake_delivery (transport, event_id) VALUES ('http://slow', 1)")
+    assert forget(store.database, START + timedelta(days=1)).events == 1

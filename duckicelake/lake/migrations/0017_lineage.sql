@@ -70,6 +70,7 @@ CREATE TABLE duckicelake_lineage_run (
     facets    jsonb       NOT NULL
 );
 CREATE INDEX duckicelake_lineage_run_job ON duckicelake_lineage_run (job_id, started);
+CREATE INDEX duckicelake_lineage_run_seen ON duckicelake_lineage_run (last_seen);
 
 -- What runs read and wrote.
 CREATE TABLE duckicelake_lineage_io (

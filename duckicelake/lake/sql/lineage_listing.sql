@@ -74,7 +74,7 @@ LIMIT %(limit)s OFFSET %(offset)s;
 SELECT io.run_id, io.at, io.version, io.lifecycle,
        CASE WHEN duckicelake_lineage_sees_run(io.run_id, %(granted)s::text[]) THEN event.body -> 'outputs' END,
        count(*) OVER ()
-FROM duckicelake_lineage_io io JOIN duckicelake_lineage_event event ON event.id = io.event_id
+FROM duckicelake_lineage_io io LEFT JOIN duckicelake_lineage_event event ON event.id = io.event_id
 WHERE io.dataset_id = %(dataset_id)s AND io.is_output
 ORDER BY io.at DESC, io.run_id
 LIMIT %(limit)s OFFSET %(offset)s;
