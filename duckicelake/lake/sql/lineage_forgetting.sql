@@ -9,7 +9,8 @@ DELETE FROM duckicelake_lineage_event WHERE id IN (
 -- runs: some of those of which nothing was heard since a time, with what they read and wrote
 WITH old AS (
     DELETE FROM duckicelake_lineage_run WHERE id IN (
-        SELECT id FROM duckicelake_lineage_run WHERE last_seen < %(before)s ORDER BY last_seen LIMIT %(most)s FOR UPDATE SKIP LOCKED
+        SELECT id FROM duckicelake_lineage_run
+        WHERE last_seen < %(before)s ORDER BY last_seen LIMIT %(most)s FOR UPDATE SKIP LOCKED
     ) RETURNING id
 ), gone AS (
     DELETE FROM duckicelake_lineage_io WHERE run_id IN (SELECT id FROM old)

@@ -83,7 +83,8 @@ LIMIT %(limit)s OFFSET %(offset)s;
 SELECT namespace, name FROM duckicelake_lineage_name WHERE dataset_id = %(dataset_id)s;
 
 -- columns_to: of which fields the fields of datasets are made
-SELECT c.target, c.target_field, d.shown_namespace, d.shown_name, c.source, c.source_field, c.kind, c.subtype, c.description
+SELECT c.target, c.target_field, d.shown_namespace, d.shown_name, c.source, c.source_field, c.kind, c.subtype,
+       c.description
 FROM duckicelake_lineage_column c JOIN duckicelake_lineage_shown d ON d.id = c.source
 WHERE c.target = ANY (%(ids)s) AND c.until IS NULL
   AND duckicelake_lineage_sees(d.id, d.schema_name, %(granted)s::text[])
