@@ -58,7 +58,7 @@ class Position(NamedTuple):
     ordinal: int
 
     def __str__(self) -> str:
-        return f"{self.snapshot_id}.{self.ordinal}"
+        return str(self.snapshot_id) if self.ordinal == LAST_ORDINAL else f"{self.snapshot_id}.{self.ordinal}"
 
     @staticmethod
     def parse(text: str) -> "Position":
@@ -119,7 +119,7 @@ class Change:
 class WantedChanges:
     """Which changes somebody asks for; None: any. namespace: with all in and below it, unless `name` is given.
 
-    object_id: by this identity instead of the name. visible: namespaces which, with those below them, may be seen.
+    object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below them, may be seen.
     engine: text in the user agent or the engine's name.
     """
 
@@ -194,6 +194,7 @@ def _change(snapshot_id: int, ordinal: int, at: datetime, kind: str, *rest: Any)
 
 
 _NAMESPACE: Final = "(namespace = %(namespace)s OR starts_with(namespace, %(namespace)s || '.'))"
+_OBJECT: Final = "object_id = %(object_id)s"
 _TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s
     AND left(name, 200) = left(%(name)s, 200) AND name = %(name)s"""
 _KINDS: Final = """(kind = ANY(%(kinds)s::text[]) OR EXISTS (
@@ -204,11 +205,17 @@ _VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (prefi
     WHERE namespace = prefix OR starts_with(namespace, prefix || '.'))"""
 
 
+def _place(wanted: WantedChanges) -> str:
+    of_name = _NAMESPACE if wanted.name is None else _TABLE
+    if wanted.object_id is None:
+        return of_name
+    return _OBJECT if wanted.namespace is None else f"({_OBJECT} OR {of_name})"
+
+
 def _conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, object]]:
     """What is asked for in SQL: only what is said is in it, so that each index serves who asks for its columns."""
     given = {
-        _TABLE if wanted.name is not None else _NAMESPACE: wanted.namespace,
-        "object_id = %(object_id)s": wanted.object_id,
+        _place(wanted): wanted.namespace if wanted.object_id is None else wanted.object_id,
         _KINDS: wanted.kinds,
         "at >= %(since)s": wanted.since,
         "at < %(until)s": wanted.until,
