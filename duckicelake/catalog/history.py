@@ -114,9 +114,10 @@ def resolved(cursor: Transaction, wanted: WantedChanges, schema: str, name: str 
         if not namespace_exists(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
             raise NoSuchNamespace(f"Namespace does not exist: {schema}")
         return of_namespace
-    live = followed_names.live_tables(cursor, [(schema, name)]) or followed_names.live_views(cursor, [(schema, name)])
-    if live:
-        return replace(wanted, object_id=live[schema, name])
+    if table := followed_names.live_tables(cursor, [(schema, name)]):
+        return replace(wanted, object_id=table[schema, name])
+    if view := followed_names.live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
+        return replace(wanted, object_id=view[schema, name], namespace=schema, name=name)
     if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
         raise NoSuchTable(f"Table does not exist: {schema}.{name}")
     return replace(wanted, namespace=schema, name=name)

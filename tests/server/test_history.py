@@ -149,6 +149,16 @@ def test_drop_tells_where_the_table_was_though_nothing_of_it_is_left(http: httpx
     assert (dropped.kind, dropped.facts["location"]) == (Kind.DROP_TABLE, place)
 
 
+def test_view_that_duckdb_replaced_keeps_its_history(http: httpx.Client, services: Services, lake: Lake) -> None:
+    lake.run("CREATE VIEW v AS SELECT 1 AS a", "CREATE VIEW w AS SELECT 1 AS a", "CREATE TABLE t (i INT)")
+    lake.run("CREATE OR REPLACE VIEW v AS SELECT 2 AS a", "ALTER VIEW v RENAME TO u")
+    lake.run("CREATE OR REPLACE VIEW u AS SELECT 3 AS a")
+    found = listed(http, services, "/namespaces/main/views/u")
+    assert kinds(found) == [("alter-view", "u"), ("rename-view", "u")]
+    assert kinds(listed(http, services, "/namespaces/main/views/v")) == [("alter-view", "v"), ("create-view", "v")]
+    assert kinds(listed(http, services, "/namespaces/main/tables/t")) == [("create-table", "t")]
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
