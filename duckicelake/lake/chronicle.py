@@ -119,8 +119,8 @@ class Change:
 class WantedChanges:
     """Which changes somebody asks for; None: any. namespace: with all in and below it, unless `name` is given.
 
-    object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below them,
-    may be seen. engine: text in the user agent or the engine's name.
+    object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below
+    them, may be seen. engine: text in the user agent or the engine's name.
     """
 
     namespace: str | None = None
