@@ -17,8 +17,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 LONGEST: Final = 200_000
 _MOST_TOKENS: Final = 20_000
 _DEEPEST: Final = 40
-_LONGEST_CHAIN: Final = 1_000
-"""Operators in a row: each is one level of the tree."""
+_LONGEST_CHAIN: Final = 3_000
+"""Tokens without a comma in between: operators in a row are levels of the tree."""
 
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})

@@ -13,6 +13,7 @@ from duckicelake.lineage.sql_scopes import Fold, Scope
 MOST_STEPS: Final = 200_000
 """Expressions and columns that are looked at before the statement is given up."""
 
+_CHAINS: Final = (exp.Connector, exp.Add, exp.Mul, exp.DPipe)
 _WITHOUT_VALUES: Final = (exp.DataType, exp.Identifier, exp.Literal, exp.Var, exp.Star)
 
 
@@ -32,7 +33,7 @@ class ExpressionReader(ABC):
         """Give what a query gives that may use the names of the scope."""
 
     def count(self, steps: int = 1) -> None:
-        """Go on, or raise TooMuch."""
+        """Go on, or raise TooMuch; a step is a column that is looked at once."""
         self.steps += steps
         if self.steps > MOST_STEPS:
             raise TooMuch
@@ -43,7 +44,11 @@ class ExpressionReader(ABC):
 
     def flow(self, node: exp.Expr, scope: Scope) -> Flow:
         """What flows into the expression."""
-        self.count()
+        found = self._read(node, scope)
+        self.count(1 + len(found))
+        return found
+
+    def _read(self, node: exp.Expr, scope: Scope) -> Flow:
         for kind, read in self._readers.items():
             if isinstance(node, kind):
                 return read(self, node, scope)
@@ -183,7 +188,9 @@ class ExpressionReader(ABC):
 
 
 def _values(node: exp.Expr) -> Iterable[exp.Expr]:
-    return (each for each in node.iter_expressions() if not isinstance(each, _WITHOUT_VALUES))
+    """The operands; of a chain of one operator all of them, however long it is."""
+    operands = node.flatten(unnest=False) if isinstance(node, _CHAINS) else node.iter_expressions()
+    return (each for each in operands if not isinstance(each, _WITHOUT_VALUES))
 
 
 def _is_name(node: exp.Expr) -> bool:

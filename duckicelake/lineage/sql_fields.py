@@ -1,5 +1,6 @@
 """PURE. Columns of what a statement writes, by the names that they have there."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from duckicelake.lineage.sql_model import NOTHING, Column, Flow, Relation, Rest, merged
@@ -9,9 +10,9 @@ Fields = dict[str, Flow]
 
 def by_name(relation: Relation) -> Fields:
     """The columns whose names are known; those of one name aren't."""
-    names = [each.name for each in relation.columns if isinstance(each, Column)]
+    times = Counter(each.name for each in relation.columns if isinstance(each, Column))
     columns = (each for each in relation.columns if isinstance(each, Column))
-    return {each.name: each.flow for each in columns if each.name is not None and names.count(each.name) == 1}
+    return {each.name: each.flow for each in columns if each.name is not None and times[each.name] == 1}
 
 
 def by_position(relation: Relation, names: Sequence[str]) -> Fields:

@@ -39,6 +39,9 @@ class Scope:
     bound: frozenset[str] = frozenset()
     """Parameters of lambdas."""
 
+    _indexes: dict[int, tuple[Relation, dict[str, list[Column]]]] = field(default_factory=dict)
+    """Columns of relations by their names, folded, as they were asked for."""
+
     def inner(self) -> "Scope":
         """Give a scope of a query in an expression, or behind LATERAL."""
         return Scope(self.fold, outer=self)
@@ -73,16 +76,23 @@ class Scope:
         return found[0] if len(found) == 1 else None
 
     def _column(self, source: Source, name: str, *, within: bool) -> Flow:
-        candidates = named(source.relation, name, self.fold)
+        candidates = self._known(source.relation, name) or _guessed(source.relation, name)
         flow = candidates[0] if len(candidates) == 1 else NOTHING
         return through(flow, Subtype.TRANSFORMATION) if within else flow
+
+    def _known(self, relation: Relation, name: str) -> list[Flow]:
+        if id(relation) not in self._indexes:
+            self._indexes[id(relation)] = relation, _by_name(relation, self.fold)
+        columns = self._indexes[id(relation)][1].get(self.fold(name), ())
+        exact = [each.flow for each in columns if each.name == name]
+        return exact or [each.flow for each in columns]
 
     def _unqualified(self, name: str) -> Flow | None:
         folded = self.fold(name)
         if folded in self.shared:
             return self.shared[folded]
         visible = [each for each in self.sources if folded not in each.hidden]
-        known = [flow for each in visible for flow in _known(each.relation, name, self.fold)]
+        known = [flow for each in visible for flow in self._known(each.relation, name)]
         if known:
             return known[0] if len(known) == 1 else NOTHING
         if folded in self.aliases:
@@ -104,7 +114,7 @@ class Scope:
         return here or (self.outer is not None and self.outer.qualifies(parts))
 
     def _has(self, name: str) -> bool:
-        return any(_known(each.relation, name, self.fold) for each in self.sources)
+        return any(self._known(each.relation, name) for each in self.sources)
 
     def knows(self, name: str) -> bool:
         """Tell whether the name means something here, or might."""
@@ -116,15 +126,12 @@ def is_closed(relation: Relation) -> bool:
     return all(isinstance(each, Column) and each.name is not None for each in relation.columns)
 
 
-def named(relation: Relation, name: str, fold: Fold) -> list[Flow]:
-    """What may be meant by the name, if it's one of the relation's columns."""
-    return _known(relation, name, fold) or _guessed(relation, name)
-
-
-def _known(relation: Relation, name: str, fold: Fold) -> list[Flow]:
-    columns = [each for each in relation.columns if isinstance(each, Column) and each.name is not None]
-    exact = [each.flow for each in columns if each.name == name]
-    return exact or [each.flow for each in columns if fold(each.name or "") == fold(name)]
+def _by_name(relation: Relation, fold: Fold) -> dict[str, list[Column]]:
+    index: dict[str, list[Column]] = {}
+    for each in relation.columns:
+        if isinstance(each, Column) and each.name is not None:
+            index.setdefault(fold(each.name), []).append(each)
+    return index
 
 
 def _guessed(relation: Relation, name: str) -> list[Flow]:

@@ -69,7 +69,7 @@ class SourceReader(ExpressionReader):
     def source_of(self, node: exp.Expr, scope: Scope, outer: Scope) -> Source:
         """What one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
         self.count()
-        relation, parts = self._read(node, scope, outer)
+        relation, parts = self._item(node, scope, outer)
         for each in node.args.get("pivots") or ():
             relation = pivoted(self, relation, each, parts)
         alias = node.args.get("alias")
@@ -79,7 +79,7 @@ class SourceReader(ExpressionReader):
         self.count(len(relation.columns))
         return Source(parts, relation)
 
-    def _read(self, node: exp.Expr, scope: Scope, outer: Scope) -> tuple[Relation, tuple[str, ...]]:
+    def _item(self, node: exp.Expr, scope: Scope, outer: Scope) -> tuple[Relation, tuple[str, ...]]:
         if isinstance(node, exp.Table):
             return self._table(node, scope)
         if isinstance(node, exp.Pivot):
@@ -167,17 +167,18 @@ class SourceReader(ExpressionReader):
             names = _common(left, right, self.fold)
         on = node.args.get("on")
         by = [NOTHING if on is None else self.flow(on, scope)]
-        by += [self._use(each, scope, (left, right), (node.args.get("side") or "").upper()) for each in names]
+        sides = Scope(self.fold, left, shared=scope.shared), Scope(self.fold, right)
+        by += [self._use(each, scope, sides, (node.args.get("side") or "").upper()) for each in names]
         hidden = frozenset(map(self.fold, names))
         scope.sources[count:] = [replace(each, hidden=each.hidden | hidden) for each in right]
         if (node.args.get("kind") or "").upper() in {"SEMI", "ANTI"}:
             del scope.sources[count:]
         return merged([influence, deciding(merged(by), Subtype.JOIN)])
 
-    def _use(self, name: str, scope: Scope, sides: tuple[list[Source], list[Source]], outer: str) -> Flow:
+    def _use(self, name: str, scope: Scope, sides: tuple[Scope, Scope], outer: str) -> Flow:
         """A column of USING; what decides about the join."""
-        left = Scope(self.fold, sides[0], shared=scope.shared).find([name])
-        right = Scope(self.fold, sides[1]).find([name])
+        self.count(len(scope.sources))
+        left, right = sides[0].find([name]), sides[1].find([name])
         if outer in {"FULL", "RIGHT"}:
             scope.shared[self.fold(name)] = right if outer == "RIGHT" else both([left, right])
         return merged([left, right])

@@ -123,6 +123,33 @@ def test_names_that_multiply_with_every_step_are_given_up_in_time() -> None:
     assert time.process_time() - begun < 5
 
 
+WIDE = Dataset("lake", "wide", tuple(f"a{each}" for each in range(5_000)))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + ", ".join(f"z{each}" for each in range(9_000)) + " FROM w",
+        "SELECT " + ", ".join(f"w AS c{each}" for each in range(3_000)) + " FROM w",
+        "SELECT * FROM w w0 " + " ".join(f"NATURAL JOIN w w{each}" for each in range(1, 30)),
+        "SELECT " + ", ".join(f"(SELECT count(*) FROM w x WHERE x.a{n} = w.a{n}) c{n}" for n in range(700)) + " FROM w",
+        "WITH RECURSIVE c AS (FROM w UNION ALL SELECT c.* FROM c JOIN w USING (a1)) SELECT DISTINCT * FROM c",
+    ],
+    ids=lambda sql: sql[:30],
+)
+def test_tables_of_thousands_of_columns_take_bounded_time(sql: str) -> None:
+    begun = time.process_time()
+    lineage_of(sql, "duckdb", lambda _: WIDE)
+    assert time.process_time() - begun < 10
+
+
+def test_long_chain_of_one_operator_is_read() -> None:
+    condition = " OR ".join(f"a{each} = {each}" for each in range(600))
+    found = lineage_of(f"SELECT a1 FROM w WHERE {condition}", "duckdb", lambda _: WIDE)
+    assert found is not None
+    assert len(found.influence or {}) == 600
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join) | st.text(max_size=60),
