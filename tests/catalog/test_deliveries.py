@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -227,6 +228,21 @@ def test_wrong_key_is_said_once_and_fills_no_disk(
     found = courier.standing()
     assert 25 <= found.dead < 35
     assert found.dead + found.dropped == 40
+
+
+def test_events_of_writers_that_commit_late_arrive_as_well(courier: Courier, receiver: Receiver) -> None:
+    """A position by ids holds because ids are in the order of commits."""
+
+    def write(first: int) -> None:
+        for number in range(first, first + 10):
+            with courier.services.database.transaction() as cursor:
+                record(cursor, [event(number)], origin="sql")
+                time.sleep(0.02 if first % 20 else 0.0)
+
+    with courier.delivering(receiver.uri), ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(0, 60, 10)))
+        receiver.until_taken(60)
+    assert sorted(receiver.numbers()) == list(range(60))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
