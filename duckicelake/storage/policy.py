@@ -138,8 +138,11 @@ class LocationPolicy:
         return f"{_uri(self.warehouse)}/data"
 
     def table_location(self, namespace: tuple[str, ...], name: str, table_uuid: UUID | str) -> str:
-        """The location of a new table: readable, legal in every store, and never the same for two tables."""
-        return f"{self.namespace_folder(namespace)}/{_segment(name)}-{str(table_uuid)[:8]}"
+        """The location of a new table: readable, legal in every store, and never the same for two tables.
+
+        The uuid's end tells them apart: those that DuckDB makes within a minute begin alike.
+        """
+        return f"{self.namespace_folder(namespace)}/{_segment(name)}-{str(table_uuid)[-8:]}"
 
     def namespace_folder(self, namespace: tuple[str, ...]) -> str:
         """The folder of a namespace's tables, of which each has a folder of its own."""

@@ -47,6 +47,16 @@ def folders(paths: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("scheme", ["file://", "file:", ""])
+def test_tables_that_duckdb_makes_one_after_the_other_have_places_of_their_own(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    places = set()
+    for number in range(3):
+        ducklake.execute(f"CREATE OR REPLACE TABLE ns.often AS SELECT {number} AS id")
+        places.add(client.metadata("often")["location"])
+    assert len(places) == 3
+
+
 def test_location_that_a_client_gives_is_where_everything_of_the_table_goes(
     roomy: Client, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path, scheme: str
 ) -> None:

@@ -66,7 +66,7 @@ def test_created_view_has_ids_time_and_place_of_the_servers_choice(services: Ser
     answer = create(services, "v", SPARK | TRINO, properties={"comment": "why"})
     metadata = answer["metadata"]
     assert metadata["format-version"] == 1
-    assert metadata["location"] == f"{services.policy.data_zone}/main/v-{metadata['view-uuid'][:8]}"
+    assert metadata["location"] == f"{services.policy.data_zone}/main/v-{metadata['view-uuid'][-8:]}"
     assert metadata["properties"] == {"comment": "why"}
     (only,) = metadata["versions"]
     assert (only["version-id"], only["schema-id"], only["summary"]) == (1, 0, {"engine-name": "test"})
