@@ -130,6 +130,8 @@ class Connection:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         self._recorder.restore_result()
         return getattr(self._connection, name)
 

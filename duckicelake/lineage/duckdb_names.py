@@ -18,6 +18,8 @@ from duckicelake.lineage.sql_model import Dataset
 Parts = tuple[str, ...]
 _FRESH: Final = 1.0
 """Seconds for which a name is taken to mean what it did: a burst of statements doesn't ask for each."""
+_SHARE: Final = 20
+"""Times as long as it took to ask for a name, until it is asked for again: a view of remote files takes its time."""
 _ENTRY: Final = re.compile(r'((?:"(?:[^"]|"")*"|[^,"])+)(?:,|$)')
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
@@ -53,12 +55,14 @@ class Names:
 
     def find(self, parts: Parts) -> Known | None:
         """The dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
-        at, known = self._found.get(parts, (0.0, None))
-        if known is not None and time.monotonic() - at < _FRESH:
+        until, known = self._found.get(parts, (0.0, None))
+        begun = time.monotonic()
+        if known is not None and begun < until:
             return known
         known = next((found for each in self._candidates(parts) if (found := self._bound(*each))), None)
         if known is not None:
-            self._found[parts] = time.monotonic(), known
+            now = time.monotonic()
+            self._found[parts] = now + max(_FRESH, _SHARE * (now - begun)), known
         return known
 
     def last_snapshot(self, lake: str) -> int | None:
