@@ -46,7 +46,6 @@ def folders(paths: list[str]) -> set[str]:
     return {path.rpartition("/")[0] for path in paths}
 
 
-@pytest.mark.parametrize("scheme", ["file://", "file:", ""])
 def test_tables_that_duckdb_makes_one_after_the_other_have_places_of_their_own(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
@@ -57,6 +56,7 @@ def test_tables_that_duckdb_makes_one_after_the_other_have_places_of_their_own(
     assert len(places) == 3
 
 
+@pytest.mark.parametrize("scheme", ["file://", "file:", ""])
 def test_location_that_a_client_gives_is_where_everything_of_the_table_goes(
     roomy: Client, ducklake: duckdb.DuckDBPyConnection, tmp_path: Path, scheme: str
 ) -> None:
