@@ -36,6 +36,7 @@ class Recorder:
         self._connection, self._program, self._outbox, self._uri = connection, program, outbox, catalog_uri
         self._names = Names(connection, program.name, catalog_uri)
         self._pending: list[StatementRun] | None = None
+        self._prepared: dict[str, Statement] = {}
         self._count: tuple[str, int] | None = None
         if outbox is not None:
             outbox.opened()
@@ -55,7 +56,8 @@ class Recorder:
     def begin(self, statement: Statement) -> StatementRun | None:
         """Note that a statement is about to run; None for one without lineage."""
         self._count = None
-        return self.quietly(lambda: self._begin(statement)) if statement.matters else None
+        run = self._prepared.get(statement.executed or "", statement)
+        return self.quietly(lambda: self._begin(run)) if run.matters else None
 
     def done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
         """Note that it has run; `counting` if its result may be read, as `restore_result` gives it back."""
@@ -85,8 +87,10 @@ class Recorder:
         return run
 
     def _done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
-        if run is not None and counting and statement.gives_count and not run.writes_nothing:
+        if run is not None and counting and run.statement.gives_count and not run.writes_nothing:
             run.rows = self._counted()
+        if statement.prepared is not None:
+            self._prepared |= [statement.prepared]
         if statement.changes_names:
             self._names.forget()
             self._names.has_temporary |= statement.makes_temporary

@@ -22,6 +22,8 @@ _HARMLESS: Final = _WRITING | {StatementType.SELECT, StatementType.EXPLAIN, Stat
 _INSERT: Final = re.compile(
     r'\s*INSERT\s+INTO\s+((?:"(?:[^"]|"")*"|\w+)(?:\s*\.\s*(?:"(?:[^"]|"")*"|\w+)){0,2})', re.IGNORECASE
 )
+_PREPARE: Final = re.compile(r'\s*PREPARE\s+("(?:[^"]|"")*"|\w+)\s+AS\s+(.*)', re.IGNORECASE | re.DOTALL)
+_EXECUTE: Final = re.compile(r'\s*EXECUTE\s+("(?:[^"]|"")*"|\w+)', re.IGNORECASE)
 _WORD: Final = re.compile(r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*(\w+)", re.DOTALL)
 _TRANSACTIONS: Final = {"BEGIN": "begin", "START": "begin", "COMMIT": "commit", "END": "commit"}
 _TREE_KINDS: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Copy, exp.Values, exp.Pivot)
@@ -43,6 +45,19 @@ class Statement:
     def changes_names(self) -> bool:
         """Tell whether names may mean something else afterwards."""
         return self.kind not in _HARMLESS
+
+    @cached_property
+    def prepared(self) -> "tuple[str, Statement] | None":
+        """The name that it gives to a statement, and that statement."""
+        found = _PREPARE.match(self.text) if self.kind == StatementType.PREPARE else None
+        inner = duckdb.extract_statements(found[2]) if found else []
+        return (found[1].lower(), _statement(found[2], inner[0].type)) if found and len(inner) == 1 else None
+
+    @cached_property
+    def executed(self) -> str | None:
+        """The name of the prepared statement that it runs."""
+        found = _EXECUTE.match(self.text) if self.kind == StatementType.EXECUTE else None
+        return found[1].lower() if found else None
 
     @property
     def makes_temporary(self) -> bool:

@@ -340,6 +340,18 @@ def heard(connection: Any, statement: str) -> object:
         return type(error), str(error)
 
 
+def test_prepared_statement_is_told_as_what_it_is(db: Connection, receiver: Receiver) -> None:
+    db.execute("PREPARE fill AS INSERT INTO u SELECT a, b FROM t WHERE a = $1")
+    db.execute("INSERT INTO t VALUES (7, 'x')")
+    assert db.execute("EXECUTE Fill(424242)").fetchall() == [(0,)]
+    assert db.execute("EXECUTE fill(7)").fetchall() == [(1,)]
+    _, first, second = told(db, receiver, "COMPLETE")
+    assert first["job"] == second["job"]
+    assert columns(second) == {"n": [("t", "a")], "m": [("t", "b")]}
+    assert second["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 1
+    assert "424242" not in json.dumps(receiver.taken)
+
+
 def test_long_insert_of_values_is_told_by_its_table(db: Connection, receiver: Receiver) -> None:
     db.execute(f"INSERT INTO t VALUES {', '.join(['(1, NULL)'] * 20_000)}")
     (event,) = told(db, receiver, "COMPLETE")
