@@ -80,7 +80,7 @@ def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
         known = tuple(each for each in io if each.may_be_known)
         if found is None or (view.granted is not None and not known):
             raise NotFound(f"There is no run {run_id} in the lineage of what you may read")
-        if len(known) < len(io):
+        if not found.may_be_told:
             return KnownRun(found, known, {}, (), is_complete=False)
         told = tuple(view.events_of_run(run_id, _MOST_EVENTS))
         return KnownRun(found, known, found.facets, told, is_complete=True)

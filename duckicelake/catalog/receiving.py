@@ -5,6 +5,7 @@ out of it from who may read or write there. What else it tells of datasets of ot
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from duckicelake.catalog.principal import Capability, Principal
@@ -18,6 +19,8 @@ from duckicelake.lineage.naming import located
 from duckicelake.storage.policy import LocationPolicy, is_within
 
 MOST_EVENTS: Final = 1000
+_AHEAD: Final = timedelta(days=1)
+"""For so long another's clock may be ahead. What is told later counts more: events of next year would for a year."""
 _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
 
@@ -30,6 +33,11 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str =
     if len(events) > MOST_EVENTS:
         raise InvalidRequest(f"A batch has {len(events)} events; it may have {MOST_EVENTS} at most")
     told = [read(event) for event in events]
+    latest = datetime.fromtimestamp(services.clock() / 1000, UTC) + _AHEAD
+    if any(event.at > latest for event in told):
+        raise InvalidRequest(
+            f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
+        )
     who = services.caller.principal
     with services.database.transaction() as cursor:
         owners = _Owners(cursor, services.policy, told)

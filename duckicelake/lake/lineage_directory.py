@@ -16,7 +16,7 @@ from duckicelake.lake.lineage_told import INFERRED, Dataset, LakeTable, Name
 from duckicelake.lake.queries import queries
 
 _SQL: Final = queries("lineage_store")
-_NOT_KEPT: Final = frozenset({"symlinks", "columnLineage", INFERRED})
+_NOT_KEPT: Final = frozenset({"symlinks", "columnLineage", "lifecycleStateChange", INFERRED})
 """Facets of which the graph itself is made."""
 _MERGE: Final = (
     _SQL.merge_io,

@@ -66,7 +66,7 @@ class ColumnRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run with its job."""
+    """A run with its job. may_be_told: what it said, to the reader."""
 
     id: UUID
     origin: str
@@ -77,6 +77,7 @@ class RunRow(NamedTuple):
     job_namespace: str
     job_name: str
     job_facets: dict[str, Any]
+    may_be_told: bool
 
 
 class IoRow(NamedTuple):

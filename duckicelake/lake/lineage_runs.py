@@ -9,6 +9,7 @@ from uuid import UUID
 import orjson
 
 from duckicelake.lake.database import Transaction
+from duckicelake.lake.lineage_entries import RECEIVED
 from duckicelake.lake.lineage_told import FLOWING, Event, Name
 from duckicelake.lake.queries import queries
 
@@ -25,6 +26,7 @@ class Job:
     key: UUID
     namespace: str
     name: str
+    origin: str
     first_seen: datetime
     last_seen: datetime
     facets: dict[str, Any]
@@ -46,18 +48,27 @@ class Run:
     facets: dict[str, Any]
 
 
-def jobs(cursor: Transaction, events: Iterable[Event]) -> dict[Name, int]:
-    """Note the jobs of the events; their ids."""
+def own_jobs(cursor: Transaction, events: Iterable[Event]) -> set[Name]:
+    """Those of the jobs of the events that the catalog has told of itself."""
+    keys = list({event.job.key for event in events if event.job is not None})
+    return {Name(*row) for row in cursor.execute(_SQL.own_jobs, {"keys": keys})} if keys else set()
+
+
+def jobs(cursor: Transaction, events: Iterable[Event], origin: str) -> dict[Name, int]:
+    """Note the jobs of the events; their ids. What others sent of one is forgotten once the catalog tells of it."""
     told = [event for event in events if event.job is not None]
     keys = list({event.job.key for event in told if event.job})
     if not told:
         return {}
     known = {Name(row[2], row[3]): Job(*row) for row in cursor.execute(_SQL.jobs, {"keys": keys})}
+    for received in known.values():
+        if received.origin == RECEIVED != origin:
+            received.origin, received.last_seen, received.facets = origin, received.first_seen, {}
     for event in told:
         assert event.job is not None
         job = known.get(event.job)
         if job is None:
-            known[event.job] = job = Job(0, event.job.key, *event.job, event.at, event.at, {})
+            known[event.job] = job = Job(0, event.job.key, *event.job, origin, event.at, event.at, {})
         job.facets = _merged(job.facets, event.job_facets, is_newer=event.at >= job.last_seen)
         job.first_seen, job.last_seen = min(job.first_seen, event.at), max(job.last_seen, event.at)
     new = [job for job in known.values() if not job.id]
@@ -87,15 +98,16 @@ def runs(
             job_id = job_ids[event.job]
             run = Run(event.run, job_id, origin, event.type, event.at, event.at, None, event.at, False, {})
             known[event.run] = run
-        _take_in(run, event, event.type, origin)
+        if run.origin == RECEIVED != origin:
+            run.origin, run.job_id, run.last_seen, run.facets = origin, job_ids[event.job], run.started, {}
+        _take_in(run, event, event.type)
     if known:
         cursor.execute(_SQL.save_runs, {"rows": _json([asdict(run) for run in known.values()])})
 
 
-def _take_in(run: Run, event: Event, kind: str, origin: str) -> None:
+def _take_in(run: Run, event: Event, kind: str) -> None:
     if (_RANKS.get(kind, 0), event.at) >= (_RANKS.get(run.state, 0), run.state_at):
         run.state, run.state_at = kind, event.at
-    run.origin = origin if run.origin == "received" else run.origin
     run.facets = _merged(run.facets, event.run_facets, is_newer=event.at >= run.last_seen)
     run.started, run.last_seen = min(run.started, event.at), max(run.last_seen, event.at)
     run.ended = run.state_at if run.state in ENDS else None

@@ -37,9 +37,10 @@ def record(
 ) -> int:
     """Keep OpenLineage events (run, job and dataset events) that aren't there yet; how many weren't.
 
-    They may come in any order. origin: catalog, sql or received; what is received changes no run that the catalog has
-    recorded itself, nor the names of its datasets. tables: which tables have which names, as the lake itself knows;
-    asked for what is received. Recorders queue on a lock, so that ids of events are in the order of commits.
+    They may come in any order. origin: catalog, sql or received; what is received changes no run or job that the
+    catalog has recorded itself, nor the names of its datasets. tables: which tables have which names, as the lake
+    itself knows; asked for what is received. Recorders queue on a lock, so that ids of events are in the order of
+    commits.
     """
     if not events:
         return 0
@@ -47,7 +48,8 @@ def record(
     kept = _keep(cursor, events, origin, principal)
     known = lineage_runs.known_runs(cursor, (each.event for each in kept))
     if origin == RECEIVED:
-        kept = [each for each in kept if not _is_taken(known, each.event)]
+        own_jobs = lineage_runs.own_jobs(cursor, (each.event for each in kept))
+        kept = [each for each in kept if not _is_taken(known, each.event) and each.event.job not in own_jobs]
         known = {run_id: run for run_id, run in known.items() if run.origin == RECEIVED}
     if kept:
         _fold(cursor, sorted(kept, key=lambda each: each.event.at), known, origin, tables)
@@ -87,7 +89,7 @@ def _fold(
     """Make the graph of what the events tell; they are given in the order of their times."""
     had_flown = {run_id for run_id, run in known.items() if run.has_flown}
     events = [each.event for each in kept]
-    job_ids = lineage_runs.jobs(cursor, events)
+    job_ids = lineage_runs.jobs(cursor, events, origin)
     lineage_runs.runs(cursor, known, events, job_ids, origin)
     flown = {run_id for run_id, run in known.items() if run.has_flown}
     earlier = _earlier(cursor, flown - had_flown, {each.id for each in kept})

@@ -26,13 +26,17 @@ _BY_WEIGHT: Final = (
 """Of several things done at once, a job is named by the one that says most."""
 _TYPES: Final = {"append": "WRITE", "overwrite": "WRITE", "delete": "WRITE", "replace": "MAINTENANCE"}
 _LONGEST: Final = 100
+_SEVERAL: Final = "several-namespaces"
+"""Instead of a table's name, which not everybody may know who may know of the job."""
 
 
 def job_name(tolds: Sequence[Told], lake: Lake) -> str:
     """`program.what.table.hash`: the same as long as all of that, and the principal, is."""
     engine = engine_of(tolds[0])
+    program, verb, principal = engine.application_name or engine.name, verb_of(tolds), principal_of(tolds[0])
     resources = list(dict.fromkeys(told.change.resource for told in tolds))
-    return named(lake, engine.application_name or engine.name, verb_of(tolds), resources, principal_of(tolds[0]))
+    is_of_one = len({told.change.namespace for told in tolds}) == 1
+    return named(lake, program, verb, resources, principal, subject=None if is_of_one else _SEVERAL)
 
 
 def job_of(tolds: Sequence[Told], lake: Lake) -> Json:
@@ -52,12 +56,14 @@ def verb_of(tolds: Sequence[Told]) -> str:
     return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
 
 
-def named(lake: Lake, program: str, verb: str, resources: Sequence[str], principal: str | None) -> str:
-    """The name with the hash of all that makes it this job and no other."""
+def named(
+    lake: Lake, program: str, verb: str, resources: Sequence[str], principal: str | None, subject: str | None = None
+) -> str:
+    """The name with the hash of all that makes it this job and no other. subject: instead of the first resource."""
     identity = [str(lake.id), principal, program, verb, sorted(resources)]
     digest = blake2b(orjson.dumps(identity), digest_size=4).hexdigest()
     others = f"+{len(resources) - 1}" if len(resources) > 1 else ""
-    return f"{program[:_LONGEST]}.{verb}.{resources[0][:_LONGEST]}{others}.{digest}"
+    return f"{program[:_LONGEST]}.{verb}.{subject or resources[0][:_LONGEST] + others}.{digest}"
 
 
 def principal_of(told: Told) -> str | None:

@@ -161,6 +161,13 @@ def test_a_transaction_of_several_tables_is_one_run() -> None:
     assert event["job"]["name"].startswith("unknown.append.ns.a+2.")
 
 
+def test_job_over_several_namespaces_is_named_after_none_of_their_tables() -> None:
+    both = [
+        change(Kind.APPEND, namespace=each, operation="commit_transaction", object_id=i) for i, each in enumerate("ab")
+    ]
+    assert completed(*both)["job"]["name"].startswith("unknown.append.several-namespaces.")
+
+
 def test_what_was_done_to_one_table_at_once_is_one_output() -> None:
     made = change(Kind.CREATE_TABLE, facts={"schema": SCHEMA, "summary": SPARK})
     filled = change(Kind.APPEND, ordinal=1, facts={"metrics": METRICS, "summary": SPARK})

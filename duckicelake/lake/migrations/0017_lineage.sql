@@ -52,6 +52,7 @@ CREATE TABLE duckicelake_lineage_job (
     key        uuid        NOT NULL UNIQUE,         -- of namespace and name
     namespace  text        NOT NULL,
     name       text        NOT NULL,
+    origin     text        NOT NULL,
     first_seen timestamptz NOT NULL,
     last_seen  timestamptz NOT NULL,
     facets     jsonb       NOT NULL
@@ -167,15 +168,41 @@ BEGIN
 END
 $$;
 
--- Whether somebody may know all that a run read and wrote, and so what it said; who may not know everything, of none
--- that touched nothing.
-CREATE FUNCTION duckicelake_lineage_sees_run(run uuid, granted text[]) RETURNS boolean
+-- Whether somebody may know all that a job reads and writes, and so what it said of itself.
+CREATE FUNCTION duckicelake_lineage_sees_all_of_job(job bigint, granted text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN granted IS NULL OR coalesce((
         SELECT bool_and(duckicelake_lineage_sees(d.id, d.schema_name, granted))
+        FROM duckicelake_lineage_job_io io JOIN duckicelake_lineage_dataset d ON d.id = io.dataset_id
+        WHERE io.job_id = job), false);
+END
+$$;
+
+-- Whether somebody may know a full name of a table: whoever may read it now needn't have been told its former ones.
+CREATE FUNCTION duckicelake_lineage_sees_name(name text, granted text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT granted IS NULL OR regexp_replace(name, '\.[^.]*$', '') LIKE ANY (granted)
+$$;
+
+-- Whether somebody may know all that a run read and wrote, what its columns came from, and by which names it knew that,
+-- and so what it said; who may not know everything, of none that touched nothing.
+CREATE FUNCTION duckicelake_lineage_sees_run(run uuid, granted text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN granted IS NULL OR coalesce((
+        SELECT bool_and(duckicelake_lineage_sees(d.id, d.schema_name, granted) AND NOT EXISTS (
+            SELECT FROM duckicelake_lineage_name n
+            WHERE n.dataset_id = d.id AND n.is_table AND n.until >= io.at
+              AND NOT duckicelake_lineage_sees_name(n.name, granted)))
         FROM duckicelake_lineage_io io JOIN duckicelake_lineage_dataset d ON d.id = io.dataset_id
-        WHERE io.run_id = run), false);
+        WHERE io.run_id = run), false
+    ) AND NOT EXISTS (
+        SELECT FROM duckicelake_lineage_io io
+        JOIN duckicelake_lineage_edge e ON e.target = io.dataset_id AND e.job_id = io.job_id
+        JOIN duckicelake_lineage_dataset d ON d.id = e.source
+        WHERE io.run_id = run AND io.is_output AND io.has_columns
+          AND NOT duckicelake_lineage_sees(d.id, d.schema_name, granted));
 END
 $$;
 

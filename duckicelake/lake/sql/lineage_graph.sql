@@ -1,6 +1,7 @@
 -- find: the dataset that a table's name means, at a time: who has it then, or now, or had it last
 SELECT n.dataset_id FROM duckicelake_lineage_name n JOIN duckicelake_lineage_dataset d ON d.id = n.dataset_id
 WHERE n.is_table AND n.name = %(name)s AND duckicelake_lineage_sees(d.id, d.schema_name, %(granted)s::text[])
+  AND duckicelake_lineage_sees_name(n.name, %(granted)s::text[])
 ORDER BY n.since <= %(at)s::timestamptz AND coalesce(n.until, 'infinity') > %(at)s::timestamptz DESC NULLS LAST,
          n.until DESC NULLS FIRST, n.since DESC
 LIMIT 1;
@@ -104,8 +105,9 @@ WHERE c.source = ANY (%(ids)s) AND c.target = ANY (%(ids)s)
 ORDER BY c.target, c.source, c.job_id, c.target_field, c.source_field, c.kind, c.subtype
 LIMIT %(limit)s;
 
--- run: one, with its job
-SELECT run.id, run.origin, run.state, run.started, run.ended, run.facets, j.namespace, j.name, j.facets
+-- run: one, with its job, and whether what it said may be known
+SELECT run.id, run.origin, run.state, run.started, run.ended, run.facets, j.namespace, j.name, j.facets,
+       duckicelake_lineage_sees_run(run.id, %(granted)s::text[])
 FROM duckicelake_lineage_run run JOIN duckicelake_lineage_job j ON j.id = run.job_id
 WHERE run.id = %(id)s;
 
@@ -116,12 +118,14 @@ FROM duckicelake_lineage_io io JOIN duckicelake_lineage_dataset d ON d.id = io.d
 WHERE io.run_id = %(id)s
 ORDER BY io.is_output, d.schema_name, d.table_name, d.name;
 
--- events_of_run: as they came
-SELECT body FROM duckicelake_lineage_event WHERE run_id = %(id)s ORDER BY at, id LIMIT %(limit)s;
+-- events_of_run: as they came, but for those that others sent of a run that the catalog has recorded itself
+SELECT event.body FROM duckicelake_lineage_event event JOIN duckicelake_lineage_run run ON run.id = event.run_id
+WHERE event.run_id = %(id)s AND (event.origin <> 'received' OR run.origin = 'received')
+ORDER BY event.at, event.id LIMIT %(limit)s;
 
 -- events_of: those of runs and of definitions by which some datasets were written, of which all may be known
-SELECT event.body FROM duckicelake_lineage_event event
-WHERE event.at <= coalesce(%(at)s::timestamptz, 'infinity')
+SELECT event.body FROM duckicelake_lineage_event event JOIN duckicelake_lineage_run run ON run.id = event.run_id
+WHERE event.at <= coalesce(%(at)s::timestamptz, 'infinity') AND (event.origin <> 'received' OR run.origin = 'received')
   AND event.run_id IN (SELECT io.run_id FROM duckicelake_lineage_io io WHERE io.dataset_id = ANY (%(ids)s))
   AND duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[])
 ORDER BY event.id DESC

@@ -28,7 +28,7 @@ LIMIT 1;
 
 -- jobs: of a namespace, or with any of some ids, or by a name, with their newest runs and how many there are in all
 SELECT j.id, j.namespace, j.name, j.first_seen, j.last_seen,
-       CASE WHEN duckicelake_lineage_sees_run(r.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
+       CASE WHEN duckicelake_lineage_sees_all_of_job(j.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
        r.id, count(*) OVER ()
 FROM duckicelake_lineage_job j
 LEFT JOIN LATERAL (
@@ -58,7 +58,7 @@ LIMIT %(limit)s;
 SELECT run.id, run.state, run.started, run.ended, run.last_seen,
        CASE WHEN duckicelake_lineage_sees_run(run.id, %(granted)s::text[]) THEN run.facets ELSE '{}'::jsonb END,
        j.namespace, j.name,
-       CASE WHEN duckicelake_lineage_sees_run(run.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
+       CASE WHEN duckicelake_lineage_sees_all_of_job(j.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
        count(*) OVER ()
 FROM duckicelake_lineage_run run JOIN duckicelake_lineage_job j ON j.id = run.job_id
 WHERE (%(key)s::uuid IS NULL OR j.key = %(key)s)

@@ -16,18 +16,22 @@ WHERE run_id = ANY (%(run_ids)s) AND event_type = 'START' AND id <> ALL (%(new)s
 ORDER BY at;
 
 -- jobs: by their names
-SELECT id, key, namespace, name, first_seen, last_seen, facets FROM duckicelake_lineage_job WHERE key = ANY (%(keys)s);
+SELECT id, key, namespace, name, origin, first_seen, last_seen, facets
+FROM duckicelake_lineage_job WHERE key = ANY (%(keys)s);
+
+-- own_jobs: those of some that the catalog has told of itself
+SELECT namespace, name FROM duckicelake_lineage_job WHERE key = ANY (%(keys)s) AND origin <> 'received';
 
 -- job_ids: for new jobs
 SELECT nextval('duckicelake_lineage_job_id_seq') FROM generate_series(1, %(count)s);
 
 -- save_jobs: new ones, and how the others have become
-INSERT INTO duckicelake_lineage_job (id, key, namespace, name, first_seen, last_seen, facets)
-SELECT id, key, namespace, name, first_seen, last_seen, facets
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id bigint, key uuid, namespace text, name text,
+INSERT INTO duckicelake_lineage_job (id, key, namespace, name, origin, first_seen, last_seen, facets)
+SELECT id, key, namespace, name, origin, first_seen, last_seen, facets
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id bigint, key uuid, namespace text, name text, origin text,
                                                   first_seen timestamptz, last_seen timestamptz, facets jsonb)
 ON CONFLICT (id) DO UPDATE
-SET first_seen = excluded.first_seen, last_seen = excluded.last_seen, facets = excluded.facets;
+SET origin = excluded.origin, first_seen = excluded.first_seen, last_seen = excluded.last_seen, facets = excluded.facets;
 
 -- runs: by their ids
 SELECT id, job_id, origin, state, state_at, started, ended, last_seen, has_flown, facets
@@ -39,7 +43,7 @@ SELECT id, job_id, origin, state, state_at, started, ended, last_seen, has_flown
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id uuid, job_id bigint, origin text, state text, state_at timestamptz,
     started timestamptz, ended timestamptz, last_seen timestamptz, has_flown boolean, facets jsonb)
 ON CONFLICT (id) DO UPDATE
-SET origin = excluded.origin, state = excluded.state, state_at = excluded.state_at, started = excluded.started,
+SET job_id = excluded.job_id, origin = excluded.origin, state = excluded.state, state_at = excluded.state_at, started = excluded.started,
     ended = excluded.ended, last_seen = excluded.last_seen, has_flown = excluded.has_flown, facets = excluded.facets;
 
 -- names: all that the datasets have now of which one is asked for, or is a table's in whatever catalog

@@ -1,0 +1,130 @@
+"""What lineage tells nobody who may not read it, in whatever it is mentioned; and what forgers can't do to it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from duckicelake.lake.database import Database
+from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.lineage_store import record
+from duckicelake.server.oauth_clients import Client
+from tests.conftest import new_lake, services_of
+from tests.lake.lineage_events import CATALOG, Json, columns, dataset_event, event, facet, job_event, run_id, table
+from tests.server.conftest import running
+from tests.server.logins import SECRET, Server, bearing, token
+
+SCOPES = {"root": "*", "shop": "ns:shop:rw", "reader": "ns:shop:r"}
+SECRET_NAMES = ("vault", "gold", "karat")
+GOLD, COINS, COPY = table("vault.gold"), table("shop.coins"), table("shop.copy")
+QUERY = "INSERT INTO shop.coins SELECT karat FROM vault.gold"
+DAY = 24 * 60
+
+
+def told() -> Iterator[Json]:
+    """A job that once read the vault and now doesn't; a table that was the vault's; columns from there."""
+    minted = event(1, inputs=(GOLD,), outputs=(COINS,), job="mint")
+    minted["job"]["facets"]["sql"] = facet(query=QUERY)
+    yield minted
+    yield event(2, inputs=(COPY,), outputs=(COINS,), job="mint")
+    yield event(3, outputs=(table("vault.gold_rings", "/lake/1"),), job="forge")
+    renamed = facet(
+        lifecycleStateChange="RENAME", previousIdentifier={"namespace": CATALOG, "name": "vault.gold_rings"}
+    )
+    yield event(4, outputs=(table("shop.rings", "/lake/1", lifecycleStateChange=renamed),), job="give")
+    yield event(5, outputs=(table("shop.rings", "/lake/1"),), job="polish")
+    yield event(6, outputs=(table("shop.bars", columnLineage=columns(("weight", GOLD, "karat"))),), job="melt")
+
+
+class Lake:
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+        self.headers = {who: bearing(token(http, who)) for who in SCOPES}
+
+    def get(self, path: str, who: str = "reader", status: int = 200, **query: str) -> httpx.Response:
+        answer = self.http.get(path, params=query, headers=self.headers[who])
+        assert answer.status_code == status, answer.text
+        return answer
+
+    def send(self, body: Json, who: str = "shop") -> httpx.Response:
+        return self.http.post("/api/v1/lineage", json=body, headers=self.headers[who])
+
+
+@pytest.fixture(scope="module")
+def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+        server, services = Server(), services_of(database, warehouse)
+        clients = [Client(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
+        with (
+            running(server.app(services, server.authentication(*clients))) as uri,
+            httpx.Client(base_url=uri, timeout=60) as http,
+        ):
+            with database.transaction() as cursor:
+                record(cursor, list(told()), origin="catalog")
+                record(cursor, [job_event(7, "view", (COPY,), (COINS,))], origin="catalog")
+            yield Lake(http)
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        *(("/lineage/v1/graph", {"node": f"shop.{name}", "columns": "true"}) for name in ("coins", "rings", "bars")),
+        *(("/lineage/v1/export", {"node": f"shop.{name}"}) for name in ("coins", "rings", "bars")),
+        *((f"/lineage/v1/runs/{run_id(number)}", {}) for number in range(1, 7)),
+        *((f"/api/v1/jobs/runs/{run_id(number)}/facets", {"type": "job"}) for number in range(1, 7)),
+        *(
+            (f"/api/v1/namespaces/{CATALOG.replace('/', '%2F')}/datasets/shop.{name}/versions", {})
+            for name in ("coins", "rings")
+        ),
+        (f"/api/v1/namespaces/{CATALOG.replace('/', '%2F')}/datasets", {}),
+        ("/api/v1/namespaces", {}),
+        ("/api/v1/jobs", {}),
+        ("/api/v1/events/lineage", {}),
+        ("/api/v1/lineage", {"nodeId": f"dataset:{CATALOG}:shop.rings"}),
+        ("/api/v1/column-lineage", {"nodeId": f"dataset:{CATALOG}:shop.bars"}),
+        ("/api/v1/search", {"q": "%"}),
+    ],
+)
+def test_nothing_hidden_is_mentioned(lake: Lake, path: str, query: dict[str, str]) -> None:
+    text = lake.get(path, **query).text
+    assert [name for name in SECRET_NAMES if name in text] == []
+
+
+def test_former_name_that_is_hidden_finds_nothing(lake: Lake) -> None:
+    lake.get("/lineage/v1/graph", node="vault.gold_rings", status=404)
+    assert "shop.rings" in lake.get("/lineage/v1/graph", "root", node="vault.gold_rings").text
+
+
+def test_what_is_not_hidden_is_told(lake: Lake) -> None:
+    assert len(lake.get(f"/lineage/v1/runs/{run_id(5)}").json()["events"]) == 1
+    assert len(lake.get(f"/lineage/v1/runs/{run_id(2)}").json()["events"]) == 1
+    assert QUERY in lake.get(f"/api/v1/jobs/runs/{run_id(1)}/facets", "root", type="job").text
+
+
+def test_forged_event_is_not_shown_as_one_of_the_catalogs_run(lake: Lake) -> None:
+    assert lake.send(event(5, "FAIL", minutes=0, errorMessage=facet(message="forged"))).status_code == 200
+    for who in ("root", "reader"):
+        assert "forged" not in lake.get(f"/lineage/v1/runs/{run_id(5)}", who).text
+        assert "forged" not in lake.get("/lineage/v1/export", who, node="shop.rings").text
+
+
+def test_forged_job_of_the_catalog_changes_nothing(lake: Lake) -> None:
+    before = lake.get("/lineage/v1/graph", "root", node="shop.coins").json()
+    forged = job_event(8, "view", (), (COINS,))
+    forged["job"]["facets"]["sql"] = facet(query="forged")
+    assert lake.send(forged).status_code == 200
+    assert lake.send(event(90, job="view")).status_code == 200
+    assert lake.get("/lineage/v1/graph", "root", node="shop.coins").json() == before
+    assert "forged" not in lake.get("/api/v1/jobs", "root").text
+
+
+def test_event_from_far_ahead_is_refused(lake: Lake) -> None:
+    def sent(ahead: timedelta) -> int:
+        time = (datetime.now(UTC) + ahead).isoformat()
+        return lake.send(dataset_event(0, table("shop.copy")) | {"eventTime": time}).status_code
+
+    assert sent(timedelta(days=2)) == 400
+    assert sent(timedelta(hours=1)) == 200
