@@ -55,7 +55,7 @@ class Meter(Protocol):
         """So many rows went from Postgres to data files."""
 
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
-        """This is what came of events of lineage that were to be delivered, or of one try."""
+        """So many events of lineage came to this, or one try to deliver them did."""
 
     def lineage_waiting(self, transport: str, events: int) -> None:
         """So many wait now, of which this process is in charge."""
