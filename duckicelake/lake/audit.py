@@ -110,6 +110,7 @@ def record_all(
         "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
         "clients": [orjson.dumps(each.client).decode() if each.client else None for each in origins],
         "is_change": is_change and result == OK,
+        "author": ", ".join(dict.fromkeys(each.principal for each in origins)),
         "operation": ", ".join(dict.fromkeys(each.operation for each in origins)),
         "engine": ", ".join(dict.fromkeys(each.engine for each in origins if each.engine)) or None,
     }

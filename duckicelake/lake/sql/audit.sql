@@ -23,7 +23,7 @@ WITH recorded AS (
     INSERT INTO duckicelake_unplaced SELECT id FROM recorded WHERE snapshot_id IS NULL AND %(is_change)s
 ), signed AS (
     UPDATE ducklake_snapshot_changes c
-    SET author = made.author,
+    SET author = %(author)s,
         commit_message = coalesce(
             (SELECT coalesce(d.summary ->> 'ducklake.commit-message',
                              concat_ws(' by ', d.summary ->> 'operation',
@@ -32,7 +32,6 @@ WITH recorded AS (
                                                 %(engine)s::text)))
              FROM duckicelake_snapshot d WHERE d.ducklake_id = c.snapshot_id LIMIT 1),
             concat_ws(' by ', %(operation)s::text, %(engine)s::text))
-    FROM (SELECT string_agg(DISTINCT principal, ', ') AS author FROM recorded) made
     WHERE c.author IS NULL AND c.snapshot_id = ANY(ARRAY(
         SELECT generate_series(before.snapshot_id + 1, (SELECT max(snapshot_id) FROM recorded))
         FROM (SELECT s.snapshot_id FROM ducklake_snapshot s
