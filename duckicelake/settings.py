@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     )
     rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
-    event_readers: int = Field(default=5000, ge=0, description="readers of changes that wait in a worker; others get 503")
+    event_readers: int = Field(default=5000, ge=0, description="readers of changes that wait in a worker; more get 503")
     event_readers_each: int = Field(default=1000, ge=0, description="of them, of one principal; more get a 429")
     receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
     keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")

@@ -33,6 +33,8 @@ PAUSE: Final = 1.0
 AGE: Final = timedelta(seconds=2)
 """How old a change must be: what was read for it has been recorded by then, by whichever worker."""
 BATCH: Final = 500
+TRIES: Final = 8
+"""After which what fails is left out: some minutes."""
 _LONGEST_PAUSE: Final = 60.0
 """Seconds, after one failure after the other."""
 _ENTRIES: Final = 5000
@@ -40,6 +42,10 @@ _ENTRIES: Final = 5000
 _REFUSAL_AGE: Final = timedelta(seconds=5)
 """So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
 _ORIGIN: Final = "catalog"
+
+
+class LeftOut(Exception):  # noqa: N818 - says what happened
+    """No events can be made of something, whatever is tried."""
 
 
 class LineageEvents:
@@ -65,23 +71,54 @@ class LineageEvents:
 
     def advance(self) -> bool:
         """Make events of the next changes, all in one transaction; whether there may be more that are old enough."""
+        return self._advance(self._batch)
+
+    def pass_by(self) -> LeftOut | None:
+        """Go on by one transaction of the lake after the other, up to one of which no events can be made: it gets none.
+
+        It isn't tried again, so this is for what fails again and again though Postgres answers.
+        """
+        while True:
+            try:
+                if not self._advance(1):
+                    return None
+            except Exception as error:
+                if not lineage_follower.is_of_what_is_told(error):
+                    raise
+                return self._leave_out(error)
+
+    def _leave_out(self, error: Exception) -> LeftOut | None:
+        with self._services.database.transaction() as cursor:
+            progress = lineage_follower.take(cursor)
+            if progress is None:
+                return None
+            _, due = self._next(cursor, progress, progress.now - self._age, 1)
+            noted = lineage_follower.noted(cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES)
+            streams = progress.streams if due or noted != progress.audit_id else ()
+            position = due[-1].position if due else progress.position
+            lineage_follower.move(cursor, position, noted, streams)
+            what = f"{len(due)} changes up to {position}, refusals after entry {progress.audit_id} of the audit trail"
+        left_out = LeftOut(f"there will be no events of {what}: {type(error).__name__}: {error}")
+        left_out.__cause__ = error
+        return left_out
+
+    def _advance(self, batch: int) -> bool:
         with self._services.database.transaction() as cursor:
             progress = lineage_follower.take(cursor)
             if progress is None:
                 return False
             before = progress.now - self._age
-            found, due = self._next(cursor, progress, before)
+            found, due = self._next(cursor, progress, before, batch)
             until = before if len(due) == len(found) else min(before, found[len(due)].at)
             noted = lineage_follower.noted(cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES)
             if due or progress.streams or noted != progress.audit_id:
                 self._make(cursor, progress, due, until, noted)
-            return len(due) > 0 and len(found) > self._batch
+            return len(due) > 0 and len(found) > batch
 
     def _next(
-        self, cursor: Transaction, progress: Progress, before: datetime
+        self, cursor: Transaction, progress: Progress, before: datetime, most: int
     ) -> tuple[Sequence[Change], Sequence[Change]]:
-        """The next changes, and those to become events: more than a batch only if they are of one transaction."""
-        most = self._batch
+        """The next changes, and those to become events: more than `most` only if they are of one transaction."""
         while True:
             found = changes(cursor, progress.position, most + 1)
             due = _due(found, most, before)
@@ -178,12 +215,20 @@ def making_events_in_background(maker: LineageEvents, failed: Callable[[Exceptio
 
 
 def _run(maker: LineageEvents, failed: Callable[[Exception], object], ended: threading.Event) -> None:
-    """While there is more, it rests for as long as it works: the process has requests to answer."""
-    pause = PAUSE
+    """While there is more, it rests for as long as it works: the process has requests to answer.
+
+    What fails again and again is left out, so that it doesn't keep all that comes after it from being told.
+    """
+    pause, failures = PAUSE, 0
     while not ended.wait(pause):
         began = time.monotonic()
         try:
-            pause = time.monotonic() - began if maker.advance() else PAUSE
+            if failures >= TRIES:
+                left_out, failures = maker.pass_by(), 0
+                if left_out is not None:
+                    failed(left_out)
+            pause, failures = time.monotonic() - began if maker.advance() else PAUSE, 0
         except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
             pause = min(2 * max(pause, PAUSE), _LONGEST_PAUSE)
+            failures = failures + 1 if lineage_follower.is_of_what_is_told(error) else 0
             failed(error)

@@ -285,6 +285,26 @@ def test_the_thread_makes_events_and_goes_on_after_errors(
         wait_until(lambda: bool(ends(kept(services), "main.t")))
 
 
+def test_what_fails_each_time_is_left_out_and_said(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
+    for name in ("before", "bad", "after"):
+        ducklake.execute(f"CREATE TABLE lake.main.{name} (id INT)")
+    fold_all(services)
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_change SET facts = '{\"metrics\": [5]}' WHERE name = 'bad'")
+    maker = LineageEvents(services, "http://catalog", age=NO_WAIT)
+    with pytest.raises(AttributeError):
+        maker.advance()
+    left_out = maker.pass_by()
+    assert "1 changes up to " in str(left_out)
+    assert "AttributeError" in str(left_out)
+    told = ends(made(services, maker), "main.")
+    assert [each["outputs"][0]["facets"]["duckicelake_table"]["name"] for each in told if each["outputs"]] == [
+        "before",
+        "after",
+    ]
+    assert maker.pass_by() is None
+
+
 def test_what_is_too_young_waits(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")
     patient = LineageEvents(services, "http://catalog", age=timedelta(hours=1), batch=1)
