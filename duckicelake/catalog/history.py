@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.catalog.principal import Capability, Principal
+from duckicelake.catalog.reads import SESSION
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.model import SpecModel
@@ -141,7 +142,7 @@ def readable(principal: Principal) -> Sequence[str] | None:
 def entry_of(change: Change) -> HistoryEntry:
     facts = change.facts
     updates = {"updates": facts["updates"]} if "updates" in facts else {}
-    requests = {"requests": facts["requests"]} if "requests" in facts else {}
+    requests = {"requests": [_request(each) for each in facts["requests"]]} if "requests" in facts else {}
     return HistoryEntry(
         version=change.snapshot_id,
         position=str(change.position),
@@ -160,6 +161,12 @@ def entry_of(change: Change) -> HistoryEntry:
         iceberg_snapshot_id=change.iceberg_snapshot_id,
         request_id=change.request_id,
     )
+
+
+def _request(told: Mapping[str, Any]) -> dict[str, Any]:
+    """One of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
+    client = {name: value for name, value in told.get("client", {}).items() if name != SESSION}
+    return {**told, "client": client} if "client" in told else dict(told)
 
 
 def _for_reader(entry: HistoryEntry, principal: Principal) -> HistoryEntry:

@@ -1,6 +1,7 @@
 """The history as it is asked for by HTTP: whole and in parts, in pages, and by those who may read only some of it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -8,8 +9,9 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.history import entry_of
 from duckicelake.catalog.services import Services
-from duckicelake.lake.chronicle import END, Kind, latest
+from duckicelake.lake.chronicle import END, Change, Kind, latest
 from duckicelake.rest.json_http import PIPELINE, send
 from duckicelake.server.app import create_app
 from duckicelake.server.clients import LONGEST
@@ -51,6 +53,13 @@ def listed(http: httpx.Client, services: Services, path: str = "", **query: str 
 
 def kinds(found: list[Json]) -> list[tuple[str, str]]:
     return [(each["kind"], each.get("name") or ".".join(each["namespace"])) for each in found]
+
+
+def test_requests_are_told_without_what_tells_programs_apart() -> None:
+    at, client = datetime(2026, 5, 1, tzinfo=UTC), {"session": "0123456789abcdef:41000", "user-agent": "loader/1.0"}
+    requests = [{"principal": "ann", "request-id": str(number), "client": client} for number in range(2)]
+    entry = entry_of(Change(17, 0, at, Kind.APPEND, "ns", "t", facts={"requests": requests}))
+    assert [each["client"] for each in entry.parameters["requests"]] == [{"user-agent": "loader/1.0"}] * 2
 
 
 def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, services: Services, lake: Lake) -> None:
