@@ -22,6 +22,11 @@ Retry = Literal[
     "serialization",  # Postgres took back the transaction: SQLSTATE 40001, 40P01, 55P03, or 23505, a lost snapshot id
     "append_rebase",  # main moved, and the append was put on top of it
 ]
+Task = Literal[
+    "follow",  # the lake, into its history
+    "lineage",  # events of what was followed
+    "reads",  # noting what engines read
+]
 Outcome = Literal[
     "delivered",
     "retried",  # it will be tried again
@@ -60,6 +65,9 @@ class Meter(Protocol):
     def lineage_waiting(self, transport: str, events: int) -> None:
         """So many wait now, of which this process is in charge."""
 
+    def task_failed(self, task: Task) -> None:
+        """What is done in the background could not be done this time."""
+
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""
 
@@ -92,6 +100,9 @@ class _Unmeasured:
         pass
 
     def lineage_waiting(self, transport: str, events: int) -> None:
+        pass
+
+    def task_failed(self, task: Task) -> None:
         pass
 
     def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002

@@ -12,4 +12,9 @@ from duckicelake.settings import Settings
 def follower_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
     """Follows the lake for as long as the context lasts."""
     log = make_logger(sys.stderr, settings.log_format)
-    return following(services, lambda error: log.warning("the lake could not be followed", error=str(error)))
+
+    def failed(error: Exception) -> None:
+        services.meter.task_failed("follow")
+        log.warning("the lake could not be followed", error=str(error), kind=type(error).__name__)
+
+    return following(services, failed)

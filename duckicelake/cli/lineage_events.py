@@ -27,6 +27,7 @@ def events_of(settings: Settings, services: Services) -> AbstractContextManager[
     maker = LineageEvents(services, catalog_uri, literals=settings.lineage_literals == "keep")
 
     def failed(error: Exception) -> None:
-        log.warning("no events of lineage could be made", error=str(error))
+        services.meter.task_failed("lineage")
+        log.warning("no events of lineage could be made", error=str(error), kind=type(error).__name__)
 
     return making_events_in_background(maker, failed)

@@ -16,6 +16,7 @@ def recorder_of(settings: Settings, services: Services) -> AbstractContextManage
     log = make_logger(sys.stderr, settings.log_format)
 
     def failed(error: Exception) -> None:
-        log.warning("what engines read could not be noted", error=str(error))
+        services.meter.task_failed("reads")
+        log.warning("what engines read could not be noted", error=str(error), kind=type(error).__name__)
 
     return recording_in_background(services.reads, services.database, failed)

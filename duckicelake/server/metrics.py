@@ -23,7 +23,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from duckicelake.catalog.measuring import Outcome, Phase, Retry
+from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
 from duckicelake.errors import Unavailable
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -79,6 +79,7 @@ class Metrics:
         self._lineage = self._counter(
             "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
         )
+        self._task_failures = self._counter("task_failures", "What could not be done in the background", "task")
         self._lineage_waiting = _gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
@@ -153,6 +154,9 @@ class Metrics:
 
     def lineage_waiting(self, transport: str, events: int) -> None:
         self._lineage_waiting.labels(transport).set(events)
+
+    def task_failed(self, task: Task) -> None:
+        self._task_failures.labels(task).inc()
 
     def store_call(self, call: str) -> "_StoreCall":
         return _StoreCall(self._store_calls, call)

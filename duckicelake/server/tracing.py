@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duckicelake.catalog.measuring import Meter, Outcome, Phase, Retry
+from duckicelake.catalog.measuring import Meter, Outcome, Phase, Retry, Task
 from duckicelake.server.context import PRINCIPAL_KEY, request_id_of
 from duckicelake.server.load import EXEMPT
 
@@ -108,6 +108,9 @@ class TracedMeter:
 
     def lineage_waiting(self, transport: str, events: int) -> None:
         self.meter.lineage_waiting(transport, events)
+
+    def task_failed(self, task: Task) -> None:
+        self.meter.task_failed(task)
 
     @contextmanager
     def store_call(self, call: str) -> Iterator[None]:
