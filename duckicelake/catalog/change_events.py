@@ -70,13 +70,17 @@ class Event:
     uuid: str | None
     json: bytes
 
+    def of_a_request_of(self, events: int) -> "Event":
+        """The same, with another number of events that its request made."""
+        return replace(self, json=orjson.dumps({**orjson.loads(self.json), "request-event-count": events}))
+
 
 @dataclass(frozen=True, slots=True)
 class Happened:
     """One change as everybody may see it.
 
     What was renamed into another namespace has `left` and `came`: who may read only the one that it left, or came
-    to, sees it dropped or created.
+    to, sees it dropped or created. together: of a request that changed several namespaces, those of each change.
     """
 
     position: Position
@@ -84,9 +88,17 @@ class Happened:
     whole: Event
     left: Event | None = None
     came: Event | None = None
+    together: tuple[frozenset[Namespace], ...] = ()
 
     def seen(self, may_read: MayRead) -> Event | None:
         """The event for who may read these namespaces; None if they may not know of it."""
+        event = self._seen(may_read)
+        if event is None or not self.together:
+            return event
+        known = sum(any(map(may_read, namespaces)) for namespaces in self.together)
+        return event if known == len(self.together) else event.of_a_request_of(known)
+
+    def _seen(self, may_read: MayRead) -> Event | None:
         sees_it = may_read(self.whole.names[0][0])
         if self.left is None:
             return self.whole if sees_it else None
@@ -105,7 +117,10 @@ def happened(changes: Sequence[Change]) -> list[Happened]:
     found: list[Happened] = []
     for request_id, group in groupby(changes, request_of):
         together = list(group)
-        found += (_happened(change, request_id, len(together)) for change in together)
+        whole = [_happened(change, request_id, len(together)) for change in together]
+        namespaces = tuple(frozenset(namespace for namespace, _ in each.whole.names) for each in whole)
+        is_of_one = len(frozenset[Namespace]().union(*namespaces)) == 1
+        found += whole if is_of_one else (replace(each, together=namespaces) for each in whole)
     return found
 
 

@@ -127,10 +127,13 @@ def older_changes(database: Database, after: Position, since_ms: int) -> list[Ha
 
 
 def _read(cursor: Transaction, after: Position, limit: int, wanted: WantedChanges = chronicle.ANY) -> list[Happened]:
-    """The next `limit` changes or fewer, but all that were made by one request."""
+    """The next `limit` changes or fewer, but all that were made by one request, unless they are too many.
+
+    Clients may give all that they ever do one id.
+    """
     while True:
         found = chronicle.changes(cursor, after, limit, wanted)
-        whole = found if len(found) < limit else _whole_requests(found)
+        whole = found if len(found) < limit or limit >= MOST else _whole_requests(found)
         if whole or not found:
             return happened(whole)
         limit *= 2

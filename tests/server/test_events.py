@@ -529,6 +529,43 @@ def test_reader_is_told_of_namespaces_that_it_may_read(guarded: Guarded) -> None
     assert guarded.http.get(EVENTS).status_code == 401
 
 
+def test_request_counts_the_events_that_its_reader_is_told(guarded: Guarded) -> None:
+    root, changes = guarded.headers("root"), []
+    for namespace, name in (("a", "t"), ("b", "t"), ("b", "u")):
+        path = f"/v1/namespaces/{namespace}/tables"
+        guarded.http.post(path, json={"name": name, "schema": SCHEMA}, headers=root).raise_for_status()
+        update = {"action": "set-properties", "updates": {"k": "v"}}
+        identifier = {"namespace": [namespace], "name": name}
+        changes.append({"identifier": identifier, "requirements": [], "updates": [update]})
+    body = {"table-changes": changes}
+    guarded.http.post("/v1/transactions/commit", json=body, headers=root).raise_for_status()
+    for who, number in (("root", 3), ("both", 3), ("left", 1), ("right", 2)):
+        query = "?from=0&kind=update-table&wait=20"
+        answer = guarded.http.get(EVENTS + query, headers=guarded.headers(who), timeout=SECONDS)
+        assert [event["request-event-count"] for event in answer.json()["events"]] == [number] * number
+
+
+def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
+    guarded: Guarded, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "PAGE", 4)
+    monkeypatch.setattr(change_feed, "MOST", 8)
+    headers = {**guarded.headers("root"), "X-Request-Id": "always-the-same"}
+    for number in range(20):
+        body = {"updates": {"k": str(number)}}
+        guarded.http.post("/v1/namespaces/a/properties", json=body, headers=headers).raise_for_status()
+    deadline = time.monotonic() + SECONDS
+    while len(chronicle(services, -1)) < 22:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    after, found = change_feed.START, []
+    while part := change_feed.older_changes(services.database, after, 0):
+        assert len(part) <= 8
+        after = part[-1].position
+        found += [str(each.position) for each in part]
+    assert found == chronicle(services, -1)
+
+
 def test_stream_ends_with_its_token(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_hub, "TICK_SECONDS", 0.05)
     stream = guarded.stream("root")
