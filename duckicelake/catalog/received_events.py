@@ -9,6 +9,7 @@ from duckicelake.lake.lineage_told import time_of
 
 MOST_DATASETS: Final = 2000
 MOST_COLUMNS: Final = 50_000
+MOST_EDGES: Final = 50_000
 LONGEST_NAME: Final = 8000
 _LONGEST_TEXT: Final = 4000
 
@@ -187,6 +188,10 @@ class OpenLineageEvent(_Part):
             raise ValueError("has neither a run nor a job nor a dataset that it is about")
         if sum(map(_columns_of, self._all())) > MOST_COLUMNS:
             raise ValueError(f"tells of more than {MOST_COLUMNS} fields that others are made of")
+        if len(self.inputs or ()) * len(self.outputs or ()) > MOST_EDGES:
+            raise ValueError(
+                f"has so many inputs and outputs that there were more than {MOST_EDGES} edges between them"
+            )
         return self
 
     def _all(self) -> tuple[DatasetPart, ...]:

@@ -15,6 +15,8 @@ from duckicelake.lake.lineage_runs import Run
 from duckicelake.lake.lineage_told import Column, Event, Json, LakeTable, Name, digest, read
 from duckicelake.lake.queries import queries
 
+MOST_EDGES: Final = 250_000
+"""Between all inputs and all outputs of one run: more than that say nothing, and would fill the database."""
 LOCK_KEY: Final = 0x6C696E656167  # "lineag"
 _SQL: Final = queries("lineage_store")
 _NOTHING_TOLD: Final[Mapping[Name, LakeTable]] = {}
@@ -131,7 +133,8 @@ def _save(
     columns = rows.columns(made_of, sides)
     if columns:
         cursor.execute(_SQL.save_columns, {"rows": _json(columns)})
-    cursor.execute(_SQL.save_edges, {"runs": list(flown), "rows": _json(rows.edges(columns, sides))})
+    edges = {"runs": list(flown), "rows": _json(rows.edges(columns, sides)), "most": MOST_EDGES}
+    cursor.execute(_SQL.save_edges, edges)
     definitions = rows.definitions(flowing)
     if definitions:
         cursor.execute(_SQL.end_columns, {"rows": _json(definitions)})

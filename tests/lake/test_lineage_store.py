@@ -151,6 +151,14 @@ def inferred(dataset: Json, confidence: float) -> Json:
     return dataset | {"inputFacets": {"duckicelake_inferred": facet(confidence=confidence)}}
 
 
+def test_run_with_too_many_inputs_and_outputs_is_kept_without_edges(store: Store) -> None:
+    inputs = tuple(foreign("pg://x", f"in{number}") for number in range(501))
+    outputs = tuple(foreign("pg://x", f"out{number}") for number in range(500))
+    store.record(event(1, "START", inputs=inputs), event(1, outputs=outputs, minutes=2))
+    assert store.edges() == []
+    assert store.rows("SELECT count(*) FROM duckicelake_lineage_io") == [(1001,)]
+
+
 def test_inferred_input_says_how_sure_it_is_until_it_is_told(store: Store) -> None:
     made = table("sales.sums", columnLineage=columns(("a", RAW, "a")))
     store.record(event(1, inputs=(inferred(RAW, 0.5), ORDERS), outputs=(made,)))

@@ -12,7 +12,18 @@ from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.lineage_store import record
 from duckicelake.server.oauth_clients import Client
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import CATALOG, Json, columns, dataset_event, event, facet, job_event, run_id, table
+from tests.lake.lineage_events import (
+    CATALOG,
+    Json,
+    columns,
+    dataset_event,
+    event,
+    facet,
+    foreign,
+    job_event,
+    run_id,
+    table,
+)
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, token
 
@@ -119,6 +130,13 @@ def test_forged_job_of_the_catalog_changes_nothing(lake: Lake) -> None:
     assert lake.send(event(90, job="view")).status_code == 200
     assert lake.get("/lineage/v1/graph", "root", node="shop.coins").json() == before
     assert "forged" not in lake.get("/api/v1/jobs", "root").text
+
+
+def test_event_that_would_make_too_many_edges_is_refused(lake: Lake) -> None:
+    many = tuple(foreign("pg://x", f"t{number}") for number in range(224))
+    answer = lake.send(event(91, inputs=many, outputs=many))
+    assert answer.status_code == 400
+    assert "edges" in answer.text
 
 
 def test_event_from_far_ahead_is_refused(lake: Lake) -> None:

@@ -159,7 +159,8 @@ GROUP BY job_id, dataset_id, is_output
 ON CONFLICT (job_id, dataset_id, is_output) DO UPDATE SET last_seen = greatest(known.last_seen, excluded.last_seen);
 
 -- save_edges: from each input to each output of runs by which something flows, but for outputs of several that tell by
--- their columns what they are from; and those that are told one by one. What was told beats what was inferred
+-- their columns what they are from, and of runs with too many of both; and those that are told one by one. What was told
+-- beats what was inferred
 INSERT INTO duckicelake_lineage_edge AS known (source, target, job_id, first_seen, last_seen, confidence)
 SELECT source, target, job_id, min(since), max(at), CASE WHEN count(confidence) = count(*) THEN max(confidence) END
 FROM (
@@ -167,6 +168,10 @@ FROM (
            i.confidence
     FROM unnest(%(runs)s::uuid[]) AS one (run_id)
     JOIN duckicelake_lineage_run run ON run.id = one.run_id
+    JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE is_output) * count(*) FILTER (WHERE NOT is_output) AS edges
+        FROM duckicelake_lineage_io WHERE run_id = one.run_id
+    ) AS size ON size.edges <= %(most)s
     JOIN duckicelake_lineage_io o ON o.run_id = one.run_id AND o.is_output
     JOIN duckicelake_lineage_io i ON i.run_id = one.run_id AND NOT i.is_output
     WHERE (NOT o.has_columns OR NOT EXISTS (
