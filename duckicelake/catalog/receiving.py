@@ -4,13 +4,15 @@ An event may tell that something came into a table of the lake only from who may
 out of it from who may read or write there. What else it tells of datasets of other tools is anybody's to tell.
 """
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from duckicelake.catalog.principal import Capability, Principal
 from duckicelake.catalog.services import Services
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import Forbidden, InvalidRequest, Unavailable
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.lake import lineage_owners, lineage_store
 from duckicelake.lake.database import Transaction
@@ -21,6 +23,9 @@ from duckicelake.storage.policy import LocationPolicy, is_within
 MOST_EVENTS: Final = 1000
 _AHEAD: Final = timedelta(days=1)
 """For so long another's clock may be ahead. What is told later counts more: events of next year would for a year."""
+_ROOM: Final = threading.BoundedSemaphore(16)
+"""For requests of one process that are kept, or wait for it."""
+_TURN: Final = threading.Lock()
 _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
 
@@ -39,11 +44,23 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str =
             f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
         )
     who = services.caller.principal
-    with services.database.transaction() as cursor:
+    with _turn(), services.database.transaction() as cursor:
         owners = _Owners(cursor, services.policy, told)
         for event in told:
             _check(owners, who, event)
         return lineage_store.record(cursor, events, origin="received", principal=who.name, tables=owners.tables(host))
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One after the other, as in Postgres: who waits here takes no connection from commits. Unavailable: many do."""
+    if not _ROOM.acquire(blocking=False):
+        raise Unavailable("Too many send events of lineage at once; try again")
+    try:
+        with _TURN:
+            yield
+    finally:
+        _ROOM.release()
 
 
 class _Owners:

@@ -1,15 +1,19 @@
 """What lineage tells nobody who may not read it, in whatever it is mentioned; and what forgers can't do to it."""
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
 
 import httpx
 import pytest
 
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import record
+from duckicelake.lake.lineage_store import LOCK_KEY, record
 from duckicelake.server.oauth_clients import Client
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage_events import (
@@ -50,11 +54,11 @@ def told() -> Iterator[Json]:
 
 
 class Lake:
-    def __init__(self, http: httpx.Client) -> None:
-        self.http = http
+    def __init__(self, http: httpx.Client, database: Database) -> None:
+        self.http, self.database = http, database
         self.headers = {who: bearing(token(http, who)) for who in SCOPES}
 
-    def get(self, path: str, who: str = "reader", status: int = 200, **query: str) -> httpx.Response:
+    def get(self, path: str, who: str = "reader", status: int = 200, **query: Any) -> httpx.Response:
         answer = self.http.get(path, params=query, headers=self.headers[who])
         assert answer.status_code == status, answer.text
         return answer
@@ -76,7 +80,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
             with database.transaction() as cursor:
                 record(cursor, list(told()), origin="catalog")
                 record(cursor, [job_event(7, "view", (COPY,), (COINS,))], origin="catalog")
-            yield Lake(http)
+            yield Lake(http, database)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
         ("/api/v1/search", {"q": "%"}),
     ],
 )
-def test_nothing_hidden_is_mentioned(lake: Lake, path: str, query: dict[str, str]) -> None:
+def test_nothing_hidden_is_mentioned(lake: Lake, path: str, query: dict[str, Any]) -> None:
     text = lake.get(path, **query).text
     assert [name for name in SECRET_NAMES if name in text] == []
 
@@ -130,6 +134,21 @@ def test_forged_job_of_the_catalog_changes_nothing(lake: Lake) -> None:
     assert lake.send(event(90, job="view")).status_code == 200
     assert lake.get("/lineage/v1/graph", "root", node="shop.coins").json() == before
     assert "forged" not in lake.get("/api/v1/jobs", "root").text
+
+
+def test_events_that_wait_for_others_hold_up_no_commit(lake: Lake) -> None:
+    def sent(number: int) -> int:
+        return lake.send(event(1000 + number, outputs=(foreign("pg://x", "t"),))).status_code
+
+    with ThreadPoolExecutor(20) as threads, ExitStack() as held:
+        held.enter_context(lake.database.transaction()).execute("SELECT pg_advisory_xact_lock(%s)", [LOCK_KEY])
+        answers = [threads.submit(sent, number) for number in range(20)]
+        refused = {each.result() for each in islice(as_completed(answers, timeout=60), 4)}
+        body = {"namespace": ["free"]}
+        lake.http.post("/v1/namespaces", json=body, headers=lake.headers["root"]).raise_for_status()
+        held.close()
+        assert refused == {503}
+        assert Counter(each.result() for each in answers) == {200: 16, 503: 4}
 
 
 def test_event_that_would_make_too_many_edges_is_refused(lake: Lake) -> None:
