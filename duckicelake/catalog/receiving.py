@@ -44,6 +44,8 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str =
             f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
         )
     who = services.caller.principal
+    if not who.grants:
+        raise Forbidden("Events of lineage are kept for those who were granted something in the catalog")
     with _turn(), services.database.transaction() as cursor:
         owners = _Owners(cursor, services.policy, told)
         for event in told:

@@ -51,8 +51,11 @@ class Directory:
         self._merged: list[tuple[Entry, Entry]] = []
         self._touched: dict[int, Entry] = {}
 
-    def find(self, told: Dataset, at: datetime, origin: str) -> Entry:
-        """The dataset that is told of, which takes over what is new about it."""
+    def find(self, told: Dataset, at: datetime, origin: str, *, is_output: bool) -> Entry:
+        """The dataset that is told of, which takes over what is new about it.
+
+        What others say of the lake's own adds to that only if it was written: who only reads describes nothing.
+        """
         entry = self._owner(told, at, origin)
         self._touched[id(entry)] = entry
         may_change = origin != RECEIVED or entry.origin == RECEIVED
@@ -62,7 +65,7 @@ class Directory:
         time = at.isoformat(timespec="microseconds")
         for name, facet in told.facets.items():
             before = entry.facet_times.get(name, "")
-            if name not in _NOT_KEPT and (time >= before if may_change else not before):
+            if name not in _NOT_KEPT and (time >= before if may_change else is_output and not before):
                 entry.facets[name], entry.facet_times[name] = facet, time
         return seen(entry, at)
 

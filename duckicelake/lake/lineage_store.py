@@ -117,7 +117,7 @@ def _sides(kept: _Kept, directory: Directory, origin: str) -> Iterator[Side]:
     event = kept.event
     for is_output, datasets in ((False, event.inputs), (True, event.outputs)):
         for told in datasets:
-            yield Side(kept.id, event, told, directory.find(told, event.at, origin), is_output)
+            yield Side(kept.id, event, told, directory.find(told, event.at, origin, is_output=is_output), is_output)
 
 
 def _save(

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -31,7 +32,7 @@ from tests.lake.lineage_events import (
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, token
 
-SCOPES = {"root": "*", "shop": "ns:shop:rw", "reader": "ns:shop:r"}
+SCOPES = {"root": "*", "shop": "ns:shop:rw", "reader": "ns:shop:r", "nobody": ""}
 SECRET_NAMES = ("vault", "gold", "karat")
 GOLD, COINS, COPY = table("vault.gold"), table("shop.coins"), table("shop.copy")
 QUERY = "INSERT INTO shop.coins SELECT karat FROM vault.gold"
@@ -134,6 +135,20 @@ def test_forged_job_of_the_catalog_changes_nothing(lake: Lake) -> None:
     assert lake.send(event(90, job="view")).status_code == 200
     assert lake.get("/lineage/v1/graph", "root", node="shop.coins").json() == before
     assert "forged" not in lake.get("/api/v1/jobs", "root").text
+
+
+def test_who_only_reads_a_table_does_not_describe_it(lake: Lake) -> None:
+    described = table("shop.coins", documentation=facet(description="forged"))
+    assert lake.send(event(91, inputs=(described,)), "reader").status_code == 200
+    for namespace in lake.get("/api/v1/namespaces", "root").json()["namespaces"]:
+        found = lake.get(f"/api/v1/namespaces/{quote(namespace['name'], safe='')}/datasets", "root")
+        assert "forged" not in found.text
+
+
+def test_events_of_who_was_granted_nothing_are_refused(lake: Lake) -> None:
+    answer = lake.send(event(92, outputs=(foreign("pg://x", "t"),)), "nobody")
+    assert answer.status_code == 403
+    assert "granted" in answer.json()["error"]["message"]
 
 
 def test_events_that_wait_for_others_hold_up_no_commit(lake: Lake) -> None:
