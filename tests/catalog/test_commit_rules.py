@@ -27,7 +27,7 @@ from tests.catalog.client import (
     set_ref,
 )
 from tests.catalog.seams import fresh
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(5)]
 

@@ -47,7 +47,7 @@ from tests.catalog.foreign import (
     rows_by_snapshot,
 )
 from tests.catalog.seams import fresh
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 MAINTENANCE = ("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')", *CLEANERS)

@@ -27,7 +27,7 @@ from tests.catalog.client import (
     set_properties,
 )
 from tests.catalog.seams import Fuse, Killed, fresh, fused
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 MOST_STEPS = 200
 UUID = "5f0a6a1e-4d8a-4d2f-9a43-0c5a5a8b3f11"

@@ -34,7 +34,7 @@ from tests.catalog.foreign import (
     unregister,
 )
 from tests.catalog.seams import fresh
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lakes import assert_same_rows
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 STATEMENTS = [
     "INSERT INTO t VALUES (1, 'a'), (2, 'b')",

@@ -9,7 +9,7 @@ from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.tables import create_table
 from duckicelake.iceberg.rest import CreateTableRequest
 from tests.lakes import assert_same_rows
-from tests.lineage import lineage, records
+from tests.row_lineage import lineage, records
 
 SCHEMA = {
     "type": "struct",

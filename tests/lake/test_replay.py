@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from tests.lakes import assert_same_rows
-from tests.lineage import lineage
+from tests.row_lineage import lineage
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 MERGE = "CALL ducklake_merge_adjacent_files('lake')"
