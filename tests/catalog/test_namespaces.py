@@ -18,8 +18,7 @@ from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty,
 
 ALL = PageRequest()
 WRITTEN = """
-    SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, c.changes_made,
-           c.author, c.commit_message, c.commit_extra_info
+    SELECT s.snapshot_id, s.schema_version, s.next_catalog_id, s.next_file_id, c.changes_made, c.commit_extra_info
     FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id) ORDER BY 1
 """
 SCHEMAS = """
@@ -72,6 +71,8 @@ def test_creating_and_dropping_writes_the_same_rows_as_duckdb(services, attach, 
     with psycopg.connect(empty_database_url) as connection:
         for query in (WRITTEN, SCHEMAS, "SELECT * FROM ducklake_schema_versions"):
             assert rows(services, query) == connection.execute(query).fetchall()
+    signed = "SELECT DISTINCT author, commit_message FROM ducklake_snapshot_changes WHERE snapshot_id > 0"
+    assert rows(services, signed) == [(services.caller.principal.name, None)]
 
 
 def test_a_schema_that_duckdb_creates_is_a_namespace(services, ducklake):

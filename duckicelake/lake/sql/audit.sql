@@ -31,7 +31,7 @@ WITH recorded AS (
                                                     || coalesce(' ' || (d.summary ->> 'engine-version'), ''),
                                                 %(engine)s::text)))
              FROM duckicelake_snapshot d WHERE d.ducklake_id = c.snapshot_id LIMIT 1),
-            concat_ws(' by ', %(operation)s::text, %(engine)s::text))
+            nullif(concat_ws(' by ', %(operation)s::text, %(engine)s::text), ''))
     WHERE c.author IS NULL AND c.snapshot_id = ANY(ARRAY(
         SELECT generate_series(before.snapshot_id + 1, (SELECT max(snapshot_id) FROM recorded))
         FROM (SELECT s.snapshot_id FROM ducklake_snapshot s
