@@ -101,6 +101,11 @@ def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     assert {f"duckicelake/server/ui/{name}" for name in assets()} <= inside
 
 
+@pytest.mark.parametrize("name", ["requirements.lock", "scripts/ui/package-lock.json"])
+def test_lock_files_name_no_addresses(name: str) -> None:
+    assert "://" not in (ROOT / name).read_text()
+
+
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm isn't installed, from which the layout of graphs comes")
 def test_what_came_from_npm_is_what_npm_gives_and_scripts_are_right_by_their_types() -> None:
     checked = subprocess.run([ROOT / "scripts/ui/build", "--check"], check=False, capture_output=True, text=True)
