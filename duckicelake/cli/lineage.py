@@ -24,6 +24,7 @@ from duckicelake.cli.delivered import EXAMPLES as DELIVERIES
 from duckicelake.cli.delivered import deliveries
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.lineage_forgetting import forget as forget_old
+from duckicelake.lake.lineage_forgetting import kept
 from duckicelake.lineage.graph import WHOLE, Direction, Edge, Graph, Node
 from duckicelake.settings import read_settings
 
@@ -149,8 +150,12 @@ def forget(
 ) -> None:
     """Forget old runs and events. What came from what stays known, then without the runs behind it."""
     with one_line_errors(), opened(read_settings({"lake": lake})) as services:
-        gone = forget_old(services.database, moment(older_than))
+        before = moment(older_than)
+        gone, waiting = forget_old(services.database, before), kept(services.database, before)
     typer.echo(f"{gone.events} events and {gone.runs} runs are forgotten")
+    for receiver, events in waiting:
+        advice = f"if it is gone for good: duckicelake lineage deliveries {receiver} --forget"
+        typer.echo(f"{events} events wait for {receiver}; {advice}")
 
 
 app = typer.Typer(name="lineage", help="What tables come from, and what comes from them.", no_args_is_help=True)

@@ -17,6 +17,12 @@ class Forgotten(NamedTuple):
     runs: int
 
 
+def kept(database: Database, before: datetime) -> list[tuple[str, int]]:
+    """Receivers for which events stay that are older, and how many those are."""
+    with database.reading() as cursor:
+        return [(transport, count) for transport, count in cursor.execute(_SQL.kept, {"before": before}).fetchall()]
+
+
 def forget(database: Database, before: datetime, batch: int = BATCH) -> Forgotten:
     """Delete what is older, `batch` rows in a transaction, so that nobody waits for long.
 

@@ -110,6 +110,22 @@ def test_old_runs_are_forgotten(settings: dict[str, str]) -> None:
     assert done.output == "1 events and 1 runs are forgotten\n"
 
 
+def test_receiver_for_which_events_are_kept_is_named(settings: dict[str, str]) -> None:
+    with closing(Database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database, database.transaction() as cursor:
+        cursor.execute("INSERT INTO duckicelake_delivery (transport, event_id) VALUES ('http://away', 0)")
+    done = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
+    with closing(Database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database, database.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO duckicelake_lineage_event (at, origin, digest, body) VALUES (%s, 'catalog', "
+            "gen_random_uuid(), '{}')",
+            [at(1)],
+        )
+    again = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
+    assert "wait for" not in done.output
+    assert "1 events wait for http://away; if it is gone for good: " in again.output
+    assert "duckicelake lineage deliveries http://away --forget" in again.output
+
+
 def test_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["lineage", "show", "a.b", "--lake", str(tmp_path / "lake")])
     assert done.exit_code == 2

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from duckicelake.lake.database import Database
-from duckicelake.lake.lineage_forgetting import forget
+from duckicelake.lake.lineage_forgetting import forget, kept
 from duckicelake.lake.lineage_store import record
 from tests.lake.lineage_events import (
     CATALOG,
@@ -373,4 +373,7 @@ def test_events_that_a_receiver_is_yet_to_get_are_not_forgotten(store: Store) ->
     store.record(event(1), event(2), event(3))
     with store.database.transaction() as cursor:
         cursor.execute("INSERT INTO duckicelake_delivery (transport, event_id) VALUES ('http://slow', 1)")
-    assert forget(store.database, START + timedelta(days=1)).events == 1
+    tomorrow = START + timedelta(days=1)
+    assert forget(store.database, tomorrow).events == 1
+    assert kept(store.database, tomorrow) == [("http://slow", 2)]
+    assert kept(store.database, START) == []

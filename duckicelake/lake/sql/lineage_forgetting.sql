@@ -6,6 +6,12 @@ DELETE FROM duckicelake_lineage_event WHERE id IN (
     ORDER BY at LIMIT %(most)s FOR UPDATE SKIP LOCKED
 );
 
+-- kept: how many of those wait for which receivers
+SELECT d.transport, count(*)
+FROM duckicelake_delivery d JOIN duckicelake_lineage_event e ON e.id > d.event_id
+WHERE e.at < %(before)s AND e.origin <> 'received'
+GROUP BY d.transport ORDER BY d.transport;
+
 -- runs: some of those of which nothing was heard since a time, with what they read and wrote
 WITH old AS (
     DELETE FROM duckicelake_lineage_run WHERE id IN (
