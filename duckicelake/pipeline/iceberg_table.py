@@ -25,7 +25,8 @@ class IcebergTable:
         self.jvm = Jvm(spark)
         self.jvm.make_active()
         self._summary = summary
-        self.java = self.jvm.table(sql_name(namespace, table))
+        self._name = sql_name(namespace, table)
+        self.java = self.jvm.table(self._name)
         self.head = self._head()
 
     def _head(self) -> int | None:
@@ -53,12 +54,17 @@ class IcebergTable:
             parent = snapshot.parentId()
             snapshot = None if parent is None else self.java.snapshot(parent)
 
-    def rewrite(self, order: Order | None, codec: str, options: Mapping[str, str]) -> dict[str, int]:
+    def rewrite(
+        self, order: Order | None, codec: str, options: Mapping[str, str], where: str | None = None
+    ) -> dict[str, int]:
         """Rewrite data files, sorted if there is an order; what conflicts with others' commits isn't committed.
 
-        codec: packs them if the table doesn't say how; by itself Iceberg would take gzip.
+        codec: packs them if the table doesn't say how; by itself Iceberg would take gzip. where: a condition in Spark's
+        SQL; only files that may hold such rows are rewritten.
         """
         action = self._stamped(self._actions(codec).rewriteDataFiles(self.java)).options(options)
+        if where is not None:
+            action = action.filter(self.jvm.condition(self._name, where))
         if order is None:
             action = action.binPack()
         elif order.is_zorder:

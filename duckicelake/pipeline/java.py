@@ -39,6 +39,12 @@ class Jvm:
         """A table as it is now, by its name in SQL."""
         return self.iceberg.spark.Spark3Util.loadIcebergTable(self.session, name)
 
+    def condition(self, table: str, text: str) -> Any:
+        """Spark's SQL on a table's columns as Iceberg's expression."""
+        converter = self._classes.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+        resolved = converter.collectResolvedSparkExpression(self.session, table, text)
+        return converter.convertToIcebergExpression(resolved)
+
     def array(self, of: Any, values: Iterable[Any]) -> Any:
         """An array of a Java class."""
         listed = list(values)

@@ -86,10 +86,11 @@ def request_of(
 
 def plan_of(client: CatalogClient, request: MaintainRequest, now_ms: int) -> Plan:
     """What the tables need now, of what the catalog tells; nothing is read but its statistics. NoTable, BadInput."""
-    return plan(_states(client, request), now_ms, request.kinds)
+    return plan(states_of(client, request), now_ms, request.kinds)
 
 
-def _states(client: CatalogClient, request: MaintainRequest) -> Iterator[TableState]:
+def states_of(client: CatalogClient, request: MaintainRequest) -> Iterator[TableState]:
+    """What the catalog tells of the request's tables."""
     query = {"pageSize": _TABLES_AT_ONCE}
     if request.namespace is not None:
         query["namespace"] = "\x1f".join(request.namespace)

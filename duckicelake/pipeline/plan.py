@@ -12,7 +12,7 @@ from duckicelake.rest.names import shown
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """Something to be done to one table, and why."""
+    """Something to be done to one table, and why; `where`: only to files that may hold such rows."""
 
     kind: str
     namespace: tuple[str, ...]
@@ -20,6 +20,7 @@ class PlannedJob:
     why: str
     policy: Policy
     target_size: int
+    where: str | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {shown(self.namespace, self.table)}: {self.why}"

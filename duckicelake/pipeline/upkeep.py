@@ -49,7 +49,7 @@ def act(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, 
     made = table.made()
     if not made and (counts.get("failed files") or (planned.kind in _IN_PARTS and table.is_behind())):
         raise JobConflict("others changed the same files, so that nothing could be committed")
-    if planned.kind == "sort" and made and not counts["failed files"]:
+    if planned.kind == "sort" and planned.where is None and made and not counts["failed files"]:
         counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
     changed = bool(made) or (planned.kind in _WITHOUT_SNAPSHOTS and any(counts.values()))
     snapshot_ids = tuple(int(summary["snapshot-id"]) for summary in reversed(made))
@@ -73,12 +73,12 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> Outcome:
 def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     policy = planned.policy
     more = {"min-input-files": str(max(policy.min_files, 2)), "delete-ratio-threshold": str(policy.delete_ratio)}
-    return table.rewrite(policy.order, policy.codec, _options(planned) | more)
+    return table.rewrite(policy.order, policy.codec, _options(planned) | more, planned.where)
 
 
 def _sort(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     policy = planned.policy
-    return table.rewrite(policy.order, policy.codec, _options(planned) | {"rewrite-all": "true"})
+    return table.rewrite(policy.order, policy.codec, _options(planned) | {"rewrite-all": "true"}, planned.where)
 
 
 def _options(planned: PlannedJob) -> dict[str, str]:

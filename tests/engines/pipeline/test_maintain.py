@@ -18,7 +18,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.maintain import JobDone, MaintainRequest, maintain, plan_of
+from duckicelake.pipeline.layout import Order
+from duckicelake.pipeline.maintain import JobDone, MaintainRequest, maintain, plan_of, states_of
+from duckicelake.pipeline.optimize import optimization, order_of
 from duckicelake.pipeline.plan import Plan
 from duckicelake.pipeline.reporting import SILENT, Silent
 from duckicelake.pipeline.running import JOB_KEY, running
@@ -112,6 +114,42 @@ def test_sorted_table_is_sorted_once_and_again_after_much_has_come(
     assert engines.duck.sql(f"SELECT rowid, x, y FROM {name} ORDER BY ALL").fetchall() == [
         each for each in ids if each[1] != each[2]
     ]
+
+
+def test_optimize_rewrites_the_files_of_a_condition_now_and_says_what_it_cannot(
+    engines: Engines, client: CatalogClient, namespace: str
+) -> None:
+    name = f"{namespace}.t"
+    engines.spark.sql(f"CREATE TABLE lake.{name} (day int, x bigint, y bigint) PARTITIONED BY (day)")
+    for seed in range(3):
+        engines.spark.sql(
+            f"INSERT INTO lake.{name} SELECT id % 2, (id * 7919 + {seed}) % 1000, id % 37 FROM range(500)"
+        )
+    rows = sorted_rows(engines.spark.table(f"lake.{name}").toArrow())
+
+    def optimized(order: Order | None, where: str | None = None) -> JobDone:
+        plan = optimization(states_of(client, MaintainRequest((namespace,), "t")), name, order, where, None)
+        (done,) = maintain(engines.spark, client, plan, SILENT)
+        return done
+
+    def files() -> Counter[int]:
+        paths = engines.spark.table(f"lake.{name}.files").select("partition.day").collect()
+        return Counter(row.day for row in paths)
+
+    assert files() == {0: 3, 1: 3}
+    assert optimized(order_of(None, "x,y"), "day = 1").counts["rewritten files"] == 3
+    assert files() == {0: 3, 1: 1}
+    done = optimized(None)
+    assert (done.kind, done.counts["rewritten files"], done.counts["added files"]) == ("compact", 3, 1)
+    assert optimized(None).result == "unchanged"
+    assert sorted_rows(engines.spark.table(f"lake.{name}").toArrow()) == rows
+    assert sorted_rows(engines.duck.sql(f"FROM lake.{name}").to_arrow_table()) == rows
+    failed = optimized(None, "nothing = 1")
+    assert failed.result == "failed"
+    assert "nothing" in (failed.message or "")
+    failed = optimized(None, "rand() > 0.5")
+    assert failed.result == "failed"
+    assert "RAND() > 0.5" in (failed.message or "")
 
 
 def test_compaction_packs_as_duckdb_would_unless_the_table_says_how(
