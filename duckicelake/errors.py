@@ -12,7 +12,8 @@ CatalogError
 │   ├── NoSuchTable
 │   ├── NoSuchView
 │   ├── NoSuchJob
-│   └── FileMissing           an object that the request names does not exist
+│   ├── FileMissing           an object that the request names does not exist
+│   └── NotDelta              there is no Delta log where one is said to be
 ├── Conflict
 │   ├── AlreadyExists
 │   ├── NamespaceNotEmpty
@@ -25,6 +26,7 @@ CatalogError
 ├── Forbidden                 the caller's scopes don't cover what the request asks for, whether or not it exists
 ├── TooManyRequests           refused before any work was done: wait and try again
 ├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
+├── DamagedLog                a Delta log is torn or corrupt: the message names file, line and what would be right
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
 │   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
@@ -113,6 +115,10 @@ class FileMissing(NotFound):
     """An object that the request names does not exist."""
 
 
+class NotDelta(NotFound):
+    """There is no Delta log where one is said to be."""
+
+
 class NoSuchJob(NotFound):
     """There is no such job, or it is another's."""
 
@@ -187,6 +193,10 @@ class DamagedTable(CatalogError):
     might create, nor for a lost race (409) or an outcome to be looked up (500), which they would try again. It is no
     refusal of the request either: once the damage is mended, the same request succeeds.
     """
+
+
+class DamagedLog(CatalogError):
+    """A Delta log is torn or corrupt; the message names the file, the line in it and what would be right."""
 
 
 class CommitStateUnknown(CatalogError):

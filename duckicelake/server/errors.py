@@ -76,6 +76,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.NoSuchView: Answer(404, "NoSuchViewException"),
     errors.NoSuchJob: Answer(404, "NoSuchJobException"),
     errors.FileMissing: Answer(404, "NotFoundException"),
+    errors.NotDelta: Answer(404, "NotFoundException"),
     errors.Conflict: Answer(409, "ConflictException"),
     errors.AlreadyExists: Answer(409, "AlreadyExistsException"),
     errors.NamespaceNotEmpty: Answer(409, "NamespaceNotEmptyException"),
@@ -88,6 +89,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.Forbidden: Answer(403, "ForbiddenException"),
     errors.TooManyRequests: Answer(429, "TooManyRequestsException", {"Retry-After": "1"}),
     errors.DamagedTable: Answer(422, "DamagedTableException"),
+    errors.DamagedLog: Answer(422, "DamagedLogException"),
     errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),
     errors.Unavailable: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.StoreDenied: Answer(500, "ServiceFailureException"),  # which clients don't send again, as they would 503

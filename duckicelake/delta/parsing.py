@@ -1,0 +1,103 @@
+"""PURE. Actions from what JSON and Parquet give of them: mappings with the protocol's names, null the same as absent.
+
+What an action must have and hasn't is a KeyError or TypeError; whoever knows the file turns it into DamagedLog.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
+
+from duckicelake.delta.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from duckicelake.delta.paths import decoded
+
+Row = Mapping[str, Any]
+
+_STORAGES: Final = {"u", "p", "i"}
+
+
+def add_of(row: Row) -> AddFile:
+    """An `add`; a partition value that is empty means null (protocol, "Partition Value Serialization")."""
+    vector = row.get("deletionVector")
+    return AddFile(
+        decoded(row["path"]),
+        partition_values_of(row.get("partitionValues")),
+        whole_number(row["size"], "size"),
+        whole_number(row["modificationTime"], "modificationTime"),
+        row["dataChange"],
+        row.get("stats"),
+        None if vector is None else vector_of(vector),
+        row.get("baseRowId"),
+        row.get("defaultRowCommitVersion"),
+        row.get("tags") or {},
+    )
+
+
+def remove_of(row: Row) -> RemoveFile:
+    vector, values = row.get("deletionVector"), row.get("partitionValues")
+    return RemoveFile(
+        decoded(row["path"]),
+        row.get("dataChange", True),
+        row.get("deletionTimestamp"),
+        row.get("size"),
+        None if values is None else partition_values_of(values),
+        None if vector is None else vector_of(vector),
+    )
+
+
+def partition_values_of(values: Mapping[str, str | None] | None) -> Mapping[str, str | None]:
+    if not values:
+        return {}
+    return {name: value or None for name, value in values.items()} if "" in values.values() else values
+
+
+def vector_of(row: Row) -> DeletionVector:
+    storage = row["storageType"]
+    if storage not in _STORAGES:
+        raise TypeError(f"storageType is {storage!r}, and u, p and i are all there are")
+    return DeletionVector(
+        cast("Literal['u', 'p', 'i']", storage),
+        row["pathOrInlineDv"],
+        whole_number(row["sizeInBytes"], "sizeInBytes"),
+        whole_number(row["cardinality"], "cardinality"),
+        row.get("offset"),
+    )
+
+
+def metadata_of(row: Row) -> Metadata:
+    return Metadata(
+        row["id"],
+        row["schemaString"],
+        tuple(row.get("partitionColumns") or ()),
+        row.get("configuration") or {},
+        row.get("name"),
+        row.get("description"),
+        row.get("createdTime"),
+        (row.get("format") or {}).get("provider") or "parquet",
+    )
+
+
+def protocol_of(row: Row) -> Protocol:
+    return Protocol(
+        whole_number(row["minReaderVersion"], "minReaderVersion"),
+        whole_number(row["minWriterVersion"], "minWriterVersion"),
+        _features(row.get("readerFeatures")),
+        _features(row.get("writerFeatures")),
+    )
+
+
+def _features(names: list[str] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
+
+def txn_of(row: Row) -> Txn:
+    return Txn(row["appId"], whole_number(row["version"], "version"), row.get("lastUpdated"))
+
+
+def domain_of(row: Row) -> DomainMetadata:
+    return DomainMetadata(row["domain"], row.get("configuration") or "", row["removed"])
+
+
+def whole_number(value: object, name: str) -> int:
+    """The value as it is; TypeError if it isn't an integer."""
+    if type(value) is not int:
+        raise TypeError(f"{name} is {value!r}, and must be a whole number")
+    return value

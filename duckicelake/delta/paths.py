@@ -1,0 +1,33 @@
+"""PURE. Paths in a log: percent-encoded, relative to the table's folder or absolute URIs (protocol, "Add File")."""
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_KEPT: Final = "/=:@!$&'()*+,;~"
+"""What a URI's path may hold as it is; not `%`: what the name of a folder has escaped is escaped again."""
+
+
+def decoded(path: str) -> str:
+    """The path that the log means; bytes that aren't UTF-8 are kept as surrogates, as names of local files are."""
+    return unquote(path, errors="surrogateescape") if "%" in path else path
+
+
+def encoded(path: str) -> str:
+    """A path as a log writes it; `decoded` gives it back."""
+    return quote(path, safe=_KEPT, errors="surrogateescape")
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a decoded path says by itself where the file is.
+
+    A relative one may hold colons, as in `t=10:30/part.parquet`; what has a scheme has a slash behind its colon.
+    """
+    match = _SCHEME.match(path)
+    return path.startswith("/") or (match is not None and path.startswith("/", match.end()))
+
+
+def location(root: str, path: str) -> str:
+    """Where the file with a decoded path is, in a table whose folder is `root`."""
+    return path if is_absolute(path) else f"{root.rstrip('/')}/{path}"

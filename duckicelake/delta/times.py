@@ -1,0 +1,61 @@
+"""PURE. When versions were committed: by their files' times, made to increase, or as commits say themselves.
+
+The protocol calls the latter "In-Commit Timestamps"; Delta does the former in its history manager.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from duckicelake.delta.actions import Metadata
+from duckicelake.delta.listing import Listing
+from duckicelake.delta.store import LogFile
+
+
+@dataclass(frozen=True, slots=True)
+class InCommitTimes:
+    """From which version on commits say when they were made, and when that began; None: they never do."""
+
+    since_version: int | None = None
+    since_ms: int = 0
+
+    def has(self, version: int) -> bool:
+        """Whether the version's time is what its `commitInfo` says."""
+        return self.since_version is not None and version >= self.since_version
+
+
+def in_commit_times(metadata: Metadata) -> InCommitTimes:
+    """What the newest metadata says about it; the table began with it unless a version is named."""
+    configuration = metadata.configuration
+    if configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
+        return InCommitTimes()
+    since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
+    return InCommitTimes(int(since), int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0")))
+
+
+def file_times(listing: Listing, oldest: int) -> Mapping[int, int]:
+    """Milliseconds by version from `oldest` on: the log file's, but later than the version's before by one at least.
+
+    A version that only a checkpoint tells has the checkpoint's time.
+    """
+    times: dict[int, int] = {}
+    least = None
+    for version in range(oldest, (listing.newest or 0) + 1):
+        file = _file_of(listing, version)
+        if file is not None:
+            least = file.modified_ms if least is None else max(file.modified_ms, least + 1)
+            times[version] = least
+    return times
+
+
+def _file_of(listing: Listing, version: int) -> LogFile | None:
+    if version in listing.commits:
+        return listing.commits[version]
+    found = listing.checkpoints.get(version)
+    return None if not found else found[0].files[0]
+
+
+def shown(timestamp_ms: int) -> str:
+    """A time as people read it, in UTC."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    return moment.isoformat(sep=" ", timespec="milliseconds")
