@@ -3,6 +3,7 @@
 CatalogError
 ├── InvalidRequest            the request is malformed or breaks a rule of the specification
 │   ├── Unprocessable         well formed, but contradicts itself (a key both removed and updated) or an earlier one
+│   │   └── CommittedBefore    a snapshot is a producer's batch that is there, or one before that: nothing to do
 │   └── InvalidView           a view would break a rule of the view specification
 ├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
 ├── Forgotten                 what is asked for was there once, and isn't kept any more
@@ -25,6 +26,7 @@ CatalogError
 │   └── InvalidToken          one came, but it has expired, or nobody whom the server trusts has signed it
 ├── Forbidden                 the caller's scopes don't cover what the request asks for, whether or not it exists
 ├── TooManyRequests           refused before any work was done: wait and try again
+├── ReadOnlyTable             the table follows a Delta table, and only that one's writers write it
 ├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
 ├── DamagedLog                a Delta log is torn or corrupt: the message names file, line and what would be right
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
@@ -70,6 +72,14 @@ class InvalidRequest(CatalogError):
 
 class Unprocessable(InvalidRequest):
     """The request is well formed but contradicts itself, or an earlier one with its key."""
+
+
+class CommittedBefore(Unprocessable):
+    """A snapshot is a producer's batch that is there already, or one before it; nothing was written.
+
+    Unlike AlreadyApplied, which the rows endpoint raises, it goes to Iceberg clients: they take 409 for a lost race and
+    would commit the batch again on top of fresh metadata, and 5xx for an outcome to be looked up.
+    """
 
 
 class InvalidView(InvalidRequest):
@@ -184,6 +194,13 @@ class Forbidden(CatalogError):
 
 class TooManyRequests(CatalogError):
     """Refused before any work was done: wait and try again."""
+
+
+class ReadOnlyTable(CatalogError):
+    """The table follows a Delta table; the message says where to write, and how to take the table over.
+
+    Its answer must be one that clients don't try again: neither a lost race (409) nor an unknown outcome (500).
+    """
 
 
 class DamagedTable(CatalogError):

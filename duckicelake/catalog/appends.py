@@ -13,6 +13,7 @@ from functools import partial
 from duckicelake.bridge.rebase import appends_of, may_rebase, together
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import actions, touched
+from duckicelake.catalog.batches import share_producers
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.commits import Outcome, commit, commit_all, shown
 from duckicelake.catalog.services import Services
@@ -76,7 +77,7 @@ def _lane(services: Services, table_id: int) -> Iterator[None]:
 
 
 def _settle(batch: Sequence[_Append]) -> None:
-    if len(batch) > 1:
+    if len(batch) > 1 and not share_producers([each.commit.request for each in batch]):
         outcome = _together(batch)
         for each in batch:
             each.outcome = outcome

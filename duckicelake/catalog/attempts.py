@@ -16,6 +16,7 @@ from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, rebase
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
 from duckicelake.bridge.retention import max_listed, within_limit
 from duckicelake.catalog.absorption import absorber
+from duckicelake.catalog.batches import check_batches
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
@@ -53,6 +54,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     base = cached.materialized.metadata if cached else None
     check(renumbered.requirements, base)
     check_runs(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    check_batches(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
     now = services.clock()
     target = apply(base, on_our_clock(renumbered.updates, base, now), now, renumbered.ends())
     if cached is None or base is None:

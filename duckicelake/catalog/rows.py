@@ -5,7 +5,7 @@ Nothing is written to the side tables: Iceberg clients see the rows at their nex
 
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from duckicelake.catalog.auditing import Noted, origin, touched
 from duckicelake.catalog.groups import RowsCommit
@@ -17,14 +17,12 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import producers
-from duckicelake.lake.producers import Applied, Producer
+from duckicelake.lake.producers import LONGEST_APP_ID, Applied, Producer
 from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
 from duckicelake.rows import inlining, statistics
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.problems import OnUnknown
 from duckicelake.rows.reading import read_batch
-
-LONGEST_APP_ID: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

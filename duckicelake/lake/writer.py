@@ -13,7 +13,7 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import CatalogError
-from duckicelake.lake import absorbed_rows, artifacts, copying, definition, files, native, reader, runs, side_tables
+from duckicelake.lake import absorbed_rows, artifacts, copying, definition, files, native, producers, reader, runs, side_tables
 from duckicelake.lake.bases import lock_bases
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Written
 from duckicelake.lake.database import Row, is_retryable
@@ -266,6 +266,7 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
     joined = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(step.data_files)}
     side_tables.write_step(cursor, table_id, step, joined, snapshot.id)
     runs.note(cursor, table_id, step.snapshots)
+    producers.note_snapshots(cursor, table_id, step.snapshots, snapshot.id)
     _write_files(cursor, step, table_id, joined, snapshot)
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None

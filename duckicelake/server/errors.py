@@ -67,6 +67,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.InvalidRequest: Answer(400, "BadRequestException"),
     errors.InvalidView: Answer(400, "IllegalArgumentException"),  # which Java clients raise as their own check's
     errors.Unprocessable: Answer(422, "UnprocessableEntityException"),
+    errors.CommittedBefore: Answer(422, "AlreadyAppliedException"),
     errors.Unsupported: Answer(406, "UnsupportedOperationException"),
     errors.Forgotten: Answer(410, "GoneException"),
     errors.NotFound: Answer(404, "NotFoundException"),
@@ -88,6 +89,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.InvalidToken: Answer(401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}),
     errors.Forbidden: Answer(403, "ForbiddenException"),
     errors.TooManyRequests: Answer(429, "TooManyRequestsException", {"Retry-After": "1"}),
+    errors.ReadOnlyTable: Answer(403, "ReadOnlyTableException"),
     errors.DamagedTable: Answer(422, "DamagedTableException"),
     errors.DamagedLog: Answer(422, "DamagedLogException"),
     errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),

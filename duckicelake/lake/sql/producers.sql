@@ -8,7 +8,8 @@ INSERT INTO duckicelake_producer (table_id, app_id, sequence, snapshot_id)
 SELECT table_id, app_id, sequence, %(snapshot_id)s
 FROM unnest(%(table_ids)s::bigint[], %(app_ids)s::text[], %(sequences)s::bigint[]) AS n (table_id, app_id, sequence)
 ON CONFLICT (table_id, app_id) DO UPDATE
-SET sequence = excluded.sequence, snapshot_id = excluded.snapshot_id, applied = excluded.applied;
+SET sequence = excluded.sequence, snapshot_id = excluded.snapshot_id, applied = excluded.applied
+WHERE duckicelake_producer.sequence < excluded.sequence;
 
 -- newest: how far a producer is with the live table of a name; one row of nulls if it hasn't begun, none without table
 SELECT p.sequence, p.snapshot_id, p.applied
