@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.storage import bloom_filters
 from duckicelake.storage.key_columns import KeyColumn
 from duckicelake.storage.parquet_fields import NamePath, ParquetFields, read_fields
 from duckicelake.storage.parquet_footer import check_footer, in_time
@@ -78,6 +79,7 @@ class _DeleteTable:
     ) -> None:
         self._connection, self._keys = connection, keys
         self._deletes = {delete.file_id for delete in deletes}
+        self._places = [sum(len(key.types) for key in keys[:place]) for place in range(len(keys))]
         self._name = "_".join(["deletes", *(str(key.field_id) for key in keys)])
         types = [type_ for key in keys for type_ in key.types]
         self._columns = [f"k{number}" for number in range(len(types))]
@@ -86,6 +88,9 @@ class _DeleteTable:
         for delete in deletes:
             with readable(delete.location, delete.path):
                 self._load(delete)
+        self._is_null = " OR ".join(f"d.{column} IS NULL" for column in self._columns)
+        self._has_nulls = self._counted(f"{self._name} AS d WHERE {self._is_null}") > 0
+        self._few = self._some(bloom_filters.MOST_KEYS + 1)
 
     def _load(self, delete: DeleteRows) -> None:
         fields = read_fields(self._connection, delete.path)
@@ -102,21 +107,49 @@ class _DeleteTable:
         deletes = file.deletes & self._deletes
         if not deletes:
             return []
+        if self._is_ruled_out(file, fields):
+            return []
         values, texts = values_of(self._keys, file, fields)
         parts = [part for key, value in zip(self._keys, values, strict=True) for part in key.compared(value)]
         return self._join(fields.source, parts, {"file": str(file.path), "deletes": sorted(deletes), **texts})
 
     def _join(self, source: str, parts: Sequence[str], parameters: Mapping[str, object]) -> list[tuple[int, list[int]]]:
+        """By `=` DuckDB skips what the file's statistics rule out; it never finds nulls, which are joined apart."""
         values = ", ".join(f"{part} AS {column}" for part, column in zip(parts, self._columns, strict=True))
-        equal = " AND ".join(f"data.{column} IS NOT DISTINCT FROM d.{column}" for column in self._columns)
-        query = f"""
-            SELECT delete_id, list(position)
+        joined = f"""
+            SELECT delete_id, position
             FROM (SELECT file_row_number AS position, {values} FROM {source}) AS data
-            JOIN {self._name} AS d ON {equal}
+            JOIN {self._name} AS d ON {{equal}}
             WHERE list_contains($deletes, delete_id)
-            GROUP BY delete_id
         """
+        found = joined.format(equal=self._equal("="))
+        if self._has_nulls:
+            nulls = joined.format(equal=self._equal("IS NOT DISTINCT FROM"))
+            found = f"{found} UNION ALL {nulls} AND ({self._is_null})"
+        query = f"SELECT delete_id, list(position) FROM ({found}) GROUP BY delete_id"
         return self._connection.execute(query, parameters).fetchall()
+
+    def _equal(self, operator: str) -> str:
+        return " AND ".join(f"data.{column} {operator} d.{column}" for column in self._columns)
+
+    def _counted(self, rows: str) -> int:
+        ((count,),) = self._connection.execute(f"SELECT count(*) FROM {rows}").fetchall()
+        return int(count)
+
+    def _some(self, count: int) -> list[tuple[Any, ...]]:
+        """So many keys, of whichever delete file."""
+        query = f"SELECT DISTINCT {', '.join(self._columns)} FROM {self._name} LIMIT {count}"
+        return self._connection.execute(query).fetchall()
+
+    def _is_ruled_out(self, file: DataRows, fields: ParquetFields) -> bool:
+        """Whether the file's Bloom filters say that it has none of the keys, which are few enough to ask for each."""
+        known = fields.by_id(file.names)
+        columns: dict[int, str] = {}
+        for place, key in enumerate(self._keys):
+            field = known.get(key.field_id)
+            if field is not None and len(field.names) == 1 and field.type == key.type in bloom_filters.TYPES:
+                columns[self._places[place]] = field.names[0]
+        return bloom_filters.rule_out(self._connection, file.path, columns, self._few)
 
 
 def values_of(
