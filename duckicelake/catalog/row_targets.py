@@ -9,7 +9,7 @@ from duckicelake.catalog.row_cache import RowTarget
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.lake import native, reader
+from duckicelake.lake import delta_sources, native, reader
 from duckicelake.lake.insert_targets import insert_target
 from duckicelake.lake.row_batches import InsertTarget
 from duckicelake.lake.state import TableRow, TableState
@@ -18,7 +18,7 @@ from duckicelake.rows.layout import Layout
 
 
 def row_target(services: Services, namespace: Namespace, name: str, outdated: RowTarget | None = None) -> RowTarget:
-    """The table, read unless another than the outdated one is known; NoSuchTable, DamagedTable, Unsupported."""
+    """The table, read unless another than the outdated one is known; NoSuchTable, ReadOnlyTable, and so on."""
     known = services.rows.find(namespace, name)
     if known is not None and known is not outdated:
         return known
@@ -35,6 +35,7 @@ def _read(services: Services, namespace: Namespace, name: str, known: RowTarget 
     while True:
         with services.database.reading() as cursor:
             lake = insert_target(cursor, schema_name(namespace), name)
+            delta_sources.check_writable(cursor, lake.definition.table_id)
             row = reader.table_row(cursor, lake.definition.table_id)
             folder = native.path_prefix(cursor, lake.definition.table_id)
         if known is not None and known.lake.definition == lake.definition:

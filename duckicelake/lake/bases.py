@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import Cursor
 
+from duckicelake.errors import ReadOnlyTable
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.database import Row
 from duckicelake.lake.native import kinds_of
@@ -19,18 +20,21 @@ class Bases:
     """The tables of some changes as they are at the newest DuckLake snapshot.
 
     `versions` are (version, progress) by table id; `made` is what snapshots since then changed, by id; `begun` are
-    (table id, snapshot) where one got a name.
+    (table id, snapshot) where one got a name; `refusals` say why a table mustn't be written.
     """
 
     newest: int
     versions: Mapping[int, tuple[int, int]]
     made: Mapping[int, str | None]
     begun: AbstractSet[tuple[int, int]]
+    refusals: Mapping[int, str | None]
 
     def problem(self, change: ChangeSet) -> str | None:
-        """Why the table isn't what the change was computed from, if so."""
+        """Why the table isn't what the change was computed from, if so. ReadOnlyTable."""
         table_id, base = change.table_id, (change.base_version, change.caught_up_to)
         assert table_id is not None
+        if (refusal := self.refusals.get(table_id)) is not None:
+            raise ReadOnlyTable(refusal)
         if self.versions.get(table_id) != base:
             return f"table {table_id} is at version and progress {self.versions.get(table_id)}"
         for at in range(_known_upto(change) + 1, self.newest + 1):
@@ -56,12 +60,13 @@ def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet]) -> Callable[[i
 def _bases(asked: Cursor[Row], newest: int) -> Bases:
     found = asked.fetchone()
     assert found is not None
-    versions, made, begun = found
+    versions, made, begun, refusals = found
     return Bases(
         newest=newest,
         versions={table_id: (version, caught_up_to) for table_id, version, caught_up_to in versions},
         made=dict(made),
         begun={(table_id, at) for table_id, at in begun},
+        refusals=dict(refusals),
     )
 
 

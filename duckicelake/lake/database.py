@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.notices import Notices
 from duckicelake.lake.traced import Around, traced_by
@@ -38,6 +38,8 @@ _OUT_OF_RESOURCES = "53"
 """The class of SQLSTATEs of a full disk, and of too many connections or too little memory."""
 _TOO_LARGE = "54"
 """The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
+_READ_ONLY_TABLE = "DIRO1"
+"""What our trigger raises (migration 0021)."""
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -165,6 +167,8 @@ class Database:
                 try:
                     yield connection
                 except psycopg.Error as error:
+                    if error.sqlstate == _READ_ONLY_TABLE:
+                        raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
                     if read_only or connection.info.parameter_status("in_hot_standby") != "on":
                         raise
                     self._leave(connection)

@@ -2,7 +2,7 @@
 
 from psycopg import Cursor
 
-from duckicelake.lake import native, reader, side_tables, writer
+from duckicelake.lake import delta_sources, native, reader, side_tables, writer
 from duckicelake.lake.database import Row
 from duckicelake.lake.names import check_target_is_free, namespace_exists
 from duckicelake.lake.queries import queries
@@ -56,6 +56,7 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     table_id = reader.table_id(cursor, *source)
     if table_id is None:
         return False
+    delta_sources.may_write(cursor, table_id)  # a table that follows another does so under any name
     snapshot = begin_snapshot(cursor, schema_change=True)
     schema_id = check_target_is_free(cursor, source, destination, table_id)
     parameters = {

@@ -20,7 +20,8 @@ SELECT DISTINCT duckicelake_canonical_path(d.location), d.table_id
 FROM duckicelake_table d JOIN ducklake_table t USING (table_id)
 WHERE t.end_snapshot IS NULL;
 
--- foreign_places: where others may keep files of tables: dropped or given up, guarded, or registered from elsewhere
+-- foreign_places: where others may keep files of tables: dropped or given up, guarded, registered from elsewhere, or
+-- Delta's
 WITH foreign_table AS MATERIALIZED (
     SELECT table_id, location, metadata FROM duckicelake_table t
     WHERE NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL)
@@ -33,4 +34,5 @@ UNION SELECT DISTINCT duckicelake_canonical_path(regexp_replace(a.path, '/metada
 FROM foreign_table JOIN duckicelake_artifact a USING (table_id)
 UNION SELECT duckicelake_canonical_path(value)
 FROM foreign_table, json_each_text(coalesce(metadata -> 'properties', '{}'))
-WHERE key LIKE 'write.%path' AND value <> '';
+WHERE key LIKE 'write.%path' AND value <> ''
+UNION SELECT duckicelake_canonical_path(root) FROM duckicelake_delta_source;

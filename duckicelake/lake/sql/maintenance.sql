@@ -57,8 +57,10 @@ inherited AS (
 ruled AS MATERIALIZED (
     SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described,
            %(defaults)s::jsonb || coalesce(o.policies, '{}') || coalesce(os.policies, '{}') || coalesce(ot.policies, '{}')
-           || coalesce(i.policies, '{}') || coalesce(k.properties, '{}') AS policies
+           || coalesce(i.policies, '{}') || coalesce(k.properties, '{}')
+           || CASE WHEN d.following THEN '{"maintenance.enabled": "false"}' ELSE '{}' END::jsonb AS policies
     FROM wanted w
+    LEFT JOIN duckicelake_delta_source d USING (table_id)
     LEFT JOIN known k USING (table_id)
     LEFT JOIN inherited i USING (schema_id)
     LEFT JOIN option o ON o.scope IS NULL

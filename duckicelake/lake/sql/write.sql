@@ -1,9 +1,9 @@
 -- lock_table: the version and progress of a table, held until the end of the transaction
 SELECT version, caught_up_to FROM duckicelake_table WHERE table_id = %(table_id)s FOR UPDATE;
 
--- lock_bases: the same of several tables; what DuckLake snapshots after one changed, if they are there and say so; and
--- which of the tables got a name after it, at their creation or by a rename. Snapshots are looked up one by one: a plan
--- for any number of them could read all that there are
+-- lock_bases: the same of several tables; what DuckLake snapshots after one changed, if they are there and say so;
+-- which of the tables got a name after it, at their creation or by a rename; and why those mustn't be written that
+-- mustn't. Snapshots are looked up one by one: a plan for any number of them could read all that there are
 WITH locked AS MATERIALIZED (
     SELECT table_id, version, caught_up_to FROM duckicelake_table
     WHERE table_id = ANY(%(table_ids)s) ORDER BY table_id FOR UPDATE
@@ -15,7 +15,9 @@ SELECT (SELECT coalesce(json_agg(json_build_array(table_id, version, caught_up_t
                  FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
                  WHERE snapshot_id = since.id LIMIT 1) AS made),
        (SELECT coalesce(json_agg(json_build_array(table_id, begin_snapshot)), '[]') FROM ducklake_table
-        WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s);
+        WHERE table_id = ANY(%(table_ids)s) AND begin_snapshot > %(after)s),
+       (SELECT coalesce(json_agg(json_build_array(table_id, duckicelake_read_only(table_id))), '[]')
+        FROM duckicelake_delta_source WHERE table_id = ANY(%(table_ids)s) AND following);
 
 -- insert_table: a new side-table row
 INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch, ducklake_id,

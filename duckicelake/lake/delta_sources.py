@@ -1,0 +1,127 @@
+"""Which tables are Delta tables' files, how far those have come here, and which of them only Delta's writers write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from duckicelake.errors import ReadOnlyTable
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.files import StaleBase
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import LOCK_KEY
+
+_SQL = queries("delta_sources")
+FOLLOWER_KEY: Final = LOCK_KEY + 3
+CHANNEL: Final = "duckicelake_delta_sources"
+"""Notified when there is another table to follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a Delta table has come here: `version`, of the table whose metadata has the id.
+
+    digest: SHA-256 of that version's file in the log, in hex; None: not known. state: what the translation of the next
+    version must know of the ones before.
+    """
+
+    delta_id: str
+    version: int
+    digest: str | None = None
+    state: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A live table, and the Delta table whose files it has. root: that one's folder, without a slash at its end.
+
+    newest, looked_at, error: what was seen when it was last looked at, and why its next version couldn't be had.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    root: str
+    position: Position
+    following: bool
+    newest: int | None = None
+    looked_at: datetime | None = None
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As DuckLake has it."""
+        return f"{self.schema_name}.{self.table_name}"
+
+
+def record(cursor: Transaction, table_id: int, root: str, position: Position, *, following: bool) -> None:
+    """Note in the transaction that makes a table, as its last step, which Delta table it is of.
+
+    following: from then on nobody else may write it.
+    """
+    parameters = {"table_id": table_id, "root": root.rstrip("/"), "following": following, **_columns(position)}
+    cursor.execute(_SQL.record, parameters)
+    if following:
+        cursor.execute(_SQL.notify, {"channel": CHANNEL})
+
+
+def sources(cursor: Transaction, name: str | None = None, *, followed: bool = False) -> list[Source]:
+    """Those of all live tables, by name; of the one that is called so, `namespace.table`; or of those followed."""
+    schema, _, table = (name or "").rpartition(".")
+    parameters = {"schema_name": schema, "table_name": None if name is None else table, "followed": followed}
+    return [_source(*row) for row in cursor.execute(_SQL.sources, parameters).fetchall()]
+
+
+def _source(
+    table_id: int, schema: str, table: str, root: str, delta_id: str, version: int, digest: str | None, *more: Any
+) -> Source:
+    following, state, *seen = more
+    return Source(table_id, schema, table, root, Position(delta_id, version, digest, state), following, *seen)
+
+
+def may_write(cursor: Transaction, table_id: int) -> None:
+    """Let the rest of the transaction write this table though it is followed."""
+    cursor.execute(_SQL.may_write, {"table_id": table_id})
+
+
+def move(cursor: Transaction, table_id: int, before: int, position: Position) -> None:
+    """Note the version that the transaction brings, as its last step; StaleBase if another has brought it."""
+    parameters = {"table_id": table_id, "before": before, **_columns(position)}
+    if not cursor.execute(_SQL.move, parameters).rowcount:
+        raise StaleBase(f"version {before + 1} of the Delta table of table {table_id} is there")
+
+
+def look(cursor: Transaction, table_id: int, newest: int | None, error: str | None) -> None:
+    """Note what was seen of a Delta table, and why its next version couldn't be had."""
+    cursor.execute(_SQL.look, {"table_id": table_id, "newest": newest, "error": error})
+
+
+def adopt(cursor: Transaction, table_id: int) -> bool:
+    """Let everybody write the table from now on; False if it isn't followed."""
+    return bool(cursor.execute(_SQL.adopt, {"table_id": table_id}).rowcount)
+
+
+def check_writable(cursor: Transaction, table_id: int) -> None:
+    """ReadOnlyTable for one that is followed, so that work isn't begun which the commit would refuse."""
+    row = cursor.execute(_SQL.refusal, {"table_id": table_id}).fetchone()
+    if row is not None and row[0] is not None:
+        raise ReadOnlyTable(row[0])
+
+
+def is_free(cursor: Transaction) -> bool:
+    """Whether nobody follows Delta tables at this moment."""
+    return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+
+
+def lead(cursor: Transaction) -> bool:
+    """Be the one that follows Delta tables for as long as the session lasts; False if another is."""
+    return cursor.execute(_SQL.lead, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+
+
+def _columns(position: Position) -> dict[str, Any]:
+    return {
+        "delta_id": position.delta_id,
+        "version": position.version,
+        "digest": position.digest,
+        "state": dict(position.state or {}),
+    }

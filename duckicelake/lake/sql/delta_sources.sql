@@ -1,0 +1,50 @@
+-- record: a table's Delta table. DuckDB's merges and rewrites of all tables leave out one that is followed
+WITH left_out AS (
+    INSERT INTO ducklake_metadata (key, value, scope, scope_id)
+    SELECT 'auto_compact', 'false', 'table', %(table_id)s WHERE %(following)s
+)
+INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, digest, following, state)
+VALUES (%(table_id)s, %(root)s, %(delta_id)s, %(version)s, %(digest)s, %(following)s, %(state)s);
+
+-- sources: Delta tables of live tables, by name: all, the followed ones, or one
+SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following, s.state, s.newest,
+       s.looked_at, s.error
+FROM duckicelake_delta_source s
+JOIN ducklake_table t ON t.table_id = s.table_id AND t.end_snapshot IS NULL
+JOIN ducklake_schema n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+WHERE (s.following OR NOT %(followed)s)
+  AND (%(table_name)s::text IS NULL OR (n.schema_name, t.table_name) = (%(schema_name)s, %(table_name)s))
+ORDER BY n.schema_name, t.table_name;
+
+-- may_write: for the rest of the transaction, this table may be written though it is followed
+SELECT set_config('duckicelake.delta_sync', (%(table_id)s::bigint)::text, true);
+
+-- move: to the version that this transaction brings, unless another has brought it
+UPDATE duckicelake_delta_source
+SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s,
+    newest = greatest(newest, %(version)s), error = NULL
+WHERE table_id = %(table_id)s AND version = %(before)s;
+
+-- look: what was seen of a Delta table, and why its next version can't be had
+UPDATE duckicelake_delta_source SET newest = %(newest)s, looked_at = clock_timestamp(), error = %(error)s
+WHERE table_id = %(table_id)s
+  AND (newest, error) IS DISTINCT FROM (%(newest)s::bigint, %(error)s::text);
+
+-- adopt: from now on the table is written here
+WITH compacted AS (
+    DELETE FROM ducklake_metadata
+    WHERE key = 'auto_compact' AND value = 'false' AND scope = 'table' AND scope_id = %(table_id)s
+)
+UPDATE duckicelake_delta_source SET following = false, error = NULL WHERE table_id = %(table_id)s AND following;
+
+-- refusal: why a table mustn't be written; null if it may be
+SELECT duckicelake_read_only(%(table_id)s);
+
+-- notify: those who follow Delta tables, once the transaction is committed
+SELECT pg_notify(%(channel)s, '');
+
+-- is_free: whether nobody follows Delta tables
+SELECT pg_try_advisory_xact_lock(%(key)s);
+
+-- lead: whether this session is the one that follows them, from now on
+SELECT pg_try_advisory_lock(%(key)s);
