@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from duckicelake.delta.actions import Commit, DeltaSnapshot, Metadata
+from duckicelake.delta.actions import Commit, DeletionVector, DeltaSnapshot, Metadata
 from duckicelake.delta.checkpoints import read_checkpoint
 from duckicelake.delta.commit_files import Actions, read_actions
 from duckicelake.delta.features import check_readable
@@ -11,6 +11,7 @@ from duckicelake.delta.replay import Replay
 from duckicelake.delta.segments import Segment, check_version, newest, oldest, segments
 from duckicelake.delta.store import LogStore
 from duckicelake.delta.times import InCommitTimes, file_times, in_commit_times, shown
+from duckicelake.delta.vectors import damaged, file_of, positions_in
 from duckicelake.errors import DamagedLog, FileMissing, Forgotten, InvalidRequest, NotDelta
 
 
@@ -24,6 +25,7 @@ class DeltaLog:
     def __init__(self, store: LogStore, root: str) -> None:
         self.root = root.rstrip("/") or root
         self._store = store
+        self._vectors: tuple[str, bytes] = ("", b"")
         self._in_commit: tuple[int, InCommitTimes] | None = None
         self._list()
 
@@ -70,6 +72,22 @@ class DeltaLog:
         if since <= first or timestamp_ms >= in_commit.since_ms:
             return self._latest(timestamp_ms, max(first, since), last)
         return self._latest(timestamp_ms, first, since - 1)
+
+    def positions(self, vector: DeletionVector, data_path: str) -> bytes:
+        """The positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
+        try:
+            return positions_in(vector, self._vector_file(vector))
+        except (ValueError, IndexError, FileMissing) as error:
+            raise damaged(self.root, vector, data_path, error) from error
+
+    def _vector_file(self, vector: DeletionVector) -> bytes | None:
+        """The whole file; the last one is kept, since a commit writes the vectors of many data files into one."""
+        location = file_of(self.root, vector)
+        if location is None:
+            return None
+        if self._vectors[0] != location:
+            self._vectors = location, self._store.read(location)
+        return self._vectors[1]
 
     def _check_time(self, timestamp_ms: int, first: int, last: int) -> None:
         if timestamp_ms < self._time(first):

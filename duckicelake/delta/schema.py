@@ -1,0 +1,197 @@
+"""PURE. Delta's schemas as values, out of `schemaString` and back (protocol, "Schema Serialization Format")."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+
+import orjson
+
+from duckicelake.errors import DamagedLog
+
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+FIELD_ID: Final = "delta.columnMapping.id"
+NESTED_IDS: Final = "delta.columnMapping.nested.ids"
+GENERATED: Final = "delta.generationExpression"
+INVARIANTS: Final = "delta.invariants"
+TYPE_CHANGES: Final = "delta.typeChanges"
+DEFAULT: Final = "CURRENT_DEFAULT"
+COMMENT: Final = "comment"
+CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
+
+_DECIMAL: Final = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(-?\d+)\s*\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPrimitive:
+    """A type without parts, by Delta's name for it: `long`, `timestamp_ntz`, `variant`, or one that we don't know."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaDecimal:
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaArray:
+    element: "DeltaType"
+    contains_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaMap:
+    key: "DeltaType"
+    value: "DeltaType"
+    value_contains_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaStruct:
+    """A struct, or a whole table."""
+
+    fields: "tuple[DeltaField, ...]"
+
+
+DeltaType: TypeAlias = DeltaPrimitive | DeltaDecimal | DeltaArray | DeltaMap | DeltaStruct
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaField:
+    """A column, or a field of a struct; `metadata` is all that Delta and others keep about it."""
+
+    name: str
+    type: DeltaType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def physical_name(self) -> str:
+        """What it is called in files, statistics and partition values under column mapping."""
+        return cast("str", self.metadata.get(PHYSICAL_NAME, self.name))
+
+    @property
+    def id(self) -> int | None:
+        """Its field id under column mapping."""
+        return cast("int | None", self.metadata.get(FIELD_ID))
+
+    @property
+    def nested_ids(self) -> Mapping[str, int]:
+        """Ids of elements, keys and values below it, by paths as `col.element`; tables kept fit for Iceberg have them."""
+        return cast("Mapping[str, int]", self.metadata.get(NESTED_IDS, {}))
+
+    @property
+    def comment(self) -> str | None:
+        return cast("str | None", self.metadata.get(COMMENT))
+
+    @property
+    def default(self) -> str | None:
+        """What writers put where a row has no value, as Spark's SQL."""
+        return cast("str | None", self.metadata.get(DEFAULT))
+
+    @property
+    def generated(self) -> str | None:
+        """The expression, in Spark's SQL, that its values are computed by."""
+        return cast("str | None", self.metadata.get(GENERATED))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether writers number it."""
+        return any(key.startswith("delta.identity.") for key in self.metadata)
+
+    @property
+    def characters(self) -> str | None:
+        """`char(n)` or `varchar(n)`, for a string, or with it inside; None if it is of any length."""
+        return cast("str | None", self.metadata.get(CHARACTERS))
+
+    @property
+    def type_changes(self) -> "tuple[TypeChange, ...]":
+        """How it got its type, oldest first: files may still have any of the earlier ones."""
+        return tuple(map(_type_change, self.metadata.get(TYPE_CHANGES, ())))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A type that became a wider one; `path` leads from the field to the element, key or value, empty for itself."""
+
+    before: DeltaType
+    after: DeltaType
+    path: tuple[str, ...] = ()
+
+
+def _type_change(row: Mapping[str, Any]) -> TypeChange:
+    path = row.get("fieldPath") or ""
+    return TypeChange(_type(row["fromType"]), _type(row["toType"]), tuple(path.split(".")) if path else ())
+
+
+def parse_schema(text: str) -> DeltaStruct:
+    """A table's columns; DamagedLog saying what isn't as it should be."""
+    try:
+        parsed = _type(orjson.loads(text))
+    except KeyError as error:
+        raise DamagedLog(f"a metaData action's schemaString lacks {error}: {text[:200]}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedLog(f"a metaData action's schemaString can't be read: {error}: {text[:200]}") from error
+    if not isinstance(parsed, DeltaStruct):
+        raise DamagedLog(f"a metaData action's schemaString isn't a struct: {text[:200]}")
+    return parsed
+
+
+def _type(json: Any) -> DeltaType:
+    if isinstance(json, str):
+        return _plain(json)
+    kind = json["type"]
+    match kind:
+        case "struct":
+            return DeltaStruct(tuple(map(_field, json["fields"])))
+        case "array":
+            return DeltaArray(_type(json["elementType"]), json["containsNull"])
+        case "map":
+            return DeltaMap(_type(json["keyType"]), _type(json["valueType"]), json["valueContainsNull"])
+        case "udt":
+            return _type(json["sqlType"])
+        case str():
+            return _plain(kind)
+        case _:
+            raise TypeError(f"{kind!r} isn't a type")
+
+
+def _plain(name: str) -> DeltaType:
+    match = _DECIMAL.fullmatch(name)
+    if match is None:
+        return DeltaPrimitive(name)
+    return DeltaDecimal(int(match[1] or 10), int(match[2] or 0))
+
+
+def _field(json: Mapping[str, Any]) -> DeltaField:
+    if not isinstance(json["name"], str):
+        raise TypeError(f"{json['name']!r} isn't a name")
+    return DeltaField(json["name"], _type(json["type"]), json["nullable"], json.get("metadata") or {})
+
+
+def schema_text(schema: DeltaStruct) -> str:
+    """A `schemaString`; the same schema always gives the same text."""
+    return orjson.dumps(type_json(schema)).decode()
+
+
+def type_json(kind: DeltaType) -> Any:
+    """A type as the schema's JSON has it."""
+    match kind:
+        case DeltaPrimitive():
+            return kind.name
+        case DeltaDecimal():
+            return f"decimal({kind.precision},{kind.scale})"
+        case DeltaArray():
+            return {"type": "array", "elementType": type_json(kind.element), "containsNull": kind.contains_null}
+        case DeltaMap():
+            key, value = type_json(kind.key), type_json(kind.value)
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": kind.value_contains_null}
+        case DeltaStruct():
+            return {"type": "struct", "fields": [_field_json(each) for each in kind.fields]}
+
+
+def _field_json(column: DeltaField) -> dict[str, Any]:
+    kind, metadata = type_json(column.type), dict(column.metadata)
+    return {"name": column.name, "type": kind, "nullable": column.nullable, "metadata": metadata}
