@@ -79,7 +79,7 @@ class DeltaField:
 
     @property
     def nested_ids(self) -> Mapping[str, int]:
-        """Ids of elements, keys and values below it, by paths as `col.element`; tables kept fit for Iceberg have them."""
+        """Ids of elements, keys and values below it, by paths as `col.element`, of tables kept fit for Iceberg."""
         return cast("Mapping[str, int]", self.metadata.get(NESTED_IDS, {}))
 
     @property
