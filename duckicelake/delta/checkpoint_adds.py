@@ -17,7 +17,6 @@ ADD_FIELDS: Final = (
     "modificationTime",
     "dataChange",
     "stats",
-    "stats_parsed",
     "deletionVector",
     "baseRowId",
     "defaultRowCommitVersion",
@@ -42,7 +41,7 @@ def adds_of(column: pa.StructArray) -> Iterable[AddFile]:
         fields["size"].to_pylist(),
         fields["modificationTime"].to_pylist(),
         [False] * count,
-        _stats(fields, count),
+        _values(fields.get("stats"), count),
         _vectors(fields.get("deletionVector"), count),
         _values(fields.get("baseRowId"), count),
         _values(fields.get("defaultRowCommitVersion"), count),
@@ -52,10 +51,6 @@ def adds_of(column: pa.StructArray) -> Iterable[AddFile]:
 
 def _values(column: pa.Array | None, count: int) -> list[Any]:
     return [None] * count if column is None or column.null_count == count else column.to_pylist()
-
-
-def _stats(fields: Mapping[str, pa.Array], count: int) -> list[str | None]:
-    return _values(fields.get("stats"), count)
 
 
 def _vectors(column: pa.Array | None, count: int) -> list[DeletionVector | None]:

@@ -1,19 +1,23 @@
 """Checkpoints: classic, multi-part, and V2 as JSON or Parquet with sidecars (protocol, "Checkpoints")."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from duckicelake.delta.actions import Metadata
 from duckicelake.delta.checkpoint_adds import ADD_FIELDS, adds_of
 from duckicelake.delta.commit_files import TAKERS, Actions, read_actions
 from duckicelake.delta.listing import FOLDER, Checkpoint
+from duckicelake.delta.parsed_stats import with_parsed_stats
 from duckicelake.delta.paths import decoded, is_absolute
 from duckicelake.delta.store import LogStore
 from duckicelake.errors import DamagedLog, FileMissing
 
-_WHOLE: Final = ("metaData", "protocol", "txn", "domainMetadata", "sidecar")
-"""Kinds of which a checkpoint holds few; `remove` is a tombstone there, which only VACUUM asks for."""
+_KINDS: Final = ("metaData", "protocol", "txn", "domainMetadata", "sidecar", "add")
+"""What is asked of a checkpoint; `remove` is a tombstone there, which only VACUUM asks for."""
+_METADATA: Final = ("metaData",)
 
 
 def read_checkpoint(store: LogStore, root: str, checkpoint: Checkpoint) -> Actions:
@@ -22,12 +26,7 @@ def read_checkpoint(store: LogStore, root: str, checkpoint: Checkpoint) -> Actio
     for file in checkpoint.files:
         _read_into(actions, store, file.location)
     for path in actions.sidecars:
-        try:
-            _read_into(actions, store, _sidecar(root, decoded(path)))
-        except FileMissing as error:
-            raise DamagedLog(
-                f"the checkpoint {checkpoint.files[0].location} needs the sidecar {path}, which doesn't exist"
-            ) from error
+        _read_into(actions, store, _sidecar(root, decoded(path)))
     actions.removes.clear()
     return actions
 
@@ -36,13 +35,24 @@ def _sidecar(root: str, path: str) -> str:
     return path if is_absolute(path) else f"{root.rstrip('/')}/{FOLDER}/_sidecars/{path}"
 
 
-def _read_into(actions: Actions, store: LogStore, location: str) -> None:
-    data = store.read(location)
+def read_metadata(store: LogStore, checkpoint: Checkpoint) -> Metadata | None:
+    """The table's metadata alone; sidecars hold none."""
+    actions = Actions()
+    for file in checkpoint.files:
+        _read_into(actions, store, file.location, _METADATA)
+    return actions.metadata
+
+
+def _read_into(actions: Actions, store: LogStore, location: str, kinds: Sequence[str] = _KINDS) -> None:
+    try:
+        data = store.read(location)
+    except FileMissing as error:
+        raise DamagedLog(f"a checkpoint can't be read: its file {location} doesn't exist") from error
     if location.endswith(".json"):
         _merge(actions, read_actions(data, location))
         return
     try:
-        _merge(actions, _read_parquet(data))
+        _merge(actions, _read_parquet(data, kinds))
     except (pa.ArrowException, OSError) as error:
         raise DamagedLog(f"the checkpoint's file {location} can't be read as Parquet: {error}") from error
     except KeyError as error:
@@ -51,14 +61,16 @@ def _read_into(actions: Actions, store: LogStore, location: str) -> None:
         raise DamagedLog(f"the checkpoint's file {location}: an action isn't one of Delta's: {error}") from error
 
 
-def _read_parquet(data: bytes) -> Actions:
+def _read_parquet(data: bytes, kinds: Sequence[str]) -> Actions:
     file = pq.ParquetFile(pa.BufferReader(data))
-    present = set(file.schema_arrow.names)
-    columns = [kind for kind in _WHOLE if kind in present]
+    present = [kind for kind in kinds if kind in file.schema_arrow.names]
+    columns = [kind for kind in present if kind != "add"]
     columns += [f"add.{name}" for name in ADD_FIELDS if "add" in present]
     actions = Actions()
     for batch in file.iter_batches(batch_size=1 << 16, columns=columns):
         _take_batch(actions, batch)
+    if "add" in present and any(add.stats is None for add in actions.adds):
+        actions.adds = with_parsed_stats(file, actions.adds)
     return actions
 
 

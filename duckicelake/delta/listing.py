@@ -56,6 +56,11 @@ class Listing:
         return f"{self.root.rstrip('/')}/{FOLDER}/{version:020}.json"
 
 
+def has_hole(listing: Listing) -> bool:
+    """Whether commits are missing between those that are there."""
+    return bool(listing.commits) and max(listing.commits) - min(listing.commits) >= len(listing.commits)
+
+
 def listing_of(root: str, files: Iterable[LogFile]) -> Listing:
     """What a table's log holds; `files` are all below its `_delta_log`, others are passed over."""
     commits: dict[int, LogFile] = {}

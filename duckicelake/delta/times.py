@@ -6,10 +6,12 @@ The protocol calls the latter "In-Commit Timestamps"; Delta does the former in i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from duckicelake.delta.actions import Metadata
 from duckicelake.delta.listing import Listing
 from duckicelake.delta.store import LogFile
+from duckicelake.errors import DamagedLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +26,28 @@ class InCommitTimes:
         return self.since_version is not None and version >= self.since_version
 
 
-def in_commit_times(metadata: Metadata) -> InCommitTimes:
+def in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
     """What the newest metadata says about it; the table began with it unless a version is named."""
     configuration = metadata.configuration
     if configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
         return InCommitTimes()
-    since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
-    return InCommitTimes(int(since), int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0")))
+    try:
+        since = int(configuration.get("delta.inCommitTimestampEnablementVersion", "0"))
+        since_ms = int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0"))
+    except ValueError as error:
+        raise DamagedLog(f"{root} says of its in-commit timestamps what isn't a number: {error}") from error
+    return InCommitTimes(since, since_ms)
+
+
+def stated_time(info: Mapping[str, Any], location: str) -> int:
+    """What a commit says that its time is; DamagedLog if it doesn't."""
+    stated = info.get("inCommitTimestamp")
+    if not isinstance(stated, int):
+        raise DamagedLog(
+            f"{location} has no commitInfo with an inCommitTimestamp, "
+            "which the table's property delta.enableInCommitTimestamps promises"
+        )
+    return stated
 
 
 def file_times(listing: Listing, oldest: int) -> Mapping[int, int]:
