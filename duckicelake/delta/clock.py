@@ -73,7 +73,7 @@ class Clock:
         return InCommitTimes() if before is None else before.in_commit
 
     def _newest_metadata(self, known: int) -> Metadata | None:
-        """That of the versions after `known`; None if they set none. Whoever reads a torn file hears of it, not here."""
+        """That of the versions after `known`; None if they set none. Readers are told of torn files, not here."""
         for version in range(self.last, max(known, self.first - 1), -1):
             try:
                 found = self._metadata(version)
