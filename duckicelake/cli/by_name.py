@@ -1,0 +1,53 @@
+"""Commands by name, each imported when it is called or listed: to import all of them takes longer than most run."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("commands.serve", "serve"),
+    "init": ("commands.init", "init"),
+    "info": ("commands.info", "info"),
+    "doctor": ("commands.doctor", "doctor"),
+    "history": ("history", "history"),
+    "audit": ("commands.audit", "audit"),
+    "gc": ("commands.gc", "gc"),
+    "flush": ("commands.flush", "flush"),
+    "restore": ("commands.restore", "restore"),
+    "ingest-rows": ("ingest_rows", "ingest_rows"),
+    "lineage": ("lineage", "app"),
+    "pipeline": ("pipeline.main", "app"),
+    "grants": ("commands.grants", "grants"),
+    "hash-secret": ("commands.hash_secret", "hash_client_secret"),
+    "version": ("commands.version", "version"),
+}
+"""Module of this package and what it has there: a function, with EXAMPLES beside it, or an app of several commands."""
+
+
+class Commands(TyperGroup):
+    """A group whose commands are those of `COMMANDS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        place = COMMANDS.get(cmd_name)
+        return None if place is None else _command(cmd_name, *place)
+
+
+def _command(name: str, module: str, attribute: str) -> Any:
+    home = import_module(f"duckicelake.cli.{module}")
+    found = getattr(home, attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    alone.command(name=name, epilog=_epilog(home.EXAMPLES))(found)
+    return typer.main.get_command(alone)
+
+
+def _epilog(examples: tuple[str, ...]) -> str:
+    word = "Example" if len(examples) == 1 else "Examples"
+    return f"{word}:\n\n" + "\n\n".join(f"`{each}`" for each in examples)

@@ -1,0 +1,31 @@
+"""`duckicelake gc`: files that nobody needs."""
+
+from typing import Annotated, Final
+
+import typer
+
+from duckicelake.cli.auditing import moment
+from duckicelake.cli.collecting import collect
+from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.lake_option import LakeOption
+from duckicelake.settings import read_settings
+
+EXAMPLES: Final = (
+    "duckicelake gc",
+    "duckicelake gc --older-than 14d --delete",
+    "duckicelake gc | awk '{print $3}'",
+)
+
+
+def gc(
+    lake: LakeOption = None,
+    older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without it they are only listed.")] = False,
+) -> None:
+    """List files in the lake that nobody needs, left by commits that never came and by processes that were killed.
+
+    Each line has the time of the last write, the bytes and the file's location. What a client has uploaded and not yet
+    committed looks the same: give ages that are longer than any job runs.
+    """
+    with one_line_errors():
+        collect(read_settings({"lake": lake}), moment(older_than), delete=delete)

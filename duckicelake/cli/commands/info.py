@@ -1,0 +1,48 @@
+"""`duckicelake info`: where the catalog and its files are."""
+
+import json
+from typing import Annotated, Final
+
+import typer
+
+from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.listening import uri
+from duckicelake.cli.opening import policy_of
+from duckicelake.cli.running import noted_uri
+from duckicelake.cli.s3_secret import duckdb_secret
+from duckicelake.lake.address import attach_source, embedded_url
+from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
+from duckicelake.settings import Settings, read_settings
+
+EXAMPLES: Final = (
+    "duckicelake info",
+    "duckicelake info --json | jq -r '.\"ducklake-attach\"'",
+)
+
+
+def info(
+    lake: LakeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+) -> None:
+    """Tell where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
+    with one_line_errors():
+        facts = _facts(read_settings({"lake": lake}))
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:16} {value}")
+
+
+def _facts(settings: Settings) -> dict[str, str]:
+    url = settings.database_url or embedded_url(settings.lake)
+    facts = {
+        "uri": noted_uri(settings.lake)
+        or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
+        "ducklake-attach": attach_source(url),
+        "data-path": stored_data_path(url) or policy_of(settings).data_path,
+        "format": FORMAT_VERSION,
+    }
+    secret = duckdb_secret(settings, facts["data-path"])
+    return facts | {"duckdb-secret": secret} if secret else facts

@@ -1,0 +1,15 @@
+"""`duckicelake version`."""
+
+from typing import Final
+
+import typer
+
+from duckicelake.cli.versions import own_version
+from duckicelake.lake.format import FORMAT_VERSION
+
+EXAMPLES: Final = ("duckicelake version",)
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"duckicelake {own_version()} (DuckLake {FORMAT_VERSION})")
