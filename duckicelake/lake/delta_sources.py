@@ -35,7 +35,7 @@ class Position:
 class Source:
     """A live table, and the Delta table whose files it has. root: that one's folder, without a slash at its end.
 
-    newest, looked_at, error: what was seen when it was last looked at, and why its next version couldn't be had.
+    error, failed_at: why its next version can't be had, and since when that is known.
     """
 
     table_id: int
@@ -44,9 +44,8 @@ class Source:
     root: str
     position: Position
     following: bool
-    newest: int | None = None
-    looked_at: datetime | None = None
     error: str | None = None
+    failed_at: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -84,16 +83,25 @@ def may_write(cursor: Transaction, table_id: int) -> None:
     cursor.execute(_SQL.may_write, {"table_id": table_id})
 
 
-def move(cursor: Transaction, table_id: int, before: int, position: Position) -> None:
-    """Note the version that the transaction brings, as its last step; StaleBase if another has brought it."""
-    parameters = {"table_id": table_id, "before": before, **_columns(position)}
-    if not cursor.execute(_SQL.move, parameters).rowcount:
-        raise StaleBase(f"version {before + 1} of the Delta table of table {table_id} is there")
+def move(cursor: Transaction, source: Source, position: Position) -> None:
+    """Note the version that the transaction brings, as its last step.
+
+    StaleBase if another transaction has brought it, or the table was taken over, since the source was read.
+    """
+    before = {"table_id": source.table_id, "before": source.position.version, "following": source.following}
+    if not cursor.execute(_SQL.move, {**_columns(position), **before}).rowcount:
+        raise StaleBase(f"version {source.position.version + 1} of {source.root} is there, or {source.name} was adopted")
 
 
-def look(cursor: Transaction, table_id: int, newest: int | None, error: str | None) -> None:
-    """Note what was seen of a Delta table, and why its next version couldn't be had."""
-    cursor.execute(_SQL.look, {"table_id": table_id, "newest": newest, "error": error})
+def fail(cursor: Transaction, source: Source, error: str) -> bool:
+    """Note why the next version can't be had; False if that is known already."""
+    parameters = {"table_id": source.table_id, "version": source.position.version, "error": error}
+    return bool(cursor.execute(_SQL.fail, parameters).rowcount)
+
+
+def recover(cursor: Transaction, source: Source) -> None:
+    """Note that nothing is wrong any more."""
+    cursor.execute(_SQL.recover, {"table_id": source.table_id})
 
 
 def adopt(cursor: Transaction, table_id: int) -> bool:

@@ -181,13 +181,40 @@ def test_adopted_table_is_written_by_all(lake: Opened) -> None:
 
 def test_version_is_brought_once(lake: Opened) -> None:
     make(lake.duck, "moved")
-    table_id = lake.follow("moved")
+    lake.follow("moved")
+    before = lake.source("main.moved")
     with lake.database.transaction() as cursor:
-        delta_sources.move(cursor, table_id, 0, Position("an id", 3, "ab", {"columns": 7}))
+        delta_sources.move(cursor, before, Position("an id", 3, "ab", {"columns": 7}))
     assert lake.source("main.moved").position == Position("an id", 3, "ab", {"columns": 7})
     with pytest.raises(StaleBase), lake.database.transaction() as cursor:
-        delta_sources.move(cursor, table_id, 0, Position("an id", 1))
+        delta_sources.move(cursor, before, Position("an id", 1))
     assert lake.source("main.moved").position.version == 3
+
+
+def test_table_that_was_adopted_meanwhile_gets_no_version(lake: Opened) -> None:
+    make(lake.duck, "taken")
+    table_id = lake.follow("taken")
+    before = lake.source("main.taken")
+    with lake.database.transaction() as cursor:
+        delta_sources.adopt(cursor, table_id)
+    with pytest.raises(StaleBase), lake.database.transaction() as cursor:
+        delta_sources.move(cursor, before, Position("an id", 1))
+    assert (lake.source("main.taken").position.version, lake.source("main.taken").following) == (0, False)
+
+
+def test_error_is_kept_until_the_next_version(lake: Opened) -> None:
+    make(lake.duck, "failing")
+    lake.follow("failing")
+    source = lake.source("main.failing")
+    with lake.database.transaction() as cursor:
+        assert delta_sources.fail(cursor, source, "no such feature")
+        assert not delta_sources.fail(cursor, source, "no such feature")
+    failed = lake.source("main.failing")
+    assert (failed.error, failed.failed_at is None) == ("no such feature", False)
+    with lake.database.transaction() as cursor:
+        delta_sources.move(cursor, source, Position("an id", 1))
+        assert not delta_sources.fail(cursor, source, "of a version that is there by now")
+    assert (lake.source("main.failing").error, lake.source("main.failing").failed_at) == (None, None)
 
 
 def test_files_of_delta_tables_are_never_deleted(lake: Opened, tmp_path: Path) -> None:

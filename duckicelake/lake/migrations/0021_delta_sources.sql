@@ -8,9 +8,8 @@ CREATE TABLE duckicelake_delta_source (
     digest    text,              -- SHA-256 of that version's file in the log, by which another table is told; null: unknown
     following boolean NOT NULL,
     state     json    NOT NULL,  -- what the translation of the next version must know of the ones before
-    newest    bigint,            -- the newest of its versions when it was last looked at
-    looked_at timestamptz,
-    error     text               -- why the next version couldn't be had then
+    error     text,              -- why the next version couldn't be had; null once it could
+    failed_at timestamptz        -- since when that is so
 );
 CREATE INDEX duckicelake_delta_followed ON duckicelake_delta_source (table_id) WHERE following;
 

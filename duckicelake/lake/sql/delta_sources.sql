@@ -7,8 +7,8 @@ INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, digest,
 VALUES (%(table_id)s, %(root)s, %(delta_id)s, %(version)s, %(digest)s, %(following)s, %(state)s);
 
 -- sources: Delta tables of live tables, by name: all, the followed ones, or one
-SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following, s.state, s.newest,
-       s.looked_at, s.error
+SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following, s.state, s.error,
+       s.failed_at
 FROM duckicelake_delta_source s
 JOIN ducklake_table t ON t.table_id = s.table_id AND t.end_snapshot IS NULL
 JOIN ducklake_schema n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
@@ -19,23 +19,25 @@ ORDER BY n.schema_name, t.table_name;
 -- may_write: for the rest of the transaction, this table may be written though it is followed
 SELECT set_config('duckicelake.delta_sync', (%(table_id)s::bigint)::text, true);
 
--- move: to the version that this transaction brings, unless another has brought it
+-- move: to the version that this transaction brings, unless another has brought it, or somebody has taken the table over
 UPDATE duckicelake_delta_source
-SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s,
-    newest = greatest(newest, %(version)s), error = NULL
-WHERE table_id = %(table_id)s AND version = %(before)s;
+SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s, error = NULL, failed_at = NULL
+WHERE table_id = %(table_id)s AND version = %(before)s AND following = %(following)s;
 
--- look: what was seen of a Delta table, and why its next version can't be had
-UPDATE duckicelake_delta_source SET newest = %(newest)s, looked_at = clock_timestamp(), error = %(error)s
-WHERE table_id = %(table_id)s
-  AND (newest, error) IS DISTINCT FROM (%(newest)s::bigint, %(error)s::text);
+-- fail: why the next version can't be had, and since when
+UPDATE duckicelake_delta_source SET error = %(error)s, failed_at = clock_timestamp()
+WHERE table_id = %(table_id)s AND version = %(version)s AND error IS DISTINCT FROM %(error)s;
+
+-- recover: nothing is wrong any more
+UPDATE duckicelake_delta_source SET error = NULL, failed_at = NULL WHERE table_id = %(table_id)s;
 
 -- adopt: from now on the table is written here
 WITH compacted AS (
     DELETE FROM ducklake_metadata
     WHERE key = 'auto_compact' AND value = 'false' AND scope = 'table' AND scope_id = %(table_id)s
 )
-UPDATE duckicelake_delta_source SET following = false, error = NULL WHERE table_id = %(table_id)s AND following;
+UPDATE duckicelake_delta_source SET following = false, error = NULL, failed_at = NULL
+WHERE table_id = %(table_id)s AND following;
 
 -- refusal: why a table mustn't be written; null if it may be
 SELECT duckicelake_read_only(%(table_id)s);
