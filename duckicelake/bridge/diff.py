@@ -14,6 +14,7 @@ from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.stats import file_stats, truncation, widen
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.evolution import promotes
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
@@ -68,10 +69,22 @@ class LakeCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """Registered files as DuckLake's rows have them, by file id: they needn't be made of what Iceberg knows of them.
+
+    widening: what all of these hold together, exactly; columns that aren't in it lose their table-wide rows.
+    """
+
+    stats: Mapping[int, PackedStats]
+    partition_values: Mapping[int, tuple[str | None, ...] | None]
+    widening: tuple[ColumnStats, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """Main's move as DuckLake makes it, what is DuckLake's alone written; `rewrites` if it shows the same rows.
 
-    `name_maps` are by file id.
+    `name_maps` are by file id. known: of all registered files or none.
     """
 
     ended_files: tuple[int, ...] = ()
@@ -82,6 +95,7 @@ class Move:
     delete_files: tuple[NewDeleteFile, ...] = ()
     absorbed: Absorbed | None = None
     rewrites: bool = False
+    known: KnownFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,13 @@ def change_set(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> ChangeSet:
     """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
+    return change_and_after(base, target, increments, creation)[0]
+
+
+def change_and_after(
+    base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
+) -> tuple[ChangeSet, Base]:
+    """The same, and the base of a change that follows it in one transaction, but for numbers that writing gives."""
     definition = _definition(base, target, increments)
     if not increments and (definition or creation or _row_ids_left(base, target)):
         increments = [Increment()]
@@ -120,7 +141,8 @@ def change_set(
         steps.append(step if steps else replace(step, creation=creation))
         definition = DefinitionChange(columns_after=definition.columns_after)
     moved = [index for index, increment in enumerate(increments) if increment.move is not None]
-    return ChangeSet(
+    holds_files = base.holds_files or any(increments[index].move.registered for index in moved)  # type: ignore[union-attr]
+    change = ChangeSet(
         table_id=base.table_id,
         base_version=base.version,
         caught_up_to=base.caught_up_to,
@@ -129,6 +151,7 @@ def change_set(
         main_step=moved[-1] if moved else None,
         row_ids=base.row_ids,
     )
+    return change, replace(state, metadata=target, holds_files=holds_files, row_ids=())
 
 
 def _row_ids_left(base: Base, target: TableMetadata) -> bool:
@@ -153,7 +176,8 @@ def _step(
     move = increment.move or Move()
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
     definition, declared = _undeclare_buckets(target, move.registered, definition, declared)
-    data_files, stats = _data_files(base, target, move.registered, declared)
+    data_files, stats = _data_files(base, target, move, declared)
+    stats = _without_incomparable(base, target, stats)
     data_files = _with_copies(data_files, move.copies)
     inlined = None
     if move.absorbed is not None:
@@ -225,19 +249,16 @@ def _values(
 
 
 def _data_files(
-    base: Base,
-    target: TableMetadata,
-    files: Sequence[AnyFile],
-    declared: tuple[PartitionKey, ...],
+    base: Base, target: TableMetadata, move: Move, declared: tuple[PartitionKey, ...]
 ) -> tuple[tuple[NewDataFile, ...], TableStats | None]:
     """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     leaves = target.schema().leaves()
     records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
-    as_iceberg = _DataFiles(target)
-    for row in files:
-        file = as_iceberg.of(row)
+    facts = _Facts(target, move.known, declared)
+    for row in move.registered:
         start = next_row_id if row.first_row_id is None else row.first_row_id
+        stats, values = facts.of(row)
         rows.append(
             NewDataFile(
                 file_id=row.file_id,
@@ -245,8 +266,8 @@ def _data_files(
                 record_count=row.record_count,
                 file_size_bytes=row.file_size_in_bytes,
                 row_id_start=start,
-                stats=PackedStats(file_stats(file, leaves)),
-                partition_values=_values(target, declared, row, file),
+                stats=stats,
+                partition_values=values,
             )
         )
         next_row_id = max(next_row_id, start + row.record_count)
@@ -254,13 +275,32 @@ def _data_files(
         size += row.file_size_in_bytes
     if target.format_version >= ROW_LINEAGE_VERSION:
         next_row_id = max(next_row_id, target.next_row_id or 0)  # branches use up row ids, too
-    if not rows and next_row_id == (base.stats or (0, 0, 0))[1]:
+    is_widened = bool(rows) or (move.known is not None and base.stats is not None)
+    if not is_widened and next_row_id == (base.stats or (0, 0, 0))[1]:
         return (), None
     if max(next_row_id, size) >= _TOO_MANY:
         raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
     existing = base.column_stats if base.stats is not None else None
-    columns = widen(existing, (row.stats for row in rows), leaves, truncation(target.properties)) if rows else {}
+    held = (row.stats for row in rows) if move.known is None else [move.known.widening]
+    columns = widen(existing, held, leaves, truncation(target.properties)) if is_widened else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)
+
+
+class _Facts:
+    """DuckLake's statistics and partition values of files, where they aren't known made of what Iceberg knows."""
+
+    def __init__(self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...]) -> None:
+        self._target = target
+        self._known = known
+        self._declared = declared
+        self._leaves = target.schema().leaves()
+        self._as_iceberg = _DataFiles(target)
+
+    def of(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
+        if self._known is not None:
+            return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
+        file = self._as_iceberg.of(row)
+        return PackedStats(file_stats(file, self._leaves)), _values(self._target, self._declared, row, file)
 
 
 def _inlined(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple[InlinedRows, TableStats]:

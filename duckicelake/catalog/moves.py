@@ -30,9 +30,9 @@ def move_main(
 
     `metadata` is the table's after the commit.
     """
-    difference = _difference(space, before, after)
-    realisation = realise(difference)
-    files = {file.file_id: file for file in (*difference.joined, *difference.kept)}
+    changed = difference(space, before, after)
+    realisation = realise(changed)
+    files = {file.file_id: file for file in (*changed.joined, *changed.kept)}
     return Move(
         ended_files=tuple(realisation.ended_files),
         ended_rows=tuple(realisation.ended_rows),
@@ -44,8 +44,9 @@ def move_main(
     )
 
 
-def _difference(space: Workspace, before: Listed, after: Listed) -> Difference:
-    gone, come = _changed_files(space, before, after)
+def difference(space: Workspace, before: Listed, after: Listed) -> Difference:
+    """What main has before and after, as far as it differs: rows that come and go, by file."""
+    gone, come = changed_files(space, before, after)
     files = space.files(gone | come)
     deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
     left, joined = sorted(gone - deletes), sorted(come - deletes)
@@ -66,7 +67,7 @@ def _difference(space: Workspace, before: Listed, after: Listed) -> Difference:
     )
 
 
-def _changed_files(space: Workspace, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
+def changed_files(space: Workspace, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
     """(files that only the first list has, files that only the second has); manifests of both aren't read."""
     shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
     old = space.live(manifest for manifest in before if manifest.manifest_id not in shared)

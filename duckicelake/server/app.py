@@ -43,6 +43,7 @@ from duckicelake.server.routes import (
     namespaces,
     oauth,
     pipeline,
+    restore,
     row_posts,
     rows,
     storage,
@@ -170,7 +171,7 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    of_tables = (namespaces, tables, rows, flush, storage)
+    of_tables = (namespaces, tables, restore, rows, flush, storage)
     others = (views, transactions, events, history, pipeline, maintenance, lineage, marquez, health, ui)
     modules = (row_posts, oauth, config, *of_tables, *others)
     for module in modules:

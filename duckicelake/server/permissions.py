@@ -117,6 +117,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", _TABLE): _WRITER,
     ("DELETE", _TABLE): _WRITER,
     ("POST", f"{_TABLE}/unregister"): _WRITER,
+    ("POST", f"{_TABLE}/restore"): _WRITER,
     # Engines report reads and writes alike; keys and signatures are as good as what the principal has of both.
     ("POST", f"{_TABLE}/metrics"): _EITHER,
     ("POST", f"{_TABLE}/rows"): _WRITER,

@@ -1,0 +1,214 @@
+"""RESTORE: main becomes what it was at one of the table's snapshots, by a new snapshot on top of that one.
+
+The new snapshot lists the old one's manifests and is its child: nothing is written but its list, rows come back with
+their ids, and no file is ever added a second time, which Iceberg's own expiry wouldn't survive. What main was before
+stays listed. Iceberg's rollback moves main itself back and makes no snapshot; schema, partition spec and sort order
+stay as they are with it. Here they become those of then, too; properties stay.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from duckicelake.bridge.former import Former, former
+from duckicelake.bridge.realise import Difference
+from duckicelake.catalog.attempts import TableCommit
+from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.commits import commit_all
+from duckicelake.catalog.confinement import check_readable
+from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.moments import snapshot_at
+from duckicelake.catalog.moves import changed_files, difference
+from duckicelake.catalog.overtaken import Outdated, until_written
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.workspace import Workspace
+from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
+from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.requirements import AssertRefSnapshotId
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef
+from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
+from duckicelake.lake import native
+from duckicelake.lake.changes import Written
+from duckicelake.lake.database import Transaction
+from duckicelake.storage.parallel import in_parallel
+
+RESTORED_FROM: Final = "restored-from"
+RESTORED_OVER: Final = "restored-over"
+"""In the summary of the new snapshot: whose state it is, and what main was before."""
+_NAMED: Final = 5
+"""So many missing files are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restoration does, or would do. snapshot_id, ducklake_id: those that it made; None if there was no need.
+
+    Files are data files. A rewrite in between has rows leave in some files that come back in others.
+    """
+
+    restored_from: int
+    restored_over: int | None
+    files_added: int = 0
+    files_removed: int = 0
+    rows_added: int = 0
+    rows_removed: int = 0
+    changes_definition: bool = False
+    snapshot_id: int | None = None
+    ducklake_id: int | None = None
+
+    @property
+    def changes_anything(self) -> bool:
+        counts = (self.files_added, self.files_removed, self.rows_added, self.rows_removed)
+        return any(counts) or self.changes_definition
+
+
+def restore_table(
+    services: Services, namespace: Namespace, name: str, to: str, *, is_dry_run: bool = False
+) -> Restored:
+    """Restore main to what `snapshot_at` finds; computed again for what others commit meanwhile.
+
+    Raises NoSuchTable, NotFound, Forgotten, InvalidRequest, and FileMissing if a file of then is gone.
+    """
+
+    def attempt(is_alone: bool) -> Restored:
+        plan = _plan(services, namespace, name, to)
+        if is_dry_run:
+            return plan.restored
+        if not plan.restored.changes_anything:
+            services.settle_unchanged([touched(namespace, name)], asdict(plan.restored))
+            return plan.restored
+        return _commit(services, namespace, name, plan, is_alone=is_alone)
+
+    full_name = ".".join((*namespace, name))
+    return services.run_once(lambda: until_written(services, full_name, attempt), lambda result: Restored(**result))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What main is to become, and what that changes."""
+
+    metadata: TableMetadata
+    target: Snapshot
+    former: Former
+    restored: Restored
+
+
+def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Plan:
+    table = current_table(services, namespace, name).materialized
+    metadata, target = table.metadata, snapshot_at(services, table, to)
+    rows = {row.snapshot_id: row for row in table.state.snapshots}
+    current = table.state.current()
+    space = Workspace(services, table.row.table_id, table.known)
+    before = space.listed(current.manifest_ids if current else ())
+    after = space.listed(rows[target.snapshot_id].manifest_ids)
+    _check_there(services, table, space, changed_files(space, before, after)[1])
+    used = {manifest.spec_id for manifest in after if manifest.content == ManifestContent.DATA}
+    with services.database.reading() as cursor:
+        then = native.definition(cursor, table.row.table_id, rows[target.snapshot_id].ducklake_id)
+    definition = former(metadata, target, used, then)
+    counted = _counted(difference(space, before, after), space)
+    restored = Restored(
+        target.snapshot_id,
+        metadata.current_snapshot_id,
+        **counted,
+        changes_definition=any(definition.updates(metadata)),
+    )
+    return _Plan(metadata, target, definition, restored)
+
+
+def _check_there(services: Services, table: Materialized, space: Workspace, come: Iterable[int]) -> None:
+    """FileMissing, naming some, if files that come back are gone; not of those that the server may not read."""
+    paths = sorted({file.path for file in space.files(come).values()})
+    folders = space.folders()
+
+    def is_gone(path: str) -> bool:
+        try:
+            check_readable(services, path, table.metadata.location, folders)
+        except InvalidRequest:
+            return False
+        return not services.store.exists(path)
+
+    gone = [path for path, gone in zip(paths, in_parallel(is_gone, paths), strict=True) if gone]
+    if gone:
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {', '.join(gone[:_NAMED])}{more}")
+
+
+def _counted(changed: Difference, space: Workspace) -> dict[str, int]:
+    """Files and rows that come and go."""
+    left = space.files(changed.left)
+    before, after = changed.deleted_before, changed.deleted_after
+    nothing: frozenset[int] = frozenset()
+    kept = [(before.get(file.file_id, nothing), after.get(file.file_id, nothing)) for file in changed.kept]
+    return {
+        "files_added": len(changed.joined),
+        "files_removed": len(left),
+        "rows_added": sum(file.record_count - len(after.get(file.file_id, nothing)) for file in changed.joined)
+        + sum(len(then - now) for then, now in kept),
+        "rows_removed": sum(file.record_count - len(before.get(file_id, nothing)) for file_id, file in left.items())
+        + sum(len(now - then) for then, now in kept),
+    }
+
+
+def _commit(services: Services, namespace: Namespace, name: str, plan: _Plan, *, is_alone: bool) -> Restored:
+    done = plan.restored
+
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+        (change,) = written
+        at = change.snapshots[-1]
+        made = replace(done, snapshot_id=change.change.target.current_snapshot_id, ducklake_id=at)
+        detail: dict[str, Any] = {RESTORED_FROM: done.restored_from, RESTORED_OVER: done.restored_over}
+        entry = replace(touched(namespace, name, detail), table_id=change.table_id, snapshot_id=at)
+        services.settle(cursor, [entry], asdict(made))
+
+    try:
+        (outcome,) = commit_all(
+            services, [TableCommit(namespace, name, _request(services, plan))], settle, is_alone=is_alone
+        )
+    except CommitFailed as error:
+        raise Outdated from error
+    assert outcome.written is not None
+    change = outcome.written.change
+    return replace(done, snapshot_id=change.target.current_snapshot_id, ducklake_id=outcome.written.snapshots[-1])
+
+
+def _request(services: Services, plan: _Plan) -> CommitTableRequest:
+    metadata = plan.metadata
+    snapshot = _snapshot(services, plan)
+    main = metadata.refs.get(MAIN, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch"))
+    return CommitTableRequest(
+        requirements=(AssertRefSnapshotId(ref=MAIN, snapshot_id=metadata.current_snapshot_id),),
+        updates=(
+            *plan.former.updates(metadata),
+            AddSnapshot(snapshot=snapshot),
+            SetSnapshotRef(ref_name=MAIN, **main.replaced(snapshot_id=snapshot.snapshot_id).model_dump()),
+        ),
+    )
+
+
+def _snapshot(services: Services, plan: _Plan) -> Snapshot:
+    metadata, target = plan.metadata, plan.target
+    has_lineage = metadata.format_version >= ROW_LINEAGE_VERSION
+    return Snapshot(
+        snapshot_id=secrets.randbits(62),
+        parent_snapshot_id=target.snapshot_id,
+        sequence_number=metadata.last_sequence_number + 1,
+        timestamp_ms=max(services.clock(), metadata.last_updated_ms),
+        manifest_list=target.manifest_list,
+        summary=_summary(plan.restored, target),
+        schema_id=plan.former.schema_id,
+        first_row_id=metadata.next_row_id if has_lineage else None,
+        added_rows=0 if has_lineage else None,
+    )
+
+
+def _summary(restored: Restored, target: Snapshot) -> dict[str, str]:
+    """As of an overwrite, with the totals of then."""
+    totals = {key: text for key, text in target.summary.items() if key.startswith("total-")}
+    over = {} if restored.restored_over is None else {RESTORED_OVER: str(restored.restored_over)}
+    return {"operation": "overwrite", **totals, RESTORED_FROM: str(restored.restored_from), **over}
