@@ -12,9 +12,9 @@ from duckicelake.bridge.narrow import outgrown
 from duckicelake.bridge.partitions import has_buckets, values_of
 from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.bridge.returning import returning
 from duckicelake.bridge.stats import file_stats, truncation, widen
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.evolution import promotes
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
@@ -177,7 +177,9 @@ def _step(
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
     definition, declared = _undeclare_buckets(target, move.registered, definition, declared)
     data_files, stats = _data_files(base, target, move, declared)
-    stats = _without_incomparable(base, target, stats)
+    if base.stats is not None and (gone := returning(base.metadata, target, base.column_stats)):
+        stats = stats or TableStats(*base.stats, {})
+        stats = replace(stats, columns={**stats.columns, **dict.fromkeys(gone)})
     data_files = _with_copies(data_files, move.copies)
     inlined = None
     if move.absorbed is not None:
