@@ -34,7 +34,7 @@ def _set_protocol(actions: Actions, row: dict[str, Any]) -> None:
 
 
 def _set_info(actions: Actions, row: dict[str, Any]) -> None:
-    actions.info = row
+    actions.info = dict(row)
 
 
 TAKERS: Final[dict[str, Callable[[Actions, dict[str, Any]], None]]] = {

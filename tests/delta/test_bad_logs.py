@@ -1,0 +1,88 @@
+"""What is wrong with a log is said by file, line, feature and version."""
+
+from pathlib import Path
+
+import pytest
+
+from duckicelake.errors import DamagedLog, Unsupported
+from tests.delta.logs import Action, HandMade, add, metadata, paths, protocol
+
+FINE = b'{"add":{"path":"b","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}\n'
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> HandMade:
+    table = HandMade(tmp_path / "t")
+    table.begin(add("a"))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"add":{"path":"c","part', "isn't JSON"),
+        (b"\x00\x00\x00", "isn't JSON"),
+        (b'{"add":{"partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}', "lacks 'path'"),
+        (b'{"add":{"path":"c","partitionValues":{},"size":"1","modificationTime":1,"dataChange":true}}', "size is '1'"),
+        (b'{"add":{"path":7,"partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}', "isn't one of"),
+        (b'{"add":{"path":"c","partitionValues":[],"size":1,"dataChange":true}}', "lacks 'modificationTime'"),
+        (b'{"remove":{"dataChange":true}}', "lacks 'path'"),
+        (b'{"metaData":{"id":"x"}}', "lacks 'schemaString'"),
+        (b'{"protocol":{"minReaderVersion":"1","minWriterVersion":2}}', "minReaderVersion is '1'"),
+        (b'{"txn":{"appId":"a"}}', "lacks 'version'"),
+        (b'["add"]', "isn't one of Delta's"),
+        (b'{"add":"c"}', "isn't one of Delta's"),
+        (b'{"commitInfo":[1]}', "isn't one of Delta's"),
+    ],
+)
+def test_corrupt_line_is_named(table: HandMade, line: bytes, why: str) -> None:
+    path = table.path(f"{1:020}.json")
+    path.write_bytes(FINE + b"\n" + line + b"\n" + FINE)
+    for read in (table.log.snapshot, lambda: list(table.log.commits(0, 1))):
+        with pytest.raises(DamagedLog) as caught:
+            read()
+        assert str(caught.value).startswith(f"file://{path}, line 3: ")
+        assert why in str(caught.value)
+
+
+def test_what_is_not_known_is_passed_over(table: HandMade) -> None:
+    table.commit(1, {"someAction": {"x": 1}}, {"cdc": {"path": "_change_data/c"}}, {"add": None}, add("b"))
+    assert paths(table.log) == {"a", "b"}
+
+
+def test_empty_commit_changes_nothing(table: HandMade) -> None:
+    table.path(f"{1:020}.json").write_bytes(b"")
+    assert [(commit.version, commit.adds) for commit in table.log.commits(0, 1)] == [(1, ())]
+    assert paths(table.log) == {"a"}
+
+
+@pytest.mark.parametrize(("actions", "lacking"), [([metadata()], "protocol"), ([protocol()], "metaData")])
+def test_table_that_never_said_how_it_is_read_is_refused(tmp_path: Path, actions: list[Action], lacking: str) -> None:
+    table = HandMade(tmp_path / "other")
+    table.commit(0, *actions, add("a"))
+    with pytest.raises(DamagedLog, match=f"has no {lacking} up to version 0"):
+        table.log.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("action", "named"),
+    [
+        (protocol(4, 7), r"version 1 or before, protocol version 4, and 3 is the newest"),
+        (protocol(3, 7, ["deletionVectors", "warpDrive", "catalogManaged"]), r"catalogManaged and warpDrive, which"),
+    ],
+)
+def test_what_a_table_asks_of_readers_and_is_not_read_is_named(table: HandMade, action: Action, named: str) -> None:
+    table.commit(1, action)
+    assert paths(table.log, 0) == {"a"}
+    for read in (table.log.snapshot, lambda: list(table.log.commits(-1, 1))):
+        with pytest.raises(Unsupported, match=named) as caught:
+            read()
+        assert caught.value.feature == "delta-features"
+
+
+def test_all_features_that_only_writers_have_to_know_are_read(table: HandMade) -> None:
+    only_writers = ["appendOnly", "rowTracking", "icebergCompatV2", "clustering", "checkConstraints", "warpDrive"]
+    action = protocol(3, 7, [])
+    action["protocol"]["writerFeatures"] = only_writers
+    table.commit(1, action)
+    assert table.log.snapshot().protocol.writer_features == frozenset(only_writers)
