@@ -1,0 +1,104 @@
+"""Delta's schemas, read and written."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duckicelake.delta.schema import (
+    DeltaArray,
+    DeltaDecimal,
+    DeltaField,
+    DeltaMap,
+    DeltaPrimitive,
+    DeltaStruct,
+    DeltaType,
+    TypeChange,
+    parse_schema,
+    schema_text,
+)
+from duckicelake.errors import DamagedLog
+
+LONG = DeltaPrimitive("long")
+
+
+def extended(parts: st.SearchStrategy[DeltaType]) -> st.SearchStrategy[DeltaType]:
+    fields = st.builds(DeltaField, st.text(min_size=1), parts, st.booleans(), st.just({"delta.columnMapping.id": 3}))
+    return (
+        st.builds(DeltaArray, parts, st.booleans())
+        | st.builds(DeltaMap, parts, parts, st.booleans())
+        | st.builds(lambda found: DeltaStruct(tuple(found)), st.lists(fields, max_size=3))
+    )
+
+
+PLAIN: st.SearchStrategy[DeltaType] = st.sampled_from(
+    [LONG, DeltaPrimitive("timestamp_ntz"), DeltaPrimitive("variant"), DeltaPrimitive("interval day to second")]
+) | st.builds(DeltaDecimal, st.integers(1, 38), st.integers(0, 38))
+
+
+@given(st.recursive(PLAIN, extended, max_leaves=8))
+def test_schema_is_read_as_it_was_written(kind: DeltaType) -> None:
+    schema = DeltaStruct((DeltaField("c", kind, nullable=False, metadata={"comment": "ä\n"}),))
+    assert parse_schema(schema_text(schema)) == schema
+
+
+def text(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "struct", "fields": [{"nullable": True, "metadata": {}, **field} for field in fields]})
+
+
+def test_what_columns_say_of_themselves() -> None:
+    parsed = parse_schema(
+        text(
+            {
+                "name": "a",
+                "type": "long",
+                "metadata": {
+                    "delta.columnMapping.id": 7,
+                    "delta.columnMapping.physicalName": "col-1",
+                    "comment": "no",
+                    "CURRENT_DEFAULT": "1 + 1",
+                    "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],
+                },
+            },
+            {
+                "name": "m",
+                "type": {"type": "map", "keyType": "string", "valueType": "decimal(10,4)", "valueContainsNull": True},
+                "metadata": {
+                    "delta.generationExpression": "map()",
+                    "__CHAR_VARCHAR_TYPE_STRING": "map<char(3),int>",
+                    "delta.columnMapping.nested.ids": {"m.key": 9, "m.value": 10},
+                    "delta.typeChanges": [
+                        {"fromType": "decimal(6, 2)", "toType": "decimal(10, 4)", "fieldPath": "element.value"}
+                    ],
+                },
+            },
+            {"name": "i", "type": "decimal", "metadata": {"delta.identity.start": 1}},
+        )
+    )
+    a, m, i = parsed.fields
+    assert (a.id, a.physical_name, a.comment, a.default) == (7, "col-1", "no", "1 + 1")
+    assert a.type_changes == (TypeChange(DeltaPrimitive("integer"), LONG),)
+    assert (m.generated, m.characters, m.nested_ids) == ("map()", "map<char(3),int>", {"m.key": 9, "m.value": 10})
+    assert m.type_changes == (TypeChange(DeltaDecimal(6, 2), DeltaDecimal(10, 4), ("element", "value")),)
+    assert (i.is_identity, i.type, i.id, i.physical_name) == (True, DeltaDecimal(10, 0), None, "i")
+    assert not a.is_identity
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("{", "can't be read"),
+        ('"long"', "isn't a struct"),
+        ('{"type":"struct"}', "lacks 'fields'"),
+        (text({"name": "a"}), "lacks 'type'"),
+        (text({"name": 7, "type": "long"}), "7 isn't a name"),
+        (text({"name": "a", "type": {"type": "array", "elementType": "long"}}), "lacks 'containsNull'"),
+        (text({"name": "a", "type": 7}), "can't be read"),
+        ('{"type":"struct","fields":[' * 5000, "can't be read"),
+    ],
+)
+def test_what_is_no_schema_is_refused(schema: str, why: str) -> None:
+    with pytest.raises(DamagedLog, match=why):
+        parse_schema(schema)
