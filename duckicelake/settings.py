@@ -108,6 +108,13 @@ class Settings(BaseSettings):
     flush_bytes: int | None = Field(default=None, ge=1, description="bytes of such rows; none: for no number of them")
     flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
 
+    delta_sync_seconds: float = Field(
+        default=0.5,
+        ge=0,
+        le=86_400,
+        description="seconds between two looks at the Delta tables that are followed; 0: no",
+    )
+
     lineage: Literal["on", "off"] = Field(default="on", description="make events of lineage of what changes the lake")
     lineage_catalog_uri: str | None = Field(
         default=None, description="by which engines know the catalog, and lineage its tables; none: where it listens"
