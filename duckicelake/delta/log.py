@@ -35,6 +35,14 @@ class DeltaLog:
         self._list()
         return newest(self._listing)
 
+    def has_next(self, version: int) -> bool:
+        """Whether the version after one is there: one look at its file by name, so that waiting lists nothing."""
+        try:
+            self._files.store.size(self._listing.commit_name(version + 1))
+        except FileMissing:
+            return False
+        return True
+
     def oldest(self) -> int:
         """The oldest version from which on every one can be told."""
         return oldest(self._listing)

@@ -40,7 +40,9 @@ def test_commits_alone_tell_every_version(table: HandMade) -> None:
 def test_news_are_seen_when_asked_for(table: HandMade) -> None:
     table.begin(add("a"))
     log = table.log
+    assert not log.has_next(0)
     table.commit(1, add("b"))
+    assert log.has_next(0)
     assert paths(log, 1) == {"a", "b"}
     table.commit(2, remove("a"))
     assert (log.newest(), paths(log)) == (2, {"b"})
