@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from duckicelake.bridge.absorbing import absorbed_rows
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.delta_out_definition import check_sayable
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
@@ -63,6 +64,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     if target is base or _only_says_ours(base, target):
         return None
     check_hold(target.properties)
+    check_sayable(target, base)
     check_rebase(target.properties)
     absorbed_rows(target.properties)
     target = within_limit(target)
@@ -81,6 +83,7 @@ def creation_of(
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_hold(target.properties)
+    check_sayable(target)
     check_rebase(target.properties)
     absorbed_rows(target.properties)
     max_listed(target.properties)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.delta_out_definition import check_sayable
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.rebase import check_rebase
 from duckicelake.bridge.retention import max_listed
@@ -58,6 +59,7 @@ def register_table(
             check_name_is_free(cursor, schema_name(namespace), name)
     metadata = read_metadata(services, location)
     check_hold(metadata.properties)
+    check_sayable(metadata)
     max_listed(metadata.properties)
     check_rebase(metadata.properties)
     check_table_places(services, metadata.location, metadata.properties, None, None)

@@ -1,0 +1,173 @@
+"""Which Delta logs are kept beside tables, and what was said in their versions (migration 0022)."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from duckicelake.lake.database import Transaction
+from duckicelake.lake.documents import document
+from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import LOCK_KEY
+
+_SQL = queries("delta_logs")
+KEEPER_KEY: Final = LOCK_KEY + 4
+_AT_ONCE: Final = 100
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A log from version `oldest` to `version`; protocol and metadata as Delta's actions, of the newest.
+
+    table_version: of the table's metadata, up to which it was looked at. problem: why what came last isn't in the log.
+    """
+
+    root: str
+    version: int
+    oldest: int
+    protocol: Json
+    metadata: Json
+    table_version: int | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """A version of a log: the snapshot that main named since `logged_ms`."""
+
+    version: int
+    snapshot_id: int | None
+    logged_ms: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVersion:
+    """The files of a version: its own, and that of the deletion vectors which it brings."""
+
+    version: int
+    body: bytes
+    vectors_path: str | None
+    vectors: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A version to be added. vectors_of: hash and descriptor of what data files get, None for none any more."""
+
+    row: VersionRow
+    root: str
+    protocol: Json
+    metadata: Json
+    files: WrittenVersion
+    vectors_of: Mapping[str, tuple[bytes, Json] | None]
+
+
+def versions(cursor: Transaction) -> dict[int, int]:
+    """The versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
+    return dict(cursor.execute(_SQL.versions).fetchall())
+
+
+def enabled(cursor: Transaction, table_ids: Iterable[int]) -> frozenset[int]:
+    """Those of the tables that want a log."""
+    return frozenset(row[0] for row in cursor.execute(_SQL.enabled, {"table_ids": list(table_ids)}).fetchall())
+
+
+def abandoned(cursor: Transaction) -> list[int]:
+    """Tables that have a log and don't want it any more, or that are gone."""
+    return [row[0] for row in cursor.execute(_SQL.abandoned).fetchall()]
+
+
+def log(cursor: Transaction, table_id: int) -> LogRow | None:
+    """The log of a table."""
+    row = cursor.execute(_SQL.log, {"table_id": table_id}).fetchone()
+    return None if row is None else LogRow(*row)
+
+
+def newest(cursor: Transaction, table_id: int) -> VersionRow | None:
+    """The newest version of its log."""
+    row = cursor.execute(_SQL.newest, {"table_id": table_id}).fetchone()
+    return None if row is None else VersionRow(*row)
+
+
+def add(cursor: Transaction, table_id: int, new: Addition) -> bool:
+    """Add the next version; False if there is one of this number by now."""
+    version = new.row.version
+    state = {"table_id": table_id, "version": version, "protocol": new.protocol, "metadata": new.metadata}
+    if version == 0:
+        if cursor.execute(_SQL.begin, {**state, "root": new.root}).fetchone() is None:
+            return False
+    elif cursor.execute(_SQL.lock, state).fetchone() != (version - 1,):
+        return False
+    row = {
+        **state,
+        "snapshot_id": new.row.snapshot_id,
+        "logged_ms": new.row.logged_ms,
+        "timestamp_ms": new.row.timestamp_ms,
+        "body": zlib.compress(new.files.body),
+        "vectors_path": new.files.vectors_path,
+        "vectors": None if new.files.vectors is None else zlib.compress(new.files.vectors),
+    }
+    cursor.execute(_SQL.add_version, row)
+    cursor.execute(_SQL.end_vectors, {**state, "paths": list(new.vectors_of)})
+    begun = [
+        {"path": path, "sha256": vector[0].hex(), "descriptor": vector[1]}
+        for path, vector in new.vectors_of.items()
+        if vector is not None
+    ]
+    if begun:
+        cursor.execute(_SQL.begin_vectors, {**state, "vectors": document(begun)})
+    cursor.execute(_SQL.advance, state)
+    return True
+
+
+def looked_at(cursor: Transaction, table_id: int, table_version: int, problem: str | None) -> None:
+    """Note up to where the log was looked at, and why it isn't in step with that; None if it is."""
+    cursor.execute(_SQL.looked_at, {"table_id": table_id, "table_version": table_version, "problem": problem})
+
+
+def vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> dict[str, tuple[bytes, Json]]:
+    """Hash and descriptor of the deletion vectors that data files have in the newest version, by path."""
+    if not paths:
+        return {}
+    rows = cursor.execute(_SQL.vectors, {"table_id": table_id, "paths": list(paths)}).fetchall()
+    return {path: (bytes(digest), descriptor) for path, digest, descriptor in rows}
+
+
+def files(cursor: Transaction, table_id: int, after: int = -1, *, unwritten_only: bool = True) -> list[WrittenVersion]:
+    """The files of some of the next versions, in order: of those that may not be there yet, or of all."""
+    asked = {"table_id": table_id, "after": after, "all": not unwritten_only, "most": _AT_ONCE}
+    return [
+        WrittenVersion(version, zlib.decompress(body), path, None if data is None else zlib.decompress(data))
+        for version, body, path, data in cursor.execute(_SQL.unwritten, asked).fetchall()
+    ]
+
+
+def written(cursor: Transaction, table_id: int, numbers: Iterable[int]) -> None:
+    """The files of these versions are there."""
+    cursor.execute(_SQL.written, {"table_id": table_id, "versions": list(numbers)})
+
+
+def readable(cursor: Transaction, table_id: int) -> int:
+    """The oldest version from which on the data files of all are kept; one more than the newest if of none are."""
+    row = cursor.execute(_SQL.readable, {"table_id": table_id}).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def needless_vectors(cursor: Transaction, table_id: int, oldest: int) -> Iterator[str]:
+    """Files of deletion vectors that no version from `oldest` on needs."""
+    rows = cursor.execute(_SQL.vector_files, {"table_id": table_id, "oldest": oldest}).fetchall()
+    return (path for (path,) in rows)
+
+
+def cut(cursor: Transaction, table_id: int, oldest: int) -> None:
+    """Forget the versions before one, but for vectors of theirs that are needed."""
+    for query in (_SQL.cut, _SQL.cut_versions, _SQL.cut_vectors):
+        cursor.execute(query, {"table_id": table_id, "oldest": oldest})
+
+
+def forget(cursor: Transaction, table_id: int) -> None:
+    """Forget a log."""
+    cursor.execute(_SQL.forget, {"table_id": table_id})
