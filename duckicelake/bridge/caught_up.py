@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+from duckicelake.bridge.constraints import UNVERIFIED_HERE, with_unverified
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
@@ -152,14 +153,20 @@ def native_step(
     served: ServedFiles,
     next_row_id: int,
     manifest_ids: Iterator[int],
+    unverified: Sequence[str] = (),
 ) -> tuple[LakeStep, TableMetadata, tuple[ListedManifest, ...]]:
     """The step's rows, the metadata after its snapshot, which joins the line, and the manifests to build on next.
 
-    `removed` are files of whichever content; `next_row_id` is DuckLake's after the step.
+    `removed` are files of whichever content; `next_row_id` is DuckLake's after the step. `unverified` are constraints
+    that the step's rows may violate.
     """
     owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id, metadata.format_version)
     manifests = next_list(parent, added, {file.file_id for file in removed}, owner, manifest_ids)
     snapshot = _snapshot(step, metadata, line.newest, numbers, added, removed, next_row_id)
+    if unverified:
+        snapshot = snapshot.replaced(summary={**snapshot.summary, UNVERIFIED_HERE: ",".join(unverified)})
+        properties = with_unverified(metadata.properties, unverified, snapshot.snapshot_id)
+        metadata = metadata.replaced(properties=properties)
     line.add(snapshot)
     lake_step = LakeStep(
         ducklake_id=step.change.snapshot_id,
@@ -171,7 +178,7 @@ def native_step(
             manifests=manifests.new,
         ),
     )
-    return lake_step, _moved(metadata, snapshot), manifests.listed
+    return lake_step, moved(metadata, snapshot), manifests.listed
 
 
 def caught_up(
@@ -287,7 +294,7 @@ def _operation(step: NativeStep, added: Sequence[NewFile], removed: Sequence[Fil
     return "overwrite"
 
 
-def _moved(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
+def moved(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
     """The metadata with main at a snapshot that isn't listed yet."""
     main = metadata.refs.get(MAIN) or SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
     return metadata.replaced(

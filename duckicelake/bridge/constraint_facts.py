@@ -1,7 +1,7 @@
 """PURE. What a data file's metrics say of a constraint: that all its rows keep it, that one doesn't, or neither."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
@@ -45,6 +45,26 @@ def judge(constraint: Constraint, file: AnyFile, properties: Mapping[str, str], 
             if True not in _outcomes(constraint, _instead(facts.span, column, witness)):
                 return Verdict(problem=f"{file.path} has a row whose {_name(column)} is {_shown(column, witness)}")
     return Verdict()
+
+
+def unproven(
+    constraints: Sequence[Constraint],
+    files: Iterable[AnyFile],
+    properties: Mapping[str, str],
+    refutable: Container[int] = (),
+) -> list[str]:
+    """The constraints that some file's metrics don't prove; InvalidRequest if a `refutable` one's refute it."""
+    names: set[str] = set()
+    for file in files:
+        for constraint in constraints:
+            if constraint.name in names and file.file_id not in refutable:
+                continue
+            verdict = judge(constraint, file, properties, may_refute=file.file_id in refutable)
+            if verdict.problem is not None:
+                raise InvalidRequest(f"The {constraint} is violated: {verdict.problem}. Nothing was written")
+            if not verdict.holds:
+                names.add(constraint.name)
+    return [each.name for each in constraints if each.name in names]
 
 
 def _outcomes(constraint: Constraint, spans: Spans) -> Outcomes:

@@ -4,10 +4,10 @@ A row for which it is NULL violates it, as in Delta, and unlike in the SQL stand
 `x > 0 OR x IS NULL` doesn't. Rows that nobody could check leave a constraint unverified, which a property says, too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from duckicelake.bridge.check_parsing import condition_of
 from duckicelake.bridge.check_tree import Column, Condition, columns_of
@@ -64,9 +64,15 @@ def constraints_of(properties: Mapping[str, str], schema: Schema) -> tuple[Const
     return _parsed(tuple(found.items()), _ById(schema)) if found else ()
 
 
-def broken(properties: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """The constraints that can't be checked, with why."""
-    return dict(_broken(texts_of(properties).items(), schema))
+def checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list[Constraint], dict[str, str]]:
+    """A table's constraints, and by name why the others can't be checked."""
+    found, broken = [], {}
+    for name, text in texts_of(properties).items():
+        try:
+            found.append(parse(name, text, schema))
+        except InvalidRequest as error:
+            broken[name] = str(error)
+    return found, broken
 
 
 def unverified_since(properties: Mapping[str, str]) -> dict[str, str]:
@@ -81,22 +87,13 @@ def with_unverified(properties: Mapping[str, str], names: Sequence[str], snapsho
     return {**{f"{UNVERIFIED}{name}": str(snapshot_id) for name in names}, **properties}
 
 
-def without_strays(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties without marks of constraints that are gone."""
-    names = texts_of(properties)
+def with_marks_of(properties: Mapping[str, str], names: Container[str]) -> dict[str, str]:
+    """The properties without what says of other constraints that they are unverified."""
     return {
         key: value
         for key, value in properties.items()
         if not key.startswith(UNVERIFIED) or key.removeprefix(UNVERIFIED) in names
     }
-
-
-def _broken(texts: Any, schema: Schema) -> Iterator[tuple[str, str]]:
-    for name, text in texts:
-        try:
-            parse(name, text, schema)
-        except InvalidRequest as error:
-            yield name, str(error)
 
 
 class _ById:

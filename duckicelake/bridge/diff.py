@@ -111,7 +111,8 @@ class NewList:
 class Increment:
     """One step of a commit: snapshots with the rows that they bring, and main's move, None where it stays.
 
-    `ducklake_id` is the DuckLake snapshot that the step must become, None: any.
+    `ducklake_id` is the DuckLake snapshot that the step must become, None: any. If it `redefines` the table, rows that
+    were prepared for what it was are prepared anew.
     """
 
     snapshots: tuple[NewList, ...] = ()
@@ -123,6 +124,7 @@ class Increment:
 def change_set(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> ChangeSet:
+    redefines: bool = False
     """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
     return change_and_after(base, target, increments, creation)[0]
 
@@ -196,7 +198,7 @@ def _step(
         delete_files=move.delete_files,
         inlined=inlined,
         stats=stats,
-        divides_files=_keeps_older_numbers(move, target),
+        divides_files=increment.redefines or _keeps_older_numbers(move, target),
         snapshots=tuple(snapshot_row(new.snapshot, new.manifest_ids, new.proposed_id) for new in increment.snapshots),
         side=increment.side,
     )

@@ -4,24 +4,32 @@ What can't be inlined is committed as it came: other columns than the table's, v
 files that the server can't or may not read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from duckicelake.bridge.absorbing import Absorbed, AbsorbedFile, absorbed_rows
+from duckicelake.bridge.constraints import Constraint, constraints_of
 from duckicelake.bridge.diff import Move
+from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.confinement import check_readable
 from duckicelake.catalog.row_cache import RowTarget
 from duckicelake.catalog.row_targets import row_target
 from duckicelake.catalog.rows import packed_columns
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.lake.changes import InlinedInto, NewFile
 from duckicelake.rows import inlining, statistics
+from duckicelake.rows.batch import Batch
+from duckicelake.rows.constraint_rows import check_rows
 from duckicelake.rows.parquet_rows import MAX_BYTES, read_parquet
 from duckicelake.storage.local_copies import local_copies
 from duckicelake.storage.parquet_footer import check_footer
+
+
+class _ViolatedError(Exception):
+    """Rows violate a constraint of the table, so that they can't be committed as they came either."""
 
 
 def absorber(
@@ -39,6 +47,8 @@ def absorber(
         target = row_target(services, namespace, table, services.rows.find(namespace, table))
         try:
             absorbed = _absorbed(services, metadata, target, move)
+        except _ViolatedError as error:
+            raise InvalidRequest(str(error)) from error
         except CatalogError:
             return move
         if absorbed is None:
@@ -63,6 +73,7 @@ def _absorbed(services: Services, metadata: TableMetadata, target: RowTarget, mo
     into = _into(target)
     if into is None or target.metadata.schema().leaves() != metadata.schema().leaves():
         return None
+    constraints = constraints_of(metadata.properties, metadata.schema())
     for file in move.registered:
         check_readable(services, file.path, metadata.location)
     with local_copies(services.store, (file.path for file in move.registered)) as paths:
@@ -70,10 +81,18 @@ def _absorbed(services: Services, metadata: TableMetadata, target: RowTarget, mo
         for file in move.registered:
             check_footer(paths[file.path], file.path)
             batch = read_parquet(paths[file.path], target.layout, file.record_count)
+            _check_rows(constraints, file, batch)
             if inlining.obstacle(batch) is not None:
                 return None
             files.append(AbsorbedFile(file, tuple(packed_columns(target, batch)), statistics.column_stats(batch)))
     return Absorbed(into, tuple(files))
+
+
+def _check_rows(constraints: Sequence[Constraint], file: AnyFile, batch: Batch) -> None:
+    try:
+        check_rows(constraints, batch)
+    except InvalidRequest as error:
+        raise _ViolatedError(f"{file.path}: {error}") from error
 
 
 def _into(target: RowTarget) -> InlinedInto | None:

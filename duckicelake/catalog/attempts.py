@@ -19,6 +19,7 @@ from duckicelake.bridge.retention import max_listed, within_limit
 from duckicelake.catalog.absorption import absorber
 from duckicelake.catalog.batches import check_batches
 from duckicelake.catalog.cache import CachedTable
+from duckicelake.catalog.constraints import constrained
 from duckicelake.catalog.damage import naming_damage
 from duckicelake.catalog.increments import increments
 from duckicelake.catalog.ownership import check_table_places
@@ -75,6 +76,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     absorb = absorber(services, commit.namespace, commit.name, target) if appends_of(request) else None
     target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
     check_removals(services, cached.materialized, target, new)
+    target, new = constrained(services, cached.materialized, target, new)
     return change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
 
@@ -91,6 +93,7 @@ def creation_of(
     check_statistics(services, None, None, target)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
+    target, new = constrained(services, None, target, new)
     return change_set(Base(), target, new, creation)
 
 

@@ -23,11 +23,12 @@ from duckicelake.bridge.evolve import first_metadata
 from duckicelake.bridge.history import hold
 from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.bridge.manifests import ListedManifest
-from duckicelake.bridge.native import NativeStep, replay
+from duckicelake.bridge.native import SAME_ROWS, NativeStep, replay
 from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
 from duckicelake.bridge.project import project, target_of
 from duckicelake.bridge.realise import deleted_positions
 from duckicelake.bridge.retention import within_limit
+from duckicelake.catalog.constraints import unverified_natively
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.lake_deletes import read_lake_deletes
 from duckicelake.catalog.listing import listed_manifests
@@ -49,6 +50,8 @@ from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow, TableRow, T
 
 ADVANCE_AFTER = 100
 """Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
+
+_INSERTS = frozenset({"inserted_into_table", "inlined_insert"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,7 @@ class _Builder:
         self._file_ids = file_ids(services)
         self._manifest_ids = manifest_ids(services)
         self._copies = ReadableCopies(services, row.table_id)
+        self._upto = window.after
 
     def made(self) -> TableMetadata:
         """The metadata after the steps."""
@@ -265,9 +269,24 @@ class _Builder:
             served=ServedFiles(deletions=deletes.deletions, virtual_files=rows.virtual_files),
             next_row_id=window.next_row_id if is_last else next_row_id(added, window.next_row_id),
             manifest_ids=self._manifest_ids,
+            unverified=self._unverified(step, metadata, added),
         )
+        self._upto = step.change.snapshot_id
         held = hold(step, window, self._known, self._metadata.properties)
         self.steps.append(replace(lake_step, hold=held))
+
+    def _unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+        """The constraints that the step's rows may violate: those that were posted have been checked."""
+        names = [] if step.change.kinds <= SAME_ROWS else unverified_natively(metadata, added)
+        if not names:
+            return []
+        inserts = [
+            change.snapshot_id
+            for change in self._window.changes
+            if self._upto < change.snapshot_id <= step.change.snapshot_id and change.kinds & _INSERTS
+        ]
+        with self._services.database.reading() as cursor:
+            return [] if native.were_checked(cursor, inserts) else names
 
     def _delete(
         self, step: NativeStep, metadata: TableMetadata, numbers: Numbering

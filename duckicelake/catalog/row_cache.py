@@ -7,10 +7,12 @@ from sys import maxsize
 from threading import Lock
 from typing import Final
 
+from duckicelake.bridge.constraints import Constraint, constraints_of
 from duckicelake.bridge.stats import widen
 from duckicelake.catalog.turns import Lanes
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.row_batches import InsertTarget
@@ -21,16 +23,22 @@ MOST: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowTarget:
-    """A table that rows are posted to. metadata: as of when its columns were read; the rest of it may be older.
+    """A table that rows are posted to. metadata: as of when its columns and constraints were read.
 
-    folder: where DuckLake keeps the table's files.
+    The rest of it may be older. schema: of the columns as they are. folder: where DuckLake keeps the table's files.
     """
 
     lake: InsertTarget
     layout: Layout
     metadata: TableMetadata
+    schema: Schema
     folder: str
     leaves: Mapping[int, PrimitiveType]
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What rows must keep; InvalidRequest if one can't be checked any more."""
+        return constraints_of(self.metadata.properties, self.schema)
 
     def widen(
         self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats]]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from duckicelake.bridge.columns import schema_of
+from duckicelake.bridge.constraints import texts_of
 from duckicelake.bridge.project import project
 from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.row_cache import RowTarget
@@ -38,7 +39,7 @@ def _read(services: Services, namespace: Namespace, name: str, known: RowTarget 
             delta_sources.check_writable(cursor, lake.definition.table_id)
             row = reader.table_row(cursor, lake.definition.table_id)
             folder = native.path_prefix(cursor, lake.definition.table_id)
-        if known is not None and known.lake.definition == lake.definition:
+        if known is not None and known.lake.definition == lake.definition and _has_same_constraints(known, row):
             return replace(known, lake=lake)
         if row is not None:
             return _target(lake, _defined(row), folder)
@@ -50,7 +51,11 @@ def _target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarg
     columns = lake.definition.columns
     schema = schema_of(columns, metadata.current_schema_id, metadata.schema())
     leaves = {field_id: type_ for field_id, type_ in schema.leaves().items() if type_.name != "unknown"}
-    return RowTarget(lake, Layout(row_columns(schema, columns)), metadata, folder, leaves)
+    return RowTarget(lake, Layout(row_columns(schema, columns)), metadata, schema, folder, leaves)
+
+
+def _has_same_constraints(known: RowTarget, row: TableRow | None) -> bool:
+    return row is not None and texts_of(row.metadata["properties"]) == texts_of(known.metadata.properties)
 
 
 def _defined(row: TableRow) -> TableMetadata:

@@ -20,6 +20,7 @@ from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.row_batches import RowBatch
 from duckicelake.rows.batch import Batch
+from duckicelake.rows.constraint_rows import check_rows
 from duckicelake.rows.layout import Layout
 from duckicelake.rows.reading import read_batch
 
@@ -46,6 +47,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
         layout = key_layout(metadata, target.layout, names)
         whole = with_keys(target.layout, layout)
         batch = read_batch(posted.body, posted.content_type, whole, on_unknown=posted.on_unknown)
+        check_rows(target.constraints, batch)
         keys = _keys(layout, batch)
         if not batch.num_rows:
             return nothing_posted(services, posted)

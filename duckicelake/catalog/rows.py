@@ -21,6 +21,7 @@ from duckicelake.lake.producers import LONGEST_APP_ID, Applied, Producer
 from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
 from duckicelake.rows import inlining, statistics
 from duckicelake.rows.batch import Batch
+from duckicelake.rows.constraint_rows import check_rows
 from duckicelake.rows.problems import OnUnknown
 from duckicelake.rows.reading import read_batch
 
@@ -96,10 +97,12 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
 
 
 def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
-    """The rows; Outdated for rows that don't fit columns which the table no longer has."""
+    """The rows; Outdated for rows that don't fit columns, or constraints, which the table no longer has."""
     try:
         with services.meter.phase("rows_read"):
-            return read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
+            batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
+            check_rows(target.constraints, batch)
+            return batch
     except InvalidRequest as error:
         if row_target(services, posted.namespace, posted.table, target).layout is target.layout:
             raise

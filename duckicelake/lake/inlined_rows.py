@@ -24,7 +24,7 @@ from duckicelake.lake.producers import Producer
 from duckicelake.lake.queries import queries
 from duckicelake.lake.row_batches import RowBatch, WrittenRows
 from duckicelake.lake.row_tables import TableNow, ask
-from duckicelake.lake.snapshots import Wanted, claim, record_changes
+from duckicelake.lake.snapshots import ROWS_CHECKED, Wanted, claim, record_changes
 
 _SQL = queries("rows")
 
@@ -56,7 +56,7 @@ class Group:
         written = {id(batch): rows for group in by_table.values() for batch, rows in self._write_table(group)}
         _write_stats(self._cursor, [(self._tables[table_id], group) for table_id, group in by_table.items()])
         producers.note(self._cursor, self._new_sequences, self._claimed.snapshot_id)
-        record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table))
+        record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table), extra_info=ROWS_CHECKED)
         return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
 
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError | Repeated:

@@ -26,6 +26,7 @@ from duckicelake.lake.model import (
     parse_changes,
 )
 from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import ROWS_CHECKED
 from duckicelake.lake.soundness import flaw_of
 from duckicelake.lake.state import LiveFiles, NativeWindow
 
@@ -75,6 +76,13 @@ def changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[
         touching = [change for change in touching if change.snapshot_id < upto]
         touching.append(LakeChange(upto, time_of(cursor, upto), kinds))
     return tuple(touching)
+
+
+def were_checked(cursor: Cursor[Row], snapshot_ids: Sequence[int]) -> bool:
+    """Whether all rows of these DuckLake snapshots were checked by their tables' constraints as they were written."""
+    parameters = {"snapshot_ids": list(snapshot_ids), "mark": ROWS_CHECKED}
+    found = cursor.execute(_SQL.count_marked, parameters).fetchone()
+    return found == (len(snapshot_ids),)
 
 
 def kinds_of(changes_made: str | None, table_id: int, *, begins: bool) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 from psycopg import Cursor
@@ -23,6 +23,8 @@ LOCK_KEY = 0x6475636B6963656C  # "duckicel"
 QUEUE_KEY = LOCK_KEY + 1
 LANE_KEY = 0x6475636B  # "duck"; a key of two parts, the other is the table
 ATTEMPTS = 20
+ROWS_CHECKED: Final = '{"rows":"checked"}'
+"""What is said of a DuckLake snapshot whose rows were checked, by their tables' constraints too, before they came."""
 
 T = TypeVar("T")
 

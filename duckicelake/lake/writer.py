@@ -13,7 +13,18 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import CatalogError
-from duckicelake.lake import absorbed_rows, artifacts, copying, definition, files, native, producers, reader, runs, side_tables
+from duckicelake.lake import (
+    absorbed_rows,
+    artifacts,
+    copying,
+    definition,
+    files,
+    native,
+    producers,
+    reader,
+    runs,
+    side_tables,
+)
 from duckicelake.lake.bases import lock_bases
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Written
 from duckicelake.lake.database import Row, is_retryable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from duckicelake.bridge.check_sql import condition_sql
 from duckicelake.bridge.constraint_facts import judge
-from duckicelake.bridge.constraints import constraints_of, parse, unverified_since, with_unverified, without_strays
+from duckicelake.bridge.constraints import constraints_of, parse, unverified_since, with_marks_of, with_unverified
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
@@ -310,4 +310,4 @@ def test_properties_say_what_is_unverified_and_since_when() -> None:
     assert [each.name for each in constraints_of(properties, SCHEMA)] == ["a", "b"]
     marked = with_unverified(with_unverified(properties, ["b"], 7), ["b", "a"], 8)
     assert unverified_since(marked) == {"b": "7", "a": "8"}
-    assert without_strays(marked).keys() == marked.keys() - {"constraint-unverified.gone"}
+    assert with_marks_of(marked, {"a", "b"}).keys() == marked.keys() - {"constraint-unverified.gone"}

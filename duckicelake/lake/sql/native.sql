@@ -162,3 +162,7 @@ SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %(table_id)s;
 -- time_of: when a snapshot was made, in epoch milliseconds; the next one's time if it has expired
 SELECT (extract(epoch FROM snapshot_time) * 1000)::bigint
 FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;
+
+-- count_marked: how many of these snapshots have this said of them
+SELECT count(*) FROM ducklake_snapshot_changes
+WHERE snapshot_id = ANY(%(snapshot_ids)s::bigint[]) AND commit_extra_info = %(mark)s;
