@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from duckicelake.delta.actions import AddFile, DeletionVector
-from duckicelake.delta.parsing import partition_values_of, vector_of
+from duckicelake.delta.parsing import NOTHING, partition_values_of, vector_of
 from duckicelake.delta.paths import decoded
 
 ADD_FIELDS: Final = (
@@ -60,10 +60,10 @@ def _vectors(column: pa.Array | None, count: int) -> list[DeletionVector | None]
 def _maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | None]]:
     """Each map as a dictionary, a null one empty."""
     if column is None or column.null_count == count:
-        return [{}] * count
+        return [NOTHING] * count
     offsets = column.offsets.to_pylist()
     if offsets[0] == offsets[-1]:
-        return [{}] * count
+        return [NOTHING] * count
     keys, items = column.keys.to_pylist(), column.items.to_pylist()
     base = 0 if len(keys) == offsets[-1] else offsets[0]
     return [

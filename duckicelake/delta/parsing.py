@@ -11,6 +11,8 @@ from duckicelake.delta.paths import decoded
 
 Row = Mapping[str, Any]
 
+NOTHING: Final[Mapping[str, str | None]] = {}
+"""What most files have of partition values and of tags: one for all of them."""
 _STORAGES: Final = {"u", "p", "i"}
 
 
@@ -27,7 +29,7 @@ def add_of(row: Row) -> AddFile:
         None if vector is None else vector_of(vector),
         row.get("baseRowId"),
         row.get("defaultRowCommitVersion"),
-        row.get("tags") or {},
+        row.get("tags") or NOTHING,
     )
 
 
@@ -45,7 +47,7 @@ def remove_of(row: Row) -> RemoveFile:
 
 def partition_values_of(values: Mapping[str, str | None] | None) -> Mapping[str, str | None]:
     if not values:
-        return {}
+        return NOTHING
     return {name: value or None for name, value in values.items()} if "" in values.values() else values
 
 

@@ -19,7 +19,10 @@ class LogFile(Protocol):
 
 
 class LogStore(Protocol):
-    """Files by location, any spelling of it; FileMissing if there is none, Unavailable if the store is silent."""
+    """Files by location, any spelling of it; FileMissing if there is none, Unavailable if the store is silent.
+
+    Where it is no file system, several threads read from it at once.
+    """
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         """The whole file; InvalidRequest if it has more bytes than `at_most`."""
