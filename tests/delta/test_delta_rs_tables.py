@@ -1,6 +1,7 @@
 """Tables that delta-rs wrote, read at every version as it and DuckDB's delta extension read them."""
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,8 @@ from duckicelake.delta.log import DeltaLog
 from duckicelake.delta.paths import location
 from duckicelake.delta.schema import DeltaPrimitive, parse_schema, schema_text
 from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.s3 import S3Store
+from tests.backends import Bucket
 
 TEXTS = [
     "a b",
@@ -169,6 +172,27 @@ def test_commits_add_up_to_the_snapshots(tmp_path: Path) -> None:
     assert operations == ["DELETE", "UPDATE", "MERGE", "OPTIMIZE", "WRITE", "RESTORE"]
     optimize = next(commit for commit in log.commits(15, 16))
     assert not any(action.data_change for action in (*optimize.adds, *optimize.removes))
+
+
+def test_table_in_s3_is_read_in_its_place(bucket: Bucket) -> None:
+    path = f"{bucket.uri}/some folder/t"
+    options = {
+        "AWS_ENDPOINT_URL": bucket.minio.endpoint,
+        "AWS_ACCESS_KEY_ID": bucket.minio.access_key,
+        "AWS_SECRET_ACCESS_KEY": bucket.minio.secret_key,
+        "AWS_REGION": bucket.minio.region,
+        "AWS_ALLOW_HTTP": "true",
+    }
+    texts = pa.table({"p": [*TEXTS, None], "id": pa.array(range(len(TEXTS) + 1), pa.int64())})
+    for _ in range(3):
+        write_deltalake(path, texts, mode="append", partition_by=["p"], storage_options=options)
+    with closing(S3Store(bucket.uri, bucket.options())) as store:
+        log = DeltaLog(store, path.replace("s3://", "s3a://") + "/")
+        assert [len(commit.adds) for commit in log.commits(-1, log.newest())] == [len(TEXTS) + 1] * 3
+        files = log.snapshot().files.values()
+        assert {add.partition_values["p"] for add in files} == {*TEXTS, None}
+        assert [store.size(location(path, add.path)) for add in files] == [add.size for add in files]
+        assert not log.has_next(2)
 
 
 def test_what_an_application_counts_is_kept(tmp_path: Path) -> None:
