@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("commands.audit", "audit"),
     "gc": ("commands.gc", "gc"),
     "flush": ("commands.flush", "flush"),
+    "constraints": ("commands.constraints", "constraints"),
     "restore": ("commands.restore", "restore"),
     "ingest-rows": ("ingest_rows", "ingest_rows"),
     "lineage": ("lineage", "app"),

@@ -1,0 +1,92 @@
+"""What `duckicelake constraints` tells, and how it verifies: DuckDB reads the table as of the version that is shown."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import duckdb
+
+from duckicelake.catalog.constraint_states import ConstraintState, TableConstraints, note_verified, table_constraints
+from duckicelake.cli.collecting import opened
+from duckicelake.cli.restoring import table_of
+from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
+from duckicelake.lake.address import attach_source
+from duckicelake.pipeline.duck import ATTACHED, attached
+from duckicelake.settings import Settings
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A constraint as it is told; violations: how many rows DuckDB found that violate it, None if none was asked."""
+
+    state: ConstraintState
+    violations: int | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every row is known to keep it."""
+        return self.state.problem is None and self.state.unverified_since is None and not self.violations
+
+    def __str__(self) -> str:
+        """Tell it in one line."""
+        state = self.state
+        if self.violations:
+            told = f"VIOLATED by {self.violations} rows"
+        elif state.problem is not None:
+            told = f"BROKEN: {state.problem}"
+        elif state.unverified_since is not None:
+            told = f"unverified since snapshot {state.unverified_since}"
+        else:
+            told = "verified"
+        return f"{state.name}\t{state.text}\t{told}"
+
+
+def told(settings: Settings, name: str, *, verify: bool) -> list[Told]:
+    """The constraints of a table; with `verify` those that all rows keep are noted as verified.
+
+    Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed if others write to the table all along.
+    """
+    namespace, table = table_of(name)
+    with opened(settings) as services:
+        for attempt in range(_ATTEMPTS):
+            found = table_constraints(services, namespace, table)
+            if not verify:
+                return [Told(state) for state in found.states]
+            all_told = _verified(found, services.database.url)
+            kept = [each.state.name for each in all_told if each.violations == 0 and each.state.unverified_since]
+            if not kept:
+                return all_told
+            try:
+                note_verified(services, namespace, table, found, kept)
+            except CommitFailed:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return [_noted(each) if each.state.name in kept else each for each in all_told]
+    raise AssertionError
+
+
+def _noted(each: Told) -> Told:
+    return replace(each, state=replace(each.state, unverified_since=None))
+
+
+def _verified(found: TableConstraints, url: str) -> list[Told]:
+    """The constraints with how many rows DuckDB finds that violate each."""
+    if not any(state.sql for state in found.states):
+        return [Told(state) for state in found.states]
+    try:
+        with attached(attach_source(url), read_only=True) as connection:
+            return [Told(state, _violations(connection, found, state)) for state in found.states]
+    except PipelineError as error:
+        raise InvalidRequest(f"The constraints could not be verified: {error}") from error
+
+
+def _violations(connection: duckdb.DuckDBPyConnection, found: TableConstraints, state: ConstraintState) -> int | None:
+    if state.sql is None:
+        return None
+    name = ".".join('"' + each.replace('"', '""') + '"' for each in found.lake_name)
+    source = f"(FROM {ATTACHED}.{name} AT (VERSION => {found.lake_version})) AS r"
+    row = connection.execute(f"SELECT count(*) FROM {source} WHERE ({state.sql}) IS NOT TRUE").fetchone()
+    assert row is not None
+    return int(row[0])
