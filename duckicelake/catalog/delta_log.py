@@ -12,7 +12,7 @@ from duckicelake.bridge.delta_out_commits import Moment, NewVersion, Said, next_
 from duckicelake.bridge.delta_out_definition import as_before, check_sayable, delta_metadata, protocol_for
 from duckicelake.bridge.delta_out_schema import are_names_plain, physical_names
 from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.delta_log_files import publish
+from duckicelake.catalog.delta_log_files import clear, publish
 from duckicelake.catalog.delta_log_states import Base, differences, names_in_files
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import Metadata, Protocol
@@ -87,9 +87,14 @@ def _looked_at(services: Services, table: Materialized, problem: str | None) -> 
         delta_logs.looked_at(cursor, table.row.table_id, table.row.version, problem)
 
 
-def _record(services: Services, table_id: int, addition: Addition) -> bool:
+def _record(services: Services, table_id: int, addition: Addition) -> None:
+    """Record the version, unless there is one of that number by now.
+
+    Who begins a log clears its folder meanwhile, as none must be able to write to it until then.
+    """
     with services.database.transaction() as cursor:
-        return delta_logs.add(cursor, table_id, addition)
+        if delta_logs.add(cursor, table_id, addition) and addition.row.version == 0:
+            clear(services, addition.root)
 
 
 def _newest(services: Services, table_id: int) -> _Newest | None:

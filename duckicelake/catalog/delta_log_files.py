@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from duckicelake.bridge.delta_out_definition import ONLY_READ
 from duckicelake.catalog.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import DeltaSnapshot
@@ -51,15 +52,29 @@ def mend(services: Services, table_id: int) -> None:
 
 
 def remove(services: Services, table_id: int) -> None:
-    """Take a whole log away, the newest versions last, and forget it."""
+    """Take a whole log away, and forget it."""
     with services.database.reading() as cursor:
         log = delta_logs.log(cursor, table_id)
     if log is None:
         return
-    for folder in (FOLDER, VECTORS):
-        _delete(services, sorted(file.location for file in services.store.files_below(f"{log.root}/{folder}")))
+    _delete(services, _all_files(services, log.root))
     with services.database.transaction() as cursor:
         delta_logs.forget(cursor, table_id)
+
+
+def clear(services: Services, root: str) -> None:
+    """Take away what an earlier log of ours left in a folder; AlreadyExists if there is a log of somebody else's."""
+    found = _all_files(services, root)
+    ours = any(ONLY_READ.encode() in services.store.read(each) for each in found if each.endswith(".json"))
+    if found and not ours:
+        raise AlreadyExists(f"{root} has a Delta log already, which isn't ours: {found[0]}")
+    _delete(services, found)
+
+
+def _all_files(services: Services, root: str) -> list[str]:
+    """The oldest versions first."""
+    found = (file for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{root}/{folder}"))
+    return sorted(file.location for file in found)
 
 
 def _log(services: Services, table_id: int) -> LogRow:

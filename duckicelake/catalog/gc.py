@@ -11,6 +11,7 @@ from typing import Final
 
 from duckicelake.catalog.loading import refresh
 from duckicelake.catalog.services import Services
+from duckicelake.delta.listing import FOLDER as DELTA_LOG
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, NoSuchTable
 from duckicelake.iceberg.metadata_file import MAX_BYTES
 from duckicelake.lake import garbage, ownership
@@ -92,9 +93,10 @@ def _files(services: Services) -> Iterator[StoredFile]:
 
 
 def _is_of(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
-    """Whether the file is of a kind that lakes are made of, finished or not."""
+    """Whether the file is of a kind that lakes are made of, finished or not; Delta logs are looked after elsewhere."""
     name = _name(file)
-    return name.startswith(TEMPORARY) or (name.endswith(suffixes) and _is_usable(file))
+    is_finished = name.endswith(suffixes) and f"/{DELTA_LOG}/" not in file.location
+    return name.startswith(TEMPORARY) or (is_finished and _is_usable(file))
 
 
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:

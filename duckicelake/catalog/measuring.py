@@ -26,6 +26,7 @@ Task = Literal[
     "follow",  # the lake, into its history
     "lineage",  # events of what was followed
     "reads",  # noting what engines read
+    "delta_log",  # keeping Delta logs beside tables
     "delta",  # bringing the next versions of a Delta table that is followed
 ]
 Outcome = Literal[

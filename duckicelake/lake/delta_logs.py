@@ -64,6 +64,16 @@ class Addition:
     vectors_of: Mapping[str, tuple[bytes, Json] | None]
 
 
+def is_free(cursor: Transaction) -> bool:
+    """Whether nobody keeps Delta logs at this moment."""
+    return cursor.execute(_SQL.is_free, {"key": KEEPER_KEY}).fetchone() == (True,)
+
+
+def lead(cursor: Transaction) -> bool:
+    """Be the one that keeps Delta logs for as long as the session lasts; False if another is."""
+    return cursor.execute(_SQL.lead, {"key": KEEPER_KEY}).fetchone() == (True,)
+
+
 def versions(cursor: Transaction) -> dict[int, int]:
     """The versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.versions).fetchall())

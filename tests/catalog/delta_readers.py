@@ -21,9 +21,9 @@ class Version:
     timestamp_ms: int
 
 
-def keep(lake: Lake, table: str = "t") -> LogRow:
+def keep(lake: Lake, table: str = "t", namespace: str = "main") -> LogRow:
     """What the server does in the background."""
-    return keep_in_step(lake.services, current_table(lake.services, ("main",), table).materialized)
+    return keep_in_step(lake.services, current_table(lake.services, (namespace,), table).materialized)
 
 
 def versions(lake: Lake) -> list[Version]:
@@ -44,10 +44,12 @@ def duckdb_delta(duck: duckdb.DuckDBPyConnection, root: str, version: int, where
     return duck.execute(f"FROM delta_scan('{name}', version := {version}) WHERE {where}").to_arrow_table()
 
 
-def assert_read_alike(lake: Lake, delta: duckdb.DuckDBPyConnection, table: str = "t") -> dict[int, list[Row]]:
+def assert_read_alike(
+    lake: Lake, delta: duckdb.DuckDBPyConnection, table: str = "t", namespace: str = "main"
+) -> dict[int, list[Row]]:
     """Bring the log up to date; at each version Delta's readers read what Iceberg's do. The rows by version."""
-    log = keep(lake, table)
-    static = lake.static(table)
+    log = keep(lake, table, namespace)
+    static = lake.static(table, namespace)
     seen: dict[int, list[Row]] = {}
     for each in versions(lake):
         expected = pa.table({}) if each.snapshot_id is None else static.scan(snapshot_id=each.snapshot_id).to_arrow()
@@ -55,7 +57,7 @@ def assert_read_alike(lake: Lake, delta: duckdb.DuckDBPyConnection, table: str =
             assert_same(found, expected, f"{who}, version {each.version}")
         seen[each.version] = rows_of(expected)
     for who, found in read_by(delta, log, log.version):
-        assert rows_of(found) == iceberg_rows(static) == lake.duck_rows(f"main.{table}"), who
+        assert rows_of(found) == iceberg_rows(static) == lake.duck_rows(f"{namespace}.{table}"), who
     return seen
 
 

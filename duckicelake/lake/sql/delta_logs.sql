@@ -1,3 +1,9 @@
+-- is_free: whether nobody keeps Delta logs
+SELECT pg_try_advisory_xact_lock(%(key)s);
+
+-- lead: whether this session is the one that keeps them, from now on
+SELECT pg_try_advisory_lock(%(key)s);
+
 -- versions: the live tables that Iceberg clients have seen, with what counts their changes of metadata
 SELECT d.table_id, d.version
 FROM duckicelake_table d
