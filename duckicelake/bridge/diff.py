@@ -1,6 +1,6 @@
 """PURE. From (base, target, the new snapshots and moves of main between them) to a ChangeSet: the commit as rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from sys import maxsize
 
@@ -61,23 +61,28 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class LakeCopy:
-    """A file that DuckLake has in the place of one of Iceberg's; `path` is relative to the table's DuckLake folder."""
+    """A file that DuckLake has in the place of one of Iceberg's; `path` is relative to the table's DuckLake folder.
+
+    path_is_relative: or else it is absolute, in another table's.
+    """
 
     file_id: int
     path: str
     file_size_bytes: int
+    path_is_relative: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
     """Registered files as DuckLake's rows have them, by file id: they needn't be made of what Iceberg knows of them.
 
-    widening: what all of these hold together, exactly; columns that aren't in it lose their table-wide rows.
+    widening: what all of these hold together by column, exactly; with None the column loses its table-wide row, and
+    one that isn't in it keeps what it has.
     """
 
     stats: Mapping[int, PackedStats]
     partition_values: Mapping[int, tuple[str | None, ...] | None]
-    widening: tuple[ColumnStats, ...]
+    widening: Mapping[int, ColumnStats | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +124,12 @@ class Increment:
     side: SideFiles = field(default_factory=SideFiles)
     move: Move | None = None
     ducklake_id: int | None = None
+    redefines: bool = False
 
 
 def change_set(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> ChangeSet:
-    redefines: bool = False
     """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
     return change_and_after(base, target, increments, creation)[0]
 
@@ -285,7 +290,10 @@ def _data_files(
     if max(next_row_id, size) >= _TOO_MANY:
         raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
     existing = base.column_stats if base.stats is not None else None
-    held = (row.stats for row in rows) if move.known is None else [move.known.widening]
+    held: Iterable[Iterable[ColumnStats]] = (row.stats for row in rows)
+    if move.known is not None:
+        widening = move.known.widening
+        held, leaves = [[row for row in widening.values() if row]], {i: leaves[i] for i in leaves if i in widening}
     columns = widen(existing, held, leaves, truncation(target.properties)) if is_widened else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)
 
@@ -328,7 +336,7 @@ def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tu
     if not by_file:
         return tuple(files)
     return tuple(
-        replace(file, path=copy.path, path_is_relative=True, file_size_bytes=copy.file_size_bytes)
+        replace(file, path=copy.path, path_is_relative=copy.path_is_relative, file_size_bytes=copy.file_size_bytes)
         if (copy := by_file.get(file.file_id))
         else file
         for file in files

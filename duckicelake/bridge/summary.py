@@ -107,5 +107,7 @@ def _records(files: Files) -> int:
 
 def _size(file: NewFile | FileRow) -> int:
     """A vector's own bytes, as Java counts them: its file holds those of other data files, too."""
+    if file.content == FileContent.DATA:
+        return file.file_size_in_bytes
     size = file.metrics.get("content_size_in_bytes")
     return file.file_size_in_bytes if size is None else int(size)

@@ -39,7 +39,7 @@ def move_main(
         registered=tuple(realisation.registered),
         copies=tuple(copies_with_row_ids(services, space, metadata, realisation.registered)),
         name_maps=name_maps(services, space, metadata, realisation.registered),
-        delete_files=tuple(_write_delete_files(services, space, realisation.delete_files, files)),
+        delete_files=tuple(write_delete_files(services, space, realisation.delete_files, files)),
         rewrites=operation == "replace" and not _adds_rows(space, realisation),
     )
 
@@ -86,7 +86,7 @@ def _adds_rows(space: Workspace, realisation: Realisation) -> bool:
     return sum(file.record_count for file in realisation.registered) > ended + len(realisation.ended_rows)
 
 
-def _write_delete_files(
+def write_delete_files(
     services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, AnyFile]
 ) -> list[NewDeleteFile]:
     """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""

@@ -32,7 +32,7 @@ _MAX_SKIPPED: Final = 16
 def check_footer(file: Path, name: str) -> None:
     """Raise InvalidRequest, calling the file by its name, if it isn't Parquet or its schema is too deep or too wide."""
     try:
-        _check_schema(_footer(file))
+        _check_schema(read_footer(file))
     except (IndexError, OSError) as error:
         raise InvalidRequest(f"{name} can't be read as Parquet: its footer is damaged") from error
     except InvalidRequest as error:
@@ -51,7 +51,8 @@ def in_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_SECONDS)
         timer.cancel()
 
 
-def _footer(file: Path) -> bytes:
+def read_footer(file: Path) -> bytes:
+    """A file's footer; InvalidRequest or OSError if it has none that can be read."""
     if not file.is_file():
         raise InvalidRequest("it isn't a file")
     with file.open("rb") as opened:
@@ -72,13 +73,13 @@ def _footer(file: Path) -> bytes:
 def _check_schema(footer: bytes) -> None:
     at, field_id = 0, 0
     while True:
-        kind, field_id, at = _field(footer, at, field_id)
+        kind, field_id, at = field_at(footer, at, field_id)
         if kind == _STOP:
             raise InvalidRequest("its footer has no schema")
         if field_id == _SCHEMA and kind == _LIST:
             _check_elements(footer, at)
             return
-        at = _skip(footer, at, kind)
+        at = skipped(footer, at, kind)
 
 
 def _check_elements(footer: bytes, at: int) -> None:
@@ -105,17 +106,17 @@ def _children(footer: bytes, at: int) -> tuple[int, int]:
     """(how many children an element has, the offset after it)."""
     children = field_id = 0
     while True:
-        kind, field_id, at = _field(footer, at, field_id)
+        kind, field_id, at = field_at(footer, at, field_id)
         if kind == _STOP:
             return children, at
         if field_id == _CHILDREN and kind == _I32:
-            number, at = _varint(footer, at)
+            number, at = varint_at(footer, at)
             children = (number >> 1) ^ -(number & 1)
         else:
-            at = _skip(footer, at, kind)
+            at = skipped(footer, at, kind)
 
 
-def _field(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
+def field_at(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
     """(type, id, offset after it) of a field's head; the type is _STOP after a struct's last field."""
     head = data[at]
     at += 1
@@ -123,7 +124,7 @@ def _field(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
         return _STOP, 0, at
     if head >> 4:
         return head & 15, previous + (head >> 4), at
-    number, at = _varint(data, at)
+    number, at = varint_at(data, at)
     return head & 15, (number >> 1) ^ -(number & 1), at
 
 
@@ -133,11 +134,11 @@ def _list_of(data: bytes, at: int) -> tuple[int, int, int]:
     at += 1
     if head >> 4 < 15:
         return head >> 4, head & 15, at
-    count, at = _varint(data, at)
+    count, at = varint_at(data, at)
     return count, head & 15, at
 
 
-def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+def skipped(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     """The offset after a value."""
     if depth > _MAX_SKIPPED:
         raise InvalidRequest("its footer is nested too deeply")
@@ -146,11 +147,11 @@ def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     if kind == _BYTE:
         return at + 1
     if kind in _VARINTS:
-        return _varint(data, at)[1]
+        return varint_at(data, at)[1]
     if kind == _DOUBLE:
         return at + 8
     if kind == _BINARY:
-        length, at = _varint(data, at)
+        length, at = varint_at(data, at)
         return at + length
     if kind == _STRUCT:
         return _skip_struct(data, at, depth)
@@ -162,10 +163,10 @@ def _skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
 def _skip_struct(data: bytes, at: int, depth: int) -> int:
     field_id = 0
     while True:
-        kind, field_id, at = _field(data, at, field_id)
+        kind, field_id, at = field_at(data, at, field_id)
         if kind == _STOP:
             return at
-        at = _skip(data, at, kind, depth + 1)
+        at = skipped(data, at, kind, depth + 1)
 
 
 def _skip_list(data: bytes, at: int, depth: int) -> int:
@@ -174,11 +175,11 @@ def _skip_list(data: bytes, at: int, depth: int) -> int:
         raise IndexError(count)
     for _ in range(count):
         # A boolean has no byte of its own as a field, but one as a list's member.
-        at = at + 1 if kind in {_TRUE, _FALSE} else _skip(data, at, kind, depth + 1)
+        at = at + 1 if kind in {_TRUE, _FALSE} else skipped(data, at, kind, depth + 1)
     return at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         byte = data[at]

@@ -1,0 +1,85 @@
+"""Deletion vectors of a Delta table as delete files of both sides, version by version."""
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from duckicelake.bridge.live_deletes import LiveDeletes
+from duckicelake.bridge.numbering import Numbering
+from duckicelake.bridge.realise import AnyFile, deleted_positions
+from duckicelake.catalog.ids import file_ids
+from duckicelake.catalog.moves import write_delete_files
+from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.workspace import Listed, Workspace
+from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
+from duckicelake.lake.state import LiveFile, LiveFiles
+
+Positions = AbstractSet[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a version brings and takes of delete files; `idle` are those that delete nothing any more."""
+
+    files: tuple[NewFile, ...] = ()
+    deletions: tuple[NewDeletion, ...] = ()
+    delete_files: tuple[NewDeleteFile, ...] = ()
+    idle: frozenset[int] = frozenset()
+
+
+class DeltaDeletes:
+    """What is deleted of the table's data files, by positions; grows with its versions."""
+
+    def __init__(self, services: Services, space: Workspace, listed: Listed) -> None:
+        self._services = services
+        self._space = space
+        self._live = LiveDeletes(_live_files(space, listed))
+        self._ids: Iterator[int] = file_ids(services)
+
+    def of(self, file_id: int) -> Positions:
+        """The positions deleted from a data file."""
+        return self._live.deleted.get(file_id, frozenset())
+
+    def serve(
+        self,
+        metadata: TableMetadata,
+        numbers: Numbering,
+        after: Mapping[int, frozenset[int]],
+        targets: Mapping[int, AnyFile],
+        left: AbstractSet[int],
+    ) -> Deleted:
+        """Write the delete files of a version. after: all that is deleted then, of data files that lose rows with it.
+
+        left: data files that leave the table. From format version 3 on a vector takes the place of the one before.
+        """
+        superseded = after.keys() if metadata.format_version >= ROW_LINEAGE_VERSION else frozenset()
+        idle = self._live.leave(left | superseded)
+        for file_id in left:
+            self._live.deleted.pop(file_id, None)
+        if not after:
+            return Deleted(idle=idle)
+        before = {file_id: frozenset(self.of(file_id)) for file_id in after}
+        newly = {file_id: found - before[file_id] for file_id, found in after.items()}
+        served = serve_deletes(self._services, metadata, numbers, NewlyDeleted(newly, before, targets), self._ids)
+        self._live.join(served.deletions)
+        written = write_delete_files(self._services, self._space, after, targets)
+        return Deleted(served.files, served.deletions, tuple(written), idle)
+
+
+def _live_files(space: Workspace, listed: Listed) -> LiveFiles:
+    """What is deleted of the table's files before, as far as delete files go."""
+    manifests = [each for each in listed if each.content == ManifestContent.DELETES and each.live_count]
+    if not manifests:
+        return LiveFiles((), {}, {}, {})
+    files = space.files(space.live(manifests))
+    targets = {file_id: frozenset(space.targets_of([file_id])) for file_id in files}
+    data_ids = {target for found in targets.values() for target in found}
+    deletions = [row for row in space.deletions_of(data_ids) if row.delete_file_id in files]
+    live = [
+        LiveFile(0, each.file_id, each.content, each.sequence_number, each.ducklake_id, each.file_format)
+        for each in (*space.files(data_ids).values(), *files.values())
+    ]
+    return LiveFiles(tuple(live), {}, deleted_positions(deletions, files), targets)
