@@ -25,7 +25,7 @@ def add_of(row: Row) -> AddFile:
         whole_number(row["size"], "size"),
         whole_number(row["modificationTime"], "modificationTime"),
         row["dataChange"],
-        row.get("stats"),
+        text_or_none(row.get("stats"), "stats"),
         None if vector is None else vector_of(vector),
         row.get("baseRowId"),
         row.get("defaultRowCommitVersion"),
@@ -48,6 +48,8 @@ def remove_of(row: Row) -> RemoveFile:
 def partition_values_of(values: Mapping[str, str | None] | None) -> Mapping[str, str | None]:
     if not values:
         return NOTHING
+    for name, value in values.items():
+        text_or_none(value, name)
     return {name: value or None for name, value in values.items()} if "" in values.values() else values
 
 
@@ -57,7 +59,7 @@ def vector_of(row: Row) -> DeletionVector:
         raise TypeError(f"storageType is {storage!r}, and u, p and i are all there are")
     return DeletionVector(
         cast("Literal['u', 'p', 'i']", storage),
-        row["pathOrInlineDv"],
+        text(row["pathOrInlineDv"], "pathOrInlineDv"),
         whole_number(row["sizeInBytes"], "sizeInBytes"),
         whole_number(row["cardinality"], "cardinality"),
         row.get("offset"),
@@ -66,10 +68,10 @@ def vector_of(row: Row) -> DeletionVector:
 
 def metadata_of(row: Row) -> Metadata:
     return Metadata(
-        row["id"],
-        row["schemaString"],
-        tuple(row.get("partitionColumns") or ()),
-        row.get("configuration") or {},
+        text(row["id"], "id"),
+        text(row["schemaString"], "schemaString"),
+        tuple(text(name, "a partition column") for name in row.get("partitionColumns") or ()),
+        {name: text(value, name) for name, value in (row.get("configuration") or {}).items() if value is not None},
         row.get("name"),
         row.get("description"),
         row.get("createdTime"),
@@ -87,15 +89,15 @@ def protocol_of(row: Row) -> Protocol:
 
 
 def _features(names: list[str] | None) -> frozenset[str] | None:
-    return None if names is None else frozenset(names)
+    return None if names is None else frozenset([text(name, "a feature") for name in list(names)])
 
 
 def txn_of(row: Row) -> Txn:
-    return Txn(row["appId"], whole_number(row["version"], "version"), row.get("lastUpdated"))
+    return Txn(text(row["appId"], "appId"), whole_number(row["version"], "version"), row.get("lastUpdated"))
 
 
 def domain_of(row: Row) -> DomainMetadata:
-    return DomainMetadata(row["domain"], row.get("configuration") or "", row["removed"])
+    return DomainMetadata(text(row["domain"], "domain"), row.get("configuration") or "", row["removed"])
 
 
 def whole_number(value: object, name: str) -> int:
@@ -103,3 +105,14 @@ def whole_number(value: object, name: str) -> int:
     if type(value) is not int:
         raise TypeError(f"{name} is {value!r}, and must be a whole number")
     return value
+
+
+def text(value: object, name: str) -> str:
+    """The value as it is; TypeError if it isn't a text."""
+    if type(value) is not str:
+        raise TypeError(f"{name} is {value!r}, and must be a text")
+    return value
+
+
+def text_or_none(value: object, name: str) -> str | None:
+    return None if value is None else text(value, name)
