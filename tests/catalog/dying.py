@@ -20,12 +20,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog import tables
+from duckicelake.catalog.delta_adoption import find_source
+from duckicelake.catalog.delta_sync import sync
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.rows import PostedRows, append_rows
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.delta.log import DeltaLog
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.lake.database import Database
 from duckicelake.storage.policy import LocationPolicy
@@ -169,6 +172,9 @@ def _do(services: Services, work: Work) -> None:
             client.load(work.name)
         case "flush":
             flush_rows(services, NS, work.name)
+        case "sync":
+            source = find_source(services, f"main.{work.name}")
+            sync(services, source, DeltaLog(services.store, source.root))
         case "purge":
             tables.drop_table(services, NS, work.name, purge=True)
         case _:

@@ -1,0 +1,129 @@
+"""`duckicelake delta sync`, `status` and `adopt`."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Annotated, Final
+
+import orjson
+import typer
+
+from duckicelake.catalog.delta_adoption import adopt as take_over
+from duckicelake.catalog.delta_adoption import find_source
+from duckicelake.catalog.delta_status import Status, statuses
+from duckicelake.catalog.delta_sync import sync
+from duckicelake.catalog.services import Services
+from duckicelake.cli.collecting import opened
+from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.lake_option import LakeOption
+from duckicelake.delta.log import DeltaLog
+from duckicelake.errors import CatalogError
+from duckicelake.lake import delta_sources
+from duckicelake.lake.delta_sources import Source
+from duckicelake.settings import read_settings
+
+SYNC_EXAMPLES: Final = (
+    "duckicelake delta sync",
+    "duckicelake delta sync sales.orders",
+    "duckicelake delta sync sales.orders --follow --interval 5",
+)
+STATUS_EXAMPLES: Final = ("duckicelake delta status", "duckicelake delta status --json | jq 'select(.behind > 0)'")
+ADOPT_EXAMPLES: Final = ("duckicelake delta adopt sales.orders",)
+
+
+def sync_tables(
+    name: Annotated[str | None, typer.Argument(help="A table, as sales.orders; else all that are followed.")] = None,
+    lake: LakeOption = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks, with --follow.")] = 1.0,
+) -> None:
+    """Bring new versions of Delta tables, each as a commit of its own; a server does so by itself for followed ones.
+
+    A table that was imported without --follow may be named as long as nobody else has written it. Exits with 1 if a
+    table can't go on.
+    """
+    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+        all_done = _sync(services, name, is_first=True)
+        with suppress(KeyboardInterrupt):
+            while follow:
+                time.sleep(interval)
+                all_done = _sync(services, name, is_first=False)
+    if not all_done:
+        raise typer.Exit(1)
+
+
+def show_status(
+    lake: LakeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """List tables that were imported from Delta: whether they are followed, how far they are, and what is wrong."""
+    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+        for each in statuses(services):
+            typer.echo(orjson.dumps(_facts(each)).decode() if as_json else _line(each))
+
+
+def adopt_table(
+    name: Annotated[str, typer.Argument(help="The table, as sales.orders.")], lake: LakeOption = None
+) -> None:
+    """Take over a table that follows a Delta table: from now on it is written here, and no longer synced.
+
+    Its files stay where they are, and nothing here deletes what is in the Delta table's folder.
+    """
+    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+        was = take_over(services, name)
+        typer.echo(f"{name} is written here from now on; it has version {was.position.version} of {was.root}")
+
+
+def _sync(services: Services, name: str | None, *, is_first: bool) -> bool:
+    """Sync the table, or all that are followed; what there is to tell is told. Whether nothing was wrong."""
+    with services.database.reading() as cursor:
+        found = delta_sources.sources(cursor, followed=True) if name is None else [find_source(services, name)]
+    if not found and is_first:
+        typer.echo("no table follows a Delta table", err=True)
+    done = [_sync_one(services, source, is_first=is_first) for source in found]
+    return all(done)
+
+
+def _sync_one(services: Services, source: Source, *, is_first: bool) -> bool:
+    try:
+        for now in _portions(services, source):
+            if now.position.version > source.position.version:
+                typer.echo(f"{now.name}: has versions {source.position.version + 1} to {now.position.version}")
+            elif is_first:
+                typer.echo(f"{now.name}: is at version {now.position.version}, the newest")
+            source = now
+    except CatalogError as error:
+        typer.echo(f"{source.name}: {' '.join(str(error).split())}", err=True)
+        return False
+    return True
+
+
+def _portions(services: Services, source: Source) -> Iterator[Source]:
+    """The source after each transaction, until nothing new comes."""
+    log, version = DeltaLog(services.store, source.root), -1
+    while version < source.position.version:
+        version = source.position.version
+        source = sync(services, source, log)
+        yield source
+
+
+def _facts(status: Status) -> dict[str, object]:
+    source = status.source
+    return {
+        "table": source.name,
+        "delta": source.root,
+        "following": source.following,
+        "version": source.position.version,
+        "newest": status.newest,
+        "behind": status.behind,
+        "problem": status.problem,
+        "since": source.failed_at,
+    }
+
+
+def _line(status: Status) -> str:
+    source = status.source
+    kind = "follows" if source.following else "was imported from"
+    ahead = f", which is at {status.newest}" if status.behind else ""
+    problem = f"\n  {' '.join(status.problem.split())}" if status.problem else ""
+    return f"{source.name} {kind} {source.root}: version {source.position.version}{ahead}{problem}"
