@@ -21,8 +21,8 @@ from duckicelake.catalog.delta_targets import DeltaTarget, numbers_are_shared, w
 from duckicelake.catalog.delta_versions import Translation
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import Metadata
-from duckicelake.errors import FileMissing
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.iceberg.names import Namespace, check_name, check_namespace, namespace_of, schema_name
 from duckicelake.lake import delta_sources, native
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.database import Transaction
@@ -51,6 +51,17 @@ class DeltaImport:
     from_version: int | None = None
     copies: bool = False
     following: bool = False
+
+    @staticmethod
+    def of(
+        root: str, table: str, from_version: int | None = None, *, copies: bool = False, following: bool = False
+    ) -> "DeltaImport":
+        """The same with the table's full name, as `sales.orders`; InvalidRequest for one that is none."""
+        schema, _, name = table.rpartition(".")
+        if not schema or not name:
+            raise InvalidRequest(f"{table!r} isn't the full name of a table: write it as sales.orders")
+        check_name(name, "table name")
+        return DeltaImport(root, check_namespace(namespace_of(schema)), name, from_version, copies, following)
 
 
 @dataclass(frozen=True, slots=True)

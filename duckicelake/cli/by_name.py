@@ -18,6 +18,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "flush": ("commands.flush", "flush"),
     "constraints": ("commands.constraints", "constraints"),
     "restore": ("commands.restore", "restore"),
+    "delta": ("delta", "app"),
     "ingest-rows": ("ingest_rows", "ingest_rows"),
     "lineage": ("lineage", "app"),
     "pipeline": ("pipeline.main", "app"),
