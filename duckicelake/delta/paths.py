@@ -5,6 +5,8 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PLACE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?)/(.*)", re.DOTALL)
+"""A location: its store, and the path in it."""
 _KEPT: Final = "/=:@!$&'()*+,;~"
 """What a URI's path may hold as it is; not `%`: what the name of a folder has escaped is escaped again."""
 
@@ -29,5 +31,22 @@ def is_absolute(path: str) -> bool:
 
 
 def location(root: str, path: str) -> str:
-    """Where the file with a decoded path is, in a table whose folder is `root`."""
-    return path if is_absolute(path) else f"{root.rstrip('/')}/{path}"
+    """Where the file with a decoded path is, in a table whose folder is `root`; `..` leads out of it, as in any URI."""
+    if is_absolute(path):
+        return path
+    place = f"{root.rstrip('/')}/{path}"
+    return _resolved(place) if ".." in path.split("/") else place
+
+
+def _resolved(place: str) -> str:
+    """The location without `..`, never above its bucket or root."""
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        return place
+    segments: list[str] = []
+    for segment in match[2].split("/"):
+        if segment == "..":
+            del segments[-1:]
+        else:
+            segments.append(segment)
+    return f"{match[1]}/{'/'.join(segments)}"

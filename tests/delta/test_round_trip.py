@@ -78,6 +78,21 @@ def test_place_of_a_path(path: str, place: str) -> None:
     assert is_absolute(path) == (place == path)
 
 
+@pytest.mark.parametrize(
+    ("root", "path", "place"),
+    [
+        ("/d/t", "../x/a", "/d/x/a"),
+        ("/d/t", "p=1/../../../../../x/a", "/x/a"),
+        ("file:///d/t", "../x/a..b", "file:///d/x/a..b"),
+        ("s3://bucket/d/t", "../../x/a", "s3://bucket/x/a"),
+        ("s3://bucket/t", "../../../a", "s3://bucket/a"),
+        ("/d/t", "a..b/c", "/d/t/a..b/c"),
+    ],
+)
+def test_path_out_of_the_table_s_folder(root: str, path: str, place: str) -> None:
+    assert location(root, path) == place
+
+
 @given(st.lists(ADDS, max_size=3), st.lists(REMOVES, max_size=3), METADATA, PROTOCOLS, st.lists(TXNS, max_size=2))
 def test_commit_is_read_as_it_was_written(
     adds: list[AddFile], removes: list[RemoveFile], metadata: Metadata, protocol: Protocol, txns: list[Txn]
