@@ -1,6 +1,6 @@
-"""PURE. Columns that come back with an older schema, perhaps of another type: table-wide statistics don't hold of them.
+"""PURE. Columns that come back with an older schema, perhaps of another type, and the table-wide statistics of them.
 
-Files that main got while a column was away hold nulls of it; of a promoted type values may be too large for the old one.
+Files that main got while a column was away hold nulls of it; of a promoted type values may be too large for the old.
 """
 
 from collections.abc import Iterable

@@ -200,6 +200,11 @@ def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
     return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
 
 
+def take_held(cursor: Cursor[Row], table_id: int) -> None:
+    """Have what keeps DuckLake's orphan cleaner from files that are now this table's alone end with the table."""
+    cursor.execute(_SQL.take_held, {"table_id": table_id})
+
+
 def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_id: int) -> None:
     """Forget the table and schedule the files for deletion, each under an id of its own."""
     cursor.execute(_SQL.forget, {"table_id": table_id})
@@ -223,7 +228,7 @@ def record_registered(cursor: Cursor[Row], table_id: int, log: Sequence[tuple[st
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
     """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
     paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]
-    cursor.execute(_SQL.forget_held, {"table_id": table_id})
+    cursor.execute(_SQL.forget_held, {"table_id": table_id, "paths": paths})
     return [row[0] for row in cursor.execute(_SQL.unnamed, {"paths": paths}).fetchall()] if paths else []
 
 

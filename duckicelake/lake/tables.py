@@ -26,7 +26,8 @@ def drop_table(
     """Drop the table, if there is one of the name; StaleBase if it isn't as `expected` any more.
 
     Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
-    metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged.
+    metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged, but where it is the
+    server's word, for files that tables share: those that no other needs go.
     """
     lock(cursor)
     table_id = reader.table_id(cursor, schema_name, table_name)
@@ -38,6 +39,8 @@ def drop_table(
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
     if expected is not None:
         writer.check_base(cursor, table_id, (expected.version, expected.caught_up_to), snapshot.id - 1)
+    if purge:
+        side_tables.take_held(cursor, table_id)
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
     if purge:
         side_tables.purge(cursor, table_id, purged, snapshot.first_file_id)

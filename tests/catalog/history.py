@@ -36,18 +36,19 @@ class History:
     row_ids: dict[int, int] = field(default_factory=dict)
     recounted: set[int] = field(default_factory=set)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    name: str = "t"
 
     @property
     def client(self) -> Client:
         return Client(self.services)
 
     def create(self) -> "History":
-        self.client.create(properties={"format-version": str(self.format_version)})
+        self.client.create(self.name, properties={"format-version": str(self.format_version)})
         self.note()
         return self
 
     def metadata(self) -> Json:
-        return self.client.metadata()
+        return self.client.metadata(self.name)
 
     def snapshot_ids(self) -> set[int]:
         return {each["snapshot-id"] for each in self.metadata()["snapshots"]}
@@ -128,7 +129,7 @@ class History:
         self.update({"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)})
 
     def update(self, *updates: Json) -> None:
-        self.client.commit({"requirements": [], "updates": list(updates)})
+        self.client.commit({"requirements": [], "updates": list(updates)}, self.name)
         self.note()
 
     # What DuckDB does.
@@ -136,17 +137,17 @@ class History:
     def insert(self, number: int) -> None:
         """Insert rows: up to ten are inlined."""
         rows = self.new_rows(number, "duck")
-        self.duckdb(f"INSERT INTO lake.ns.t VALUES {', '.join(map(str, rows))}", self.rows() | set(rows))
+        self.duckdb(f"INSERT INTO lake.ns.{self.name} VALUES {', '.join(map(str, rows))}", self.rows() | set(rows))
 
     def delete_in_duckdb(self, ids: Iterable[int]) -> None:
         gone = set(ids)
         after = frozenset(row for row in self.rows() if row[0] not in gone)
-        self.duckdb(f"DELETE FROM lake.ns.t WHERE id IN ({listed(gone)})", after)
+        self.duckdb(f"DELETE FROM lake.ns.{self.name} WHERE id IN ({listed(gone)})", after)
 
     def rename_in_duckdb(self, ids: Iterable[int], name: str) -> None:
         changed = set(ids)
         after = frozenset((row[0], name + str(row[0])) if row[0] in changed else row for row in self.rows())
-        self.duckdb(f"UPDATE lake.ns.t SET name = '{name}' || id WHERE id IN ({listed(changed)})", after)
+        self.duckdb(f"UPDATE lake.ns.{self.name} SET name = '{name}' || id WHERE id IN ({listed(changed)})", after)
 
     def duckdb(self, statement: str, after: Rows | None = None) -> None:
         """Run a statement, after which main shows these rows; None: the same as before."""
@@ -175,7 +176,8 @@ class History:
     ) -> int:
         """Commit the snapshot; its id, which the catalog may have chosen."""
         before = NOTHING if draft.parent is None else self.shown[draft.parent]
-        listed = {each["snapshot-id"] for each in self.client.commit(draft.body(manifests))["metadata"]["snapshots"]}
+        answer = self.client.commit(draft.body(manifests), self.name)
+        listed = {each["snapshot-id"] for each in answer["metadata"]["snapshots"]}
         (snapshot_id,) = listed - {each["snapshot-id"] for each in draft.metadata.get("snapshots", ())}
         self.shown[snapshot_id] = frozenset(row for row in before if row[0] not in removed) | frozenset(added)
         self.note()
@@ -199,30 +201,30 @@ class History:
     def check(self) -> None:
         """Both sides show what they must: now, at every listed snapshot, and at every version that DuckDB has."""
         self.check_main()
-        answer = Client(fresh(self.services)).load()
+        answer = Client(fresh(self.services)).load(self.name)
         table = StaticTable.from_metadata(answer["metadata-location"])
         for snapshot in table.snapshots():
             found = rows_of(table, snapshot.snapshot_id)
             assert found == sorted(self.shown[snapshot.snapshot_id]), snapshot
         for version in sorted(self.versions.keys() & self.ducklake_snapshots()):
-            at = f"SELECT id, name FROM lake.ns.t AT (VERSION => {version}) ORDER BY ALL"
+            at = f"SELECT id, name FROM lake.ns.{self.name} AT (VERSION => {version}) ORDER BY ALL"
             assert self.duck.sql(at).fetchall() == sorted(self.versions[version]), version
 
     def check_main(self) -> None:
         """Both sides show what main shows; DuckLake has main's files and no other's, and every row its row id."""
-        answer = Client(fresh(self.services)).load()
+        answer = Client(fresh(self.services)).load(self.name)
         table = StaticTable.from_metadata(answer["metadata-location"])
         expected = sorted(self.rows())
-        assert duckdb_rows(self.duck) == expected
+        assert duckdb_rows(self.duck, self.name) == expected
         assert (rows_of(table) if table.current_snapshot() else []) == expected
-        assert self.duck.sql("SELECT count(*) FROM lake.ns.t").fetchall() == [(len(expected),)]
+        assert self.duck.sql(f"SELECT count(*) FROM lake.ns.{self.name}").fetchall() == [(len(expected),)]
         self.check_files(answer["metadata"])
         self.check_row_ids()
 
     def check_files(self, metadata: Json) -> None:
         """DuckLake's live files are main's, but for those that serve inlined rows; each has one delete file at most."""
         with self.services.database.reading() as cursor:
-            found = cursor.execute(LIVE_FILES).fetchall()
+            found = cursor.execute(LIVE_FILES, [self.name]).fetchall()
             virtual = {row[0] for row in cursor.execute(VIRTUAL_FILES).fetchall()}
         main = [entry.data_file for line in Draft(metadata).parent_manifests for entry in live(line)]
         data = {canonical(file.file_path) for file in main if file.content is FileContent.DATA}
@@ -232,7 +234,7 @@ class History:
         assert all(deletes <= 1 for _, deletes in found)
 
     def check_row_ids(self) -> None:
-        found = dict(self.duck.sql("SELECT id, rowid FROM lake.ns.t").fetchall())
+        found = dict(self.duck.sql(f"SELECT id, rowid FROM lake.ns.{self.name}").fetchall())
         assert len(set(found.values())) == len(found), "a row id is there twice"
         for number in found.keys() - self.recounted:
             assert found[number] == self.row_ids.setdefault(number, found[number]), f"row {number}"
@@ -243,7 +245,7 @@ LIVE_FILES = """
            (SELECT count(*) FROM ducklake_delete_file x
             WHERE x.data_file_id = d.data_file_id AND x.end_snapshot IS NULL)
     FROM ducklake_data_file d
-    JOIN ducklake_table t ON t.table_id = d.table_id AND t.end_snapshot IS NULL
+    JOIN ducklake_table t ON t.table_id = d.table_id AND t.end_snapshot IS NULL AND t.table_name = %s
     JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
     WHERE d.end_snapshot IS NULL AND m.key = 'data_path'
 """

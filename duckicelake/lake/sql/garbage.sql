@@ -25,7 +25,8 @@ WHERE t.end_snapshot IS NULL;
 WITH foreign_table AS MATERIALIZED (
     SELECT table_id, location, metadata FROM duckicelake_table t
     WHERE NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL)
-       OR lower(metadata -> 'properties' ->> 'gc.enabled') = 'false'
+       OR (lower(metadata -> 'properties' ->> 'gc.enabled') = 'false'
+           AND NOT EXISTS (SELECT FROM duckicelake_guard g WHERE g.table_id = t.table_id))
        OR EXISTS (SELECT FROM duckicelake_artifact a
                   WHERE a.table_id = t.table_id AND a.kind = 'metadata' AND a.object_id < 0)
 )

@@ -148,15 +148,17 @@ WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND t.end_snaps
 ORDER BY t.table_name COLLATE "C"
 LIMIT %(most)s;
 
--- is_guarded: a table whose files may not be deleted
+-- is_guarded: a table whose files may not be deleted, and not because it shares them with others of this catalog
 SELECT 1 FROM duckicelake_table
-WHERE table_id = %(table_id)s AND lower(metadata -> 'properties' ->> 'gc.enabled') = 'false';
+WHERE table_id = %(table_id)s AND lower(metadata -> 'properties' ->> 'gc.enabled') = 'false'
+  AND NOT EXISTS (SELECT FROM duckicelake_guard WHERE table_id = %(table_id)s);
 
--- purgeable: files in the locations that the table has or had, and that no other table has
+-- purgeable: files in the locations that the table has or had, or shared, and that no other table has
 WITH place AS MATERIALIZED (
     SELECT duckicelake_canonical_path(location) || '/' AS prefix FROM duckicelake_table WHERE table_id = %(table_id)s
     UNION SELECT duckicelake_canonical_path(regexp_replace(path, '/metadata/[^/]*$', '')) || '/'
     FROM duckicelake_artifact WHERE table_id = %(table_id)s AND object_id >= 0
+    UNION SELECT prefix FROM duckicelake_shared_place WHERE table_id = %(table_id)s
 )
 SELECT p.path
 FROM (
@@ -164,7 +166,20 @@ FROM (
     UNION SELECT path FROM duckicelake_artifact WHERE table_id = %(table_id)s
 ) p
 WHERE EXISTS (SELECT FROM place WHERE starts_with(duckicelake_canonical_path(p.path), prefix))
-  AND NOT EXISTS (SELECT FROM duckicelake_file o WHERE o.path = p.path AND o.table_id <> %(table_id)s);
+  AND NOT EXISTS (
+      SELECT FROM duckicelake_file o WHERE o.path = p.path AND o.table_id <> %(table_id)s AND NOT o.is_released);
+
+-- take_held: rows that keep DuckLake's orphan cleaner from files of the table, now of no other; they end with it
+UPDATE ducklake_delete_file d SET table_id = %(table_id)s
+FROM duckicelake_file f
+WHERE f.table_id = %(table_id)s AND d.table_id <> %(table_id)s AND d.begin_snapshot = duckicelake_never()
+  AND duckicelake_file_name(d.path) = duckicelake_file_name(f.path)
+  AND duckicelake_canonical_path(d.path) = duckicelake_canonical_path(f.path)
+  AND NOT EXISTS (
+      SELECT FROM duckicelake_file o
+      WHERE o.table_id <> %(table_id)s AND NOT o.is_released AND duckicelake_keeps_files(o.table_id)
+        AND duckicelake_canonical_path(o.path) = duckicelake_canonical_path(d.path)
+        AND duckicelake_file_name(o.path) = duckicelake_file_name(d.path));
 
 -- schedule: DuckDB's next cleanup deletes the file, unless DuckLake still names it: then its own expiry schedules it
 INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
@@ -184,7 +199,9 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      virtual AS (DELETE FROM duckicelake_virtual_file WHERE table_id = %(table_id)s),
      refs AS (DELETE FROM duckicelake_file_ref WHERE table_id = %(table_id)s),
      runs AS (DELETE FROM duckicelake_run WHERE table_id = %(table_id)s),
-     producers AS (DELETE FROM duckicelake_producer WHERE table_id = %(table_id)s)
+     producers AS (DELETE FROM duckicelake_producer WHERE table_id = %(table_id)s),
+     guards AS (DELETE FROM duckicelake_guard WHERE table_id = %(table_id)s),
+     places AS (DELETE FROM duckicelake_shared_place WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
 
 -- dropped: tables of a UUID that are no longer there, and have no file that their heir lacks
@@ -385,9 +402,12 @@ WITH listed AS MATERIALIZED (
 )
 SELECT path FROM files UNION SELECT path FROM released UNION SELECT path FROM artifacts;
 
--- forget_held: rows of DuckLake that only kept its orphan cleaner from files which no listed snapshot needs any more
+-- forget_held: rows of DuckLake that only kept its orphan cleaner from files which no listed snapshot needs any more; for
+-- files that tables shared such a row may be another table's
 DELETE FROM ducklake_delete_file d
-WHERE d.table_id = %(table_id)s AND d.begin_snapshot = duckicelake_never() AND NOT EXISTS (
+WHERE (d.table_id = %(table_id)s OR duckicelake_file_name(d.path) = ANY(ARRAY(
+           SELECT duckicelake_file_name(p) FROM unnest(%(paths)s::text[]) p)))
+  AND d.begin_snapshot = duckicelake_never() AND NOT EXISTS (
     SELECT FROM duckicelake_file f
     WHERE NOT f.is_released AND duckicelake_keeps_files(f.table_id)
       AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)

@@ -1,0 +1,178 @@
+"""What DuckDB asks while it binds `read_delta` and `delta_history`: the SQL that stands for a call.
+
+DuckDB binds a statement before it runs it, and table functions only with constants; `query(text)` takes any constant
+text. So a call becomes `query(duckicelake_read_delta(path, …))`, and that function, in Python, has the log read by
+SQL on another connection to the same database, with its secrets. It is one with side effects to DuckDB, so each
+binding asks anew; a plan with one is bound at each execution, also of a prepared statement.
+"""
+
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+from duckdb.func import FunctionNullHandling
+from pyroaring import BitMap64
+
+from duckicelake.delta.duckdb_filters import (
+    Bounds,
+    Node,
+    condition,
+    partition_bounds,
+    scan_filters,
+    statistics_bounds,
+)
+from duckicelake.delta.duckdb_log import LiveFile, Table, history_query, live_files, open_table
+from duckicelake.delta.duckdb_scan import Part, probe, scan
+from duckicelake.delta.duckdb_store import DuckStore, escaped, spelled
+from duckicelake.delta.duckdb_types import has_instants
+from duckicelake.delta.log import DeltaLog
+from duckicelake.errors import CatalogError, InvalidRequest
+
+_UTC: Final = frozenset({"UTC", "Etc/UTC"})
+_READ_DELTA: Final = """
+    CREATE OR REPLACE TEMP MACRO read_delta(path, version := NULL, "timestamp" := NULL) AS TABLE
+    FROM query(duckicelake_read_delta(
+        path::VARCHAR, version::BIGINT, epoch_ms("timestamp"::TIMESTAMPTZ), current_setting('TimeZone')))
+"""
+_DELTA_HISTORY: Final = """
+    CREATE OR REPLACE TEMP MACRO delta_history(path) AS TABLE FROM query(duckicelake_delta_history(path::VARCHAR))
+"""
+
+
+class Call(NamedTuple):
+    """What a statement asks for."""
+
+    path: str
+    version: int | None
+    timestamp_ms: int | None
+
+
+@dataclass(slots=True)
+class Bound:
+    """A statement while DuckDB binds it: the tables it reads, and what each scan of a call asks of its rows."""
+
+    tables: dict[Call, Table] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    scans: dict[Call, list[list[Node]]] = field(default_factory=dict)
+    probing: bool = True
+    error: CatalogError | None = None
+
+
+class Macros:
+    """Answers of one database's macros; `connection` may be any to it, and stays open.
+
+    A statement that is bound outside of `statement`, as by a relation, reads every file of its tables.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection.cursor()
+        self._here = threading.local()
+        folder = tempfile.mkdtemp(prefix="duckicelake-delta-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._probe = str(Path(folder, "probe.parquet"))
+        self._connection.execute(f"COPY (SELECT 1 AS nothing) TO '{escaped(self._probe)}'")
+        _create(connection, "duckicelake_read_delta", self.read_delta, ["VARCHAR", "BIGINT", "BIGINT", "VARCHAR"])
+        _create(connection, "duckicelake_delta_history", self.delta_history, ["VARCHAR"])
+
+    def define(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the macros known to one connection; they aren't stored with its database."""
+        for macro in (_READ_DELTA, _DELTA_HISTORY):
+            connection.execute(macro)
+
+    @contextmanager
+    def statement(self) -> Iterator[Bound]:
+        """A statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
+        self._here.bound = bound = Bound()
+        try:
+            yield bound
+        except duckdb.Error:
+            if bound.error is None:
+                raise
+            raise bound.error from None
+        finally:
+            self._here.bound = None
+
+    def explained(self, bound: Bound, plan: str) -> None:
+        """Take from the plan what the statement asks of rows: from now on its calls pass files over."""
+        bound.probing = False
+        found: dict[int, list[list[Node]]] = {}
+        for number, nodes in scan_filters(self._connection.cursor(), plan):
+            found.setdefault(number, []).append(nodes)
+        for number, call in enumerate(bound.calls):
+            # A call whose scan isn't in the plan may still be run: it asks for everything.
+            bound.scans.setdefault(call, []).extend(found.get(number, [[]]))
+
+    def read_delta(self, path: str | None, version: int | None, timestamp_ms: int | None, zone: str) -> str:
+        """The query for a table's rows."""
+        with self._answer("read_delta", path) as bound:
+            call = Call(str(path), version, timestamp_ms)
+            if call not in bound.tables:
+                bound.tables[call] = open_table(self._connection.cursor(), *call)
+            table = bound.tables[call]
+            if bound.probing:
+                bound.calls.append(call)
+                return probe(table, len(bound.calls) - 1, self._probe)
+            files = live_files(table, condition(bound.scans.get(call, [[]]), _bounds(table)))
+            return scan(table, [_part(table, *each) for each in _alike(table, files, zone)], self._probe)
+
+    def delta_history(self, path: str | None) -> str:
+        """The query for what commits say of themselves."""
+        with self._answer("delta_history", path):
+            return history_query(self._connection.cursor(), str(path))
+
+    @contextmanager
+    def _answer(self, name: str, path: str | None) -> Iterator[Bound]:
+        """The statement being bound, which keeps the error: of one raised here, DuckDB would give only the text."""
+        bound: Bound = getattr(self._here, "bound", None) or Bound(probing=False)
+        try:
+            if path is None:
+                raise InvalidRequest(f"{name} needs a path, and got NULL")
+            yield bound
+        except CatalogError as error:
+            bound.error = error
+            raise
+
+
+def _create(connection: duckdb.DuckDBPyConnection, name: str, answer: Callable[..., str], types: list[Any]) -> None:
+    connection.create_function(
+        name, answer, types, "VARCHAR", null_handling=FunctionNullHandling.SPECIAL, side_effects=True
+    )
+
+
+def _bounds(table: Table) -> list[Bounds]:
+    partitions = set(table.metadata.partition_columns)
+    return [partition_bounds(each) if each.name in partitions else statistics_bounds(each) for each in table.columns]
+
+
+def _alike(table: Table, files: Sequence[LiveFile], zone: str) -> Iterator[tuple[list[LiveFile], bool]]:
+    """Files with INT96 apart: DuckDB would take their instants for ones of the session's zone, unless that is UTC."""
+    if not files:
+        return
+    old: set[str] = set()
+    if zone not in _UTC and any(has_instants(each.type) for each in table.data_columns):
+        found = table.connection.execute(
+            "SELECT DISTINCT file_name FROM parquet_schema(?) WHERE type = 'INT96'",
+            [[escaped(file.location) for file in files]],
+        ).fetchall()
+        old = {name for (name,) in found}
+    for naive in (False, True):
+        chosen = [file for file in files if (spelled(file.location) in old) == naive]
+        if chosen:
+            yield chosen, naive
+
+
+def _part(table: Table, files: list[LiveFile], naive: bool) -> Part:
+    log = DeltaLog(DuckStore(table.connection), table.root) if any(file.vector for file in files) else None
+    deleted = [
+        (index, BitMap64.deserialize(log.positions(file.vector, file.location)))
+        for index, file in enumerate(files)
+        if log is not None and file.vector is not None
+    ]
+    return Part(files, deleted, naive)

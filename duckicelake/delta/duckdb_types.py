@@ -1,0 +1,129 @@
+"""PURE. Columns of Delta tables for DuckDB: types, and expressions that turn what files have into what tables have."""
+
+from typing import Final
+
+from duckicelake.delta.schema import DeltaArray, DeltaDecimal, DeltaField, DeltaMap, DeltaPrimitive, DeltaStruct
+from duckicelake.delta.schema import DeltaType as Type
+from duckicelake.errors import Unsupported
+
+_PRIMITIVES: Final = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "integer": "INTEGER",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    "variant": "VARIANT",
+    "void": '"NULL"',
+}
+_INSTANT: Final = "timestamp"
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def named(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def type_text(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
+    """DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
+
+    Fields go by the names they have in files, or with `physical=False` by the table's.
+    """
+    match kind:
+        case DeltaPrimitive():
+            return _primitive(kind.name, naive=naive)
+        case DeltaDecimal():
+            return f"DECIMAL({kind.precision}, {kind.scale})"
+        case DeltaArray():
+            return f"{type_text(kind.element, naive=naive, physical=physical)}[]"
+        case DeltaMap():
+            inner = (type_text(each, naive=naive, physical=physical) for each in (kind.key, kind.value))
+            return f"MAP({', '.join(inner)})"
+        case DeltaStruct():
+            fields = (
+                f"{named(each.physical_name if physical else each.name)} "
+                f"{type_text(each.type, naive=naive, physical=physical)}"
+                for each in kind.fields
+            )
+            return f"STRUCT({', '.join(fields)})"
+
+
+def _primitive(name: str, *, naive: bool) -> str:
+    if naive and name == _INSTANT:
+        return "TIMESTAMP"
+    if name not in _PRIMITIVES:
+        raise Unsupported("delta-features", f"DuckDB has no type for Delta's {name}")
+    return _PRIMITIVES[name]
+
+
+def has_instants(kind: Type) -> bool:
+    """Whether there are timestamps of a zone in it."""
+    match kind:
+        case DeltaPrimitive():
+            return kind.name == _INSTANT
+        case DeltaArray():
+            return has_instants(kind.element)
+        case DeltaMap():
+            return has_instants(kind.key) or has_instants(kind.value)
+        case DeltaStruct():
+            return any(has_instants(each.type) for each in kind.fields)
+    return False
+
+
+def expression(source: str, kind: Type, *, naive: bool = False, depth: int = 0) -> str:
+    """The table's value, given the file's: nested fields get their names, instants their zone."""
+    if not _differs(kind, naive=naive):
+        return source
+    match kind:
+        case DeltaArray():
+            item = f"x{depth}"
+            inner = expression(item, kind.element, naive=naive, depth=depth + 1)
+            return f"list_transform({source}, lambda {item}: {inner})"
+        case DeltaMap():
+            return _map_expression(source, kind, naive=naive, depth=depth)
+        case DeltaStruct():
+            return _struct_expression(source, kind, naive=naive, depth=depth)
+    return f"timezone('UTC', {source})"
+
+
+def _map_expression(source: str, kind: DeltaMap, *, naive: bool, depth: int) -> str:
+    item = f"x{depth}"
+    key = expression(f"{item}.key", kind.key, naive=naive, depth=depth + 1)
+    value = expression(f"{item}.value", kind.value, naive=naive, depth=depth + 1)
+    entries = f"list_transform(map_entries({source}), lambda {item}: struct_pack(key := {key}, value := {value}))"
+    return f"CASE WHEN {source} IS NOT NULL THEN map_from_entries({entries}) END"
+
+
+def _struct_expression(source: str, kind: DeltaStruct, *, naive: bool, depth: int) -> str:
+    fields = ", ".join(
+        f"{named(each.name)} := {_field(source, each, naive=naive, depth=depth)}" for each in kind.fields
+    )
+    return f"CASE WHEN {source} IS NOT NULL THEN struct_pack({fields}) END"
+
+
+def _field(source: str, field: DeltaField, *, naive: bool, depth: int) -> str:
+    return expression(f"struct_extract({source}, {quoted(field.physical_name)})", field.type, naive=naive, depth=depth)
+
+
+def _differs(kind: Type, *, naive: bool) -> bool:
+    match kind:
+        case DeltaPrimitive():
+            return naive and kind.name == _INSTANT
+        case DeltaArray():
+            return _differs(kind.element, naive=naive)
+        case DeltaMap():
+            return _differs(kind.key, naive=naive) or _differs(kind.value, naive=naive)
+        case DeltaStruct():
+            return any(each.name != each.physical_name or _differs(each.type, naive=naive) for each in kind.fields)
+    return False

@@ -1,0 +1,218 @@
+"""CLONE: a table over another's files. Both go on by themselves, and nobody takes away what the other needs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyiceberg.table import StaticTable
+
+from duckicelake.catalog import tables
+from duckicelake.catalog.clone import CloneRequest, clone_table
+from duckicelake.catalog.guards import lift_guards
+from duckicelake.catalog.services import Services
+from duckicelake.errors import AlreadyExists, NoSuchTable
+from tests.catalog.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
+from tests.catalog.foreign import CLEANERS
+from tests.catalog.history import FLUSH, MERGE, History, Rows, rows_of
+from tests.catalog.seams import fresh
+
+CLONE = "c"
+
+
+@dataclass(slots=True)
+class Pair:
+    """A table with all that DuckDB and Iceberg clients make of rows, and its clone."""
+
+    source: History
+
+    @property
+    def client(self) -> Client:
+        return Client(fresh(self.source.services))
+
+    def clone(self, name: str = CLONE, of: str = "t", at: object = None, *, with_history: bool = False) -> Json:
+        request = CloneRequest((NS, of), None if at is None else str(at), with_history)
+        clone_table(self.source.services, NS, name, request)
+        return self.client.load(name)
+
+    def check(self, rows: Rows, name: str = CLONE) -> None:
+        """Both sides read these rows from the clone, and what they should from its source."""
+        self.check_alone(rows, name)
+        self.source.check_main()
+
+    def check_alone(self, rows: Rows, name: str = CLONE) -> None:
+        answer = self.client.load(name)
+        assert pyiceberg_rows(answer) == sorted(rows)
+        assert duckdb_rows(self.source.duck, name) == sorted(rows)
+        ids = self.source.duck.sql(f"SELECT rowid FROM lake.ns.{name}").fetchall()
+        assert len(set(ids)) == len(rows)
+
+    def clean(self) -> None:
+        """Expire and delete all that DuckDB may."""
+        for statement in CLEANERS:
+            self.source.duck.execute(statement).fetchall()
+
+    def history_of(self, name: str, rows: Rows) -> History:
+        """The clone as a table of its own."""
+        clone = History(self.source.services, self.source.duck, self.source.format_version, name=name)
+        clone.shown[clone.head()] = rows
+        clone.numbers = iter(range(5000, 6000))
+        return clone
+
+    def is_guarded(self, name: str) -> bool:
+        return self.client.metadata(name)["properties"].get("gc.enabled") == "false"
+
+
+@pytest.fixture
+def pair(history: History) -> Pair:
+    history.append(number=8)
+    history.delete("main", history.ids()[:2])
+    history.insert(20)
+    history.insert(3)
+    history.head()
+    history.delete_in_duckdb([*history.ids()[1:3], *history.ids()[9:11], history.ids()[-1]])
+    history.rename_in_duckdb(history.ids()[3:5], "renamed")
+    return Pair(history)
+
+
+def files_of(services: Services) -> set[Path]:
+    return {path for path in Path(services.policy.warehouse).rglob("*.parquet") if path.is_file()}
+
+
+def test_clone_shows_the_same_rows_with_their_ids_over_the_same_files(pair: Pair) -> None:
+    source = pair.source
+    rows, before = source.rows(), files_of(source.services)
+    of_source = source.duck.sql("SELECT id, rowid FROM lake.ns.t ORDER BY id").fetchall()
+    answer = pair.clone()
+    pair.check(rows)
+    metadata, theirs = answer["metadata"], source.metadata()
+    assert sorted(data_files(metadata)) == sorted(data_files(theirs))
+    new = files_of(source.services) - before
+    assert all(path.name.endswith("-delete.parquet") for path in new)
+    assert source.duck.sql(f"SELECT id, rowid FROM lake.ns.{CLONE} ORDER BY id").fetchall() == of_source
+    assert metadata["table-uuid"] != theirs["table-uuid"]
+    assert metadata["location"] != theirs["location"]
+    (snapshot,) = metadata["snapshots"]
+    assert snapshot["summary"]["cloned-from"] == f"ns.t@{theirs['current-snapshot-id']}"
+    assert (pair.is_guarded("t"), pair.is_guarded(CLONE)) == (True, True)
+    with pytest.raises(AlreadyExists):
+        pair.clone()
+
+
+def test_each_goes_on_without_the_other(pair: Pair) -> None:
+    source = pair.source
+    pair.clone()
+    clone = pair.history_of(CLONE, source.rows())
+    for one, statement in ((source, FLUSH), (clone, FLUSH), (source, MERGE), (clone, MERGE), (source, None)):
+        one.append(number=2)
+        one.delete("main", one.ids()[:3])
+        one.insert(2)
+        one.delete_in_duckdb(one.ids()[-3:-1])
+        one.overwrite("main", one.ids()[:1])
+        if statement is not None:
+            one.duckdb(statement)
+        source.check_main()
+        pair.check_alone(clone.rows())
+
+
+def test_a_clone_at_a_snapshot_and_one_with_the_history(pair: Pair) -> None:
+    source = pair.source
+    then, rows = source.head(), source.rows()
+    source.set_ref("v1", then, "tag")
+    source.overwrite("main", source.ids()[:3])
+    source.append()
+    pair.clone("old", at="v1")
+    pair.check(rows, "old")
+    answer = pair.clone("whole", with_history=True)
+    pair.check(source.rows(), "whole")
+    table = StaticTable.from_metadata(answer["metadata-location"])
+    assert {each.snapshot_id for each in table.snapshots()} == source.snapshot_ids()
+    for snapshot in table.snapshots():
+        assert rows_of(table, snapshot.snapshot_id) == sorted(source.shown[snapshot.snapshot_id])
+    assert answer["metadata"]["refs"].keys() == {"main", "v1"}
+
+
+def empty(history: History) -> None:
+    history.duckdb("DELETE FROM lake.ns.t", frozenset())
+    history.duckdb(FLUSH)
+
+
+def test_what_the_source_lets_go_of_stays_for_the_clone_and_goes_with_it(pair: Pair) -> None:
+    source, services = pair.source, pair.source.services
+    rows = source.rows()
+    shared = {local(path) for path in data_files(pair.clone()["metadata"])}
+    empty(source)
+    source.expire(source.snapshot_ids() - {source.head()})
+    for _ in range(2):
+        pair.clean()
+        source.duckdb("CHECKPOINT lake")
+        pair.check(rows)
+    assert all(path.exists() for path in shared)
+    assert pair.is_guarded("t"), "files of the clone lie in its location"
+    tables.drop_table(services, NS, CLONE, purge=True)
+    pair.clean()
+    pair.clean()
+    assert [path for path in shared if path.exists()] == []
+    lift_guards(services)
+    assert not pair.is_guarded("t")
+    source.check_main()
+
+
+def test_purge_of_the_source_leaves_the_clone_whole_and_alone(pair: Pair) -> None:
+    services, rows = pair.source.services, pair.source.rows()
+    shared = {local(path) for path in data_files(pair.clone()["metadata"])}
+    tables.drop_table(services, NS, "t", purge=True)
+    pair.clean()
+    pair.source.duck.execute("CHECKPOINT lake")
+    pair.check_alone(rows)
+    lift_guards(services)
+    assert not pair.is_guarded(CLONE)
+    clone = pair.history_of(CLONE, rows)
+    clone.append()
+    pair.check_alone(clone.rows())
+    tables.drop_table(services, NS, CLONE, purge=True)
+    pair.clean()
+    pair.clean()
+    assert [path for path in shared if path.exists()] == []
+
+
+@pytest.mark.parametrize("gone", ["t", CLONE])
+def test_dropping_either_in_duckdb_harms_nobody(pair: Pair, gone: str) -> None:
+    rows = pair.source.rows()
+    pair.clone()
+    pair.source.duck.execute(f"DROP TABLE lake.ns.{gone}")
+    pair.clean()
+    pair.clean()
+    pair.check_alone(rows, CLONE if gone == "t" else "t")
+
+
+def test_a_guard_that_the_owner_set_is_the_clones_too_and_is_never_lifted(pair: Pair) -> None:
+    services = pair.source.services
+    pair.client.commit(set_properties(**{"gc.enabled": "false"}))
+    rows = pair.source.rows()
+    shared = {local(path) for path in data_files(pair.clone()["metadata"])}
+    tables.drop_table(services, NS, "t", purge=True)
+    lift_guards(services)
+    pair.clean()
+    assert pair.is_guarded(CLONE)
+    pair.check_alone(rows)
+    tables.drop_table(services, NS, CLONE, purge=True)
+    pair.clean()
+    assert all(path.exists() for path in shared if path.is_relative_to(local(services.policy.data_zone)))
+
+
+def test_clone_of_a_clone_and_of_an_empty_table(pair: Pair, ducklake: duckdb.DuckDBPyConnection) -> None:
+    rows = pair.source.rows()
+    pair.clone()
+    pair.clone("cc", of=CLONE)
+    for name in ("t", CLONE):
+        tables.drop_table(pair.source.services, NS, name, purge=True)
+        pair.clean()
+    pair.check_alone(rows, "cc")
+    pair.client.create("nothing")
+    pair.clone("still", of="nothing")
+    assert not pair.is_guarded("still")
+    ducklake.execute("INSERT INTO lake.ns.still VALUES (1, 'a')")
+    pair.check_alone(frozenset({(1, "a")}), "still")
+    with pytest.raises(NoSuchTable):
+        pair.clone("absent", of="absent")
