@@ -85,17 +85,22 @@ def _sync(services: Services, name: str | None, *, is_first: bool) -> bool:
 
 
 def _sync_one(services: Services, source: Source, *, is_first: bool) -> bool:
+    before = source.position.version
     try:
         for now in _portions(services, source):
-            if now.position.version > source.position.version:
-                typer.echo(f"{now.name}: has versions {source.position.version + 1} to {now.position.version}")
-            elif is_first:
-                typer.echo(f"{now.name}: is at version {now.position.version}, the newest")
-            source = now
+            if now.position.version > before:
+                typer.echo(f"{now.name}: {_versions(before + 1, now.position.version)} came")
+                before, is_first = now.position.version, False
     except CatalogError as error:
         typer.echo(f"{source.name}: {' '.join(str(error).split())}", err=True)
         return False
+    if is_first:
+        typer.echo(f"{source.name}: is at version {before}, the newest")
     return True
+
+
+def _versions(first: int, last: int) -> str:
+    return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
 def _portions(services: Services, source: Source) -> Iterator[Source]:

@@ -14,6 +14,7 @@ from uvicorn.config import STARTUP_FAILURE
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import authentication_of
 from duckicelake.cli.deliveries import deliveries_of
+from duckicelake.cli.delta_follower import delta_follower_of
 from duckicelake.cli.delta_out import delta_keeper_of
 from duckicelake.cli.edge import edge_of
 from duckicelake.cli.flush import flusher_of
@@ -64,6 +65,7 @@ def _create() -> object:
     resources.enter_context(deliveries_of(settings, app.state.context.services))
     resources.enter_context(recorder_of(settings, app.state.context.services))
     resources.enter_context(events_of(settings, app.state.context.services))
+    resources.enter_context(delta_follower_of(settings, app.state.context.services))
     resources.enter_context(flusher_of(settings, app.state.context.services))
     resources.enter_context(delta_keeper_of(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)
