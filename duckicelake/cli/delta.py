@@ -11,10 +11,11 @@ from duckicelake.cli.delta_following import (
     sync_tables,
 )
 from duckicelake.cli.delta_importing import EXAMPLES, import_delta
+from duckicelake.cli.delta_out import EXPORT_EXAMPLES, export_table
 
 app = typer.Typer(
     name="delta",
-    help="Delta tables whose files are tables of the lake: import them, follow them, take them over.",
+    help="Delta tables whose files are tables of the lake: import them, follow them, take them over; and the way back.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -30,3 +31,4 @@ app.command(name="import", epilog=_epilog(EXAMPLES))(import_delta)
 app.command(name="sync", epilog=_epilog(SYNC_EXAMPLES))(sync_tables)
 app.command(name="status", epilog=_epilog(STATUS_EXAMPLES))(show_status)
 app.command(name="adopt", epilog=_epilog(ADOPT_EXAMPLES))(adopt_table)
+app.command(name="export", epilog=_epilog(EXPORT_EXAMPLES))(export_table)

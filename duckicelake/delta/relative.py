@@ -8,7 +8,7 @@ from duckicelake.delta.paths import is_absolute
 def relative(root: str, location: str) -> str:
     """A file as seen from the table's folder, both canonical: over `..` where it lies elsewhere on the same store.
 
-    Delta's Spark reader, delta-rs and DuckDB all take `..`; DuckDB takes no absolute URI.
+    Delta's Spark reader and delta-rs take `..` and absolute URIs, DuckDB `..` in folders, and neither in S3.
     """
     start, store = _split(root)
     path, other = _split(location)

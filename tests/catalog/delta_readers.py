@@ -1,5 +1,6 @@
 """What Delta's readers read of a table of ours, at each version of its log."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import duckdb
@@ -65,11 +66,16 @@ def read_by(delta: duckdb.DuckDBPyConnection, log: LogRow, version: int) -> list
     return [("delta-rs", delta_rs(log.root, version)), ("DuckDB", duckdb_delta(delta, log.root, version))]
 
 
-def assert_same(found: pa.Table, expected: pa.Table, message: str) -> None:
-    """The same rows; where only the schema was changed after a snapshot, it reads with columns that are null."""
+def assert_same(found: pa.Table, expected: pa.Table, message: str, renamed: Mapping[str, str] | None = None) -> None:
+    """The same rows; where only the schema was changed after a snapshot, it reads with columns that are null.
+
+    renamed: what columns were called in the snapshot.
+    """
     assert found.num_rows == expected.num_rows, message
-    columns = [name for name in found.column_names if name in expected.column_names]
-    assert sorted_rows(found, columns) == sorted_rows(expected, columns), message
+    former = {name: (renamed or {}).get(name, name) for name in found.column_names}
+    columns = [name for name, was in former.items() if was in expected.column_names or name in expected.column_names]
+    before = [name if name in expected.column_names else former[name] for name in columns]
+    assert sorted_rows(found, columns) == sorted_rows(expected, before), message
     assert all(found[name].null_count == found.num_rows for name in set(found.column_names) - set(columns)), message
 
 
