@@ -1,24 +1,17 @@
 """What `duckicelake restore` does and tells."""
 
+from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.catalog.restore import Restored, restore_table
 from duckicelake.cli.collecting import opened
-from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import Namespace, namespace_of
 from duckicelake.settings import Settings
 
 
 def restored(settings: Settings, name: str, to: str, *, is_dry_run: bool) -> str:
     """Restore the table; what it did, or would do, as one line. Raises as `restore_table`, StartupError."""
     with opened(settings) as services:
-        return f"{name}: {_told(restore_table(services, *table_of(name), to, is_dry_run=is_dry_run), is_dry_run)}"
-
-
-def table_of(name: str) -> tuple[Namespace, str]:
-    """The namespace and the name of a table, from both joined by dots; InvalidRequest."""
-    schema, _, table = name.rpartition(".")
-    if not schema or not table:
-        raise InvalidRequest(f"{name!r} isn't the full name of a table: write it as sales.orders")
-    return namespace_of(schema), namespace_of(table)[0]
+        return (
+            f"{name}: {_told(restore_table(services, *parse_full_name(name), to, is_dry_run=is_dry_run), is_dry_run)}"
+        )
 
 
 def _told(done: Restored, is_dry_run: bool) -> str:
