@@ -1,7 +1,8 @@
 """PURE. Statistics in a Delta log as Iceberg's metrics and DuckLake's rows (Delta protocol, "Per-file Statistics").
 
 What isn't told of a column, or not so that both sides can bound by it, is left out. Table-wide rows come of exact
-values only (design §6.9): not of times, which Delta cuts to milliseconds, nor of files whose bounds are wide.
+values only (design §6.9): neither of times, which Delta cuts to milliseconds, nor of texts that may be cut,
+nor of files whose bounds are wide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ from duckicelake.lake.changes import Packed, PackedStats
 from duckicelake.lake.model import ColumnStats
 
 _UNBOUNDED: Final = {"variant", "unknown", "binary"}
+_WHOLE: Final = 32
+"""Characters of a text from which on it may be cut: Spark cuts after so many, delta-rs after twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,8 @@ class _Reading:
         low = high = None
         if nulls < self._records and leaf.bound is not None:
             low, high = self._bound(leaf, self._lows, False), self._bound(leaf, self._highs, True)
-        self._row(leaf.field_id, leaf.type, nulls, low, high, leaf.is_exact and self._is_tight)
+        is_whole = not any(isinstance(bound, str) and len(bound) >= _WHOLE for bound in (low, high))
+        self._row(leaf.field_id, leaf.type, nulls, low, high, leaf.is_exact and self._is_tight and is_whole)
 
     def constant(self, field_id: int, type_: PrimitiveType, value: Any) -> None:
         """A partition column has one value, which isn't in the file."""
