@@ -21,6 +21,7 @@ from uuid import UUID
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.delta_adoption import find_source
+from duckicelake.catalog.delta_import import DeltaImport, import_table
 from duckicelake.catalog.delta_sync import sync
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.groups import CommitQueue
@@ -172,6 +173,8 @@ def _do(services: Services, work: Work) -> None:
             client.load(work.name)
         case "flush":
             flush_rows(services, NS, work.name)
+        case "import":
+            import_table(services, DeltaImport(work.body["root"], NS, work.name))
         case "sync":
             source = find_source(services, f"main.{work.name}")
             sync(services, source, DeltaLog(services.store, source.root))
