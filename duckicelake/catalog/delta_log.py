@@ -108,7 +108,8 @@ def _newest(services: Services, table_id: int) -> _Newest | None:
 def _addition(services: Services, table: Materialized) -> Addition | None:
     """The next version that the log lacks; None if it lacks none.
 
-    States that Delta can't say are passed over; Unsupported if there is none after them.
+    States that Delta can't say are passed over, but for the last if it can with the schema that the table has by now;
+    Unsupported if there is none after them.
     """
     newest = _newest(services, table.row.table_id)
     if newest is None:
@@ -118,9 +119,11 @@ def _addition(services: Services, table: Materialized) -> Addition | None:
         try:
             return _version(services, table, newest, replace(following, is_next=refusal is None))
         except Unsupported as error:
-            refusal = error
+            refusal, last = error, following
     if refusal is not None:
-        raise refusal
+        if last.schema == table.metadata.schema():
+            raise refusal
+        return _version(services, table, newest, replace(last, schema=table.metadata.schema(), is_next=False))
     return _version(services, table, newest, _Next(None, table.row.last_updated_ms, table.metadata.schema()))
 
 
