@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import duckdb
 import pyarrow as pa
@@ -254,7 +255,6 @@ def test_server_brings_a_version_within_a_second(make: Make) -> None:
         arrived = [seconds_until(table, table.append()) for _ in range(5)]
     assert min(arrived) < 1.0
     assert "live" not in failed
-    print("lag", arrived)
     table.assert_alike()
 
 
@@ -264,3 +264,25 @@ def seconds_until(table: Following, version: int) -> float:
     while table.versions()[-1] < version:
         assert time.monotonic() - began < 60
     return time.monotonic() - began
+
+
+def test_upkeep_of_the_whole_lake_passes_followed_tables_by(make: Make) -> None:
+    table = make("kept")
+    for number in range(1, 6):
+        table.append(batch(number, 2))
+    table.sync()
+    files = set(table.root.rglob("*.parquet"))
+    with closing(new_duckdb()) as duck:
+        duck.execute(duckdb_attach(table.services.database.url))
+        for statement in EXPIRE, CLEAN_UP, "CHECKPOINT lake":
+            duck.execute(statement).fetchall()
+    with pytest.raises(duckdb.Error, match=r"main\.kept follows .* once you ATTACH the lake anew"):
+        table.duck.execute("CALL ducklake_merge_adjacent_files('lake', 'kept')")
+    table.append()
+    assert table.sync() == 6
+    table.assert_alike(since=6)
+    assert files < set(table.root.rglob("*.parquet"))
+
+
+EXPIRE = "CALL ducklake_expire_snapshots('lake', older_than => now())"
+CLEAN_UP = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
