@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from duckicelake.bridge.constraints import constraints_of
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.delta_out_definition import check_sayable
 from duckicelake.bridge.history import check_hold
@@ -62,6 +63,7 @@ def register_table(
     check_sayable(metadata)
     max_listed(metadata.properties)
     check_rebase(metadata.properties)
+    constraints_of(metadata.properties, metadata.schema())
     check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)

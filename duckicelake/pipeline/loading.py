@@ -5,7 +5,7 @@ there are, a second pass commits those to quarantine. Either commit happens once
 died in between goes on where it was.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadColumn, BadInput
 from duckicelake.pipeline.columns import Change, by_name, fitted, joined
+from duckicelake.pipeline.constraints import constraints_on, violates
 from duckicelake.pipeline.demands import demands
 from duckicelake.pipeline.destination import Load, Target
 from duckicelake.pipeline.reading import FILE, PROBLEM, RECORD, Group
@@ -62,15 +63,17 @@ def load(
         change(spark, how.target, changes)
     if how.mode == "overwrite-partitions" and not is_partitioned(client, how.target):
         raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
-    flaws = _flaws(groups, wanted, keys)
+    written = _written(how, groups, wanted)
+    checks = {} if columns is None else constraints_on(spark, client, how.target, wanted, written)
+    flaws = _flaws(groups, wanted, keys, checks)
     bad = None if flaws else 0
     with _looked_at_twice(groups, wanted, keys, flaws) as (rows, told):
         if run is None:
-            good, count = _watched(rows, flaws, _written(how, groups, wanted))
+            good, count = _watched(rows, flaws, written)
             run, came_through = write_once(client, how.target, good, epoch, how.mode, keys)
             bad = count() if came_through else bad
         if quarantined is None and bad != 0:
-            records = _records(told.where(_any(flaws)), epoch, wanted, keys)
+            records = _records(told.where(_any(flaws)), epoch, wanted, keys, checks)
             if bad is not None or records.take(1):
                 quarantined = _quarantine(spark, client, how.quarantine, aside, records)
     return Loaded(run, quarantined)
@@ -173,11 +176,11 @@ def _fitted(group: Group, wanted: StructType, *, is_told: bool) -> DataFrame:
     return group.read().select(*values, RECORD, *told)
 
 
-def _flaws(groups: Sequence[Group], wanted: StructType, keys: Sequence[str]) -> list[Column]:
+def _flaws(groups: Sequence[Group], wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]) -> list[Column]:
     """What makes a row a bad one, each never null; none if there can't be any."""
     unread = [F.col(RECORD).isNotNull()] if any(group.may_be_unreadable for group in groups) else []
     several = [F.col(_IN_KEY) > 1] if keys else []
-    return [*unread, *(lacks for _, lacks in demands(wanted, keys)), *several]
+    return [*unread, *(lacks for _, lacks in demands(wanted, keys)), *map(violates, checks.values()), *several]
 
 
 def _any(flaws: Sequence[Column]) -> Column:
@@ -207,17 +210,23 @@ def _observed(observation: Observation) -> int | None:
         return None
 
 
-def _reason(wanted: StructType, keys: Sequence[str]) -> Column:
+def _reason(wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]) -> Column:
     required = [
         F.when(F.col(RECORD).isNull() & lacks, F.lit(f"{name} must have a value"))
         for name, lacks in demands(wanted, keys)
+    ]
+    required += [
+        F.when(F.col(RECORD).isNull() & violates(text), F.lit(f"it violates the constraint {name} ({text})"))
+        for name, text in checks.items()
     ]
     key = ", ".join(keys)
     several = [F.when(F.col(_IN_KEY) > 1, F.concat(F.col(_IN_KEY), F.lit(f" records have this {key}")))] if keys else []
     return F.concat_ws("; ", F.when(F.col(RECORD).isNotNull(), F.col(PROBLEM)), *required, *several)
 
 
-def _records(bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str]) -> DataFrame:
+def _records(
+    bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
+) -> DataFrame:
     """Bad rows as the quarantine keeps them."""
     as_json = F.to_json(F.struct(*map(quoted, wanted.names)))
     return bad.select(
@@ -225,7 +234,7 @@ def _records(bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[st
         F.lit(epoch.number).cast("long").alias("epoch"),
         F.col(FILE).alias("source"),
         F.coalesce(F.col(RECORD), as_json).alias("record"),
-        _reason(wanted, keys).alias("reason"),
+        _reason(wanted, keys, checks).alias("reason"),
         F.current_timestamp().alias("quarantined_at"),
     )
 
