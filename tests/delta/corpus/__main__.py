@@ -12,14 +12,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from tests.delta.corpus import columns, logs, mapped, partitioned, rewrites, rust, value_types, vectors
+from tests.delta.corpus.families import NAMES
 from tests.delta.corpus.recording import record
 from tests.delta.corpus.registry import Case, Making, chosen
 from tests.delta.corpus.session import delta_session
 
-FAMILIES = (value_types, partitioned, mapped, columns, vectors, rewrites, logs, rust)
 AT_ONCE = 2
 
 
@@ -28,7 +25,7 @@ def main() -> int:
         prog="python -m tests.delta.corpus", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, metavar="OUT_DIR")
-    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--no-spark", action="store_true")
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -40,7 +37,6 @@ def main() -> int:
         with delta_session() as session, ThreadPoolExecutor(AT_ONCE) as pool:
             oks = pool.map(lambda case: made(case, folder, session), cases)
             failed = [case.name for case, ok in zip(cases, oks, strict=True) if not ok]
-            print(f"{len(cases)} tables; Spark's JVM used {_cpu_seconds(session):.0f} s of processors")
     (folder / "corpus.json").write_text(json.dumps({case.name: case.feature for case in cases}, indent=1))
     return 1 if failed else 0
 
@@ -60,11 +56,6 @@ def made(case: Case, folder: Path, session: Any) -> bool:
         return False
     print(f"{case.name}: {took:.1f} s, read in {monotonic() - started - took:.1f} s", flush=True)
     return True
-
-
-def _cpu_seconds(session: SparkSession) -> float:
-    factory = session._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
-    return float(factory.getOperatingSystemMXBean().getProcessCpuTime()) / 1e9
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ def widened(t: Making) -> None:
 
 @by_spark("types widened as Iceberg doesn't: dates to timestamps, whole numbers to doubles and decimals, scales")
 def widened_beyond_iceberg(t: Making) -> None:
-    t.create("n INT, d DATE, i INT, j SMALLINT, k DECIMAL(5,2)", enableTypeWidening="true")
+    t.create("n INT, d DATE, i INT, j SMALLINT, k DECIMAL(5,2)", enableTypeWidening="true",
+             feature_timestampNtz="supported")  # fmt: skip
     t.insert("1, DATE'2024-02-29', 1, 1, 1.25")
     t.sql("ALTER TABLE {t} ALTER COLUMN d TYPE TIMESTAMP_NTZ", "ALTER TABLE {t} ALTER COLUMN i TYPE DOUBLE",
           "ALTER TABLE {t} ALTER COLUMN j TYPE DECIMAL(12,2)",

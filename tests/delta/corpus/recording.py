@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import VariantType
@@ -24,14 +25,15 @@ def record(session: SparkSession, table: Path, folder: Path) -> None:
     """`<version>.arrow` for what can be read, and `read.json`: each version's schema or error, and the history."""
     folder.mkdir(parents=True)
     told = {str(version): _version(session, table, version, folder) for version in versions_of(table)}
-    (folder / "read.json").write_text(json.dumps({"versions": told, "history": list(_history(session, table))}))
+    history = list(_history(session, table))
+    (folder / "read.json").write_text(json.dumps({"root": str(table), "versions": told, "history": history}))
 
 
 def _version(session: SparkSession, table: Path, version: int, folder: Path) -> dict[str, Any]:
     try:
         frame = session.read.format("delta").option("versionAsOf", version).load(str(table))
         rows = _told(frame).toArrow()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         return {"error": str(error).strip().splitlines()[0][:300]}
     with pa.OSFile(str(folder / f"{version}.arrow"), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         writer.write_table(rows)

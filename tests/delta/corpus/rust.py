@@ -57,7 +57,7 @@ def rust_partitioned(t: Making) -> None:
 def rust_rewritten(t: Making) -> None:
     _write(t, ROWS)
     DeltaTable(str(t.root)).delete("n = 1")
-    DeltaTable(str(t.root)).update({"v": "'U'"}, "n = 2")
+    DeltaTable(str(t.root)).update({"v": "'U'"}, predicate="n = 2")
     source = pa.concat_tables([pa.table(_row(3, "M", "m")), pa.table(_row(9, "new", None))])
     merging = DeltaTable(str(t.root)).merge(source, "t.n = s.n", source_alias="s", target_alias="t")
     merging.when_matched_update_all().when_not_matched_insert_all().execute()

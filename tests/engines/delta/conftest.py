@@ -1,0 +1,113 @@
+"""One corpus of Delta tables and one lake that has all of them imported, for all tests of this folder."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from duckdb_extensions import import_extension
+from pyiceberg.catalog import Catalog
+
+from duckicelake import delta
+from duckicelake.catalog.delta_import import DeltaImport, import_table
+from duckicelake.catalog.services import Services
+from duckicelake.cli.collecting import opened
+from duckicelake.delta.duckdb import Connection
+from duckicelake.errors import CatalogError
+from duckicelake.settings import read_settings
+from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
+from scripts.demo_job.server import RunningLake, running_lake
+from tests.delta.corpus.families import NAMES
+from tests.delta.corpus.recorded import DeltaTable, recorded
+from tests.engines.conftest import alone, new_folder
+from tests.engines.delta.readers import NAMESPACE, Imported, Imports
+
+ROOT = Path(__file__).parents[3]
+CORPUS = "DELTA_CORPUS"
+"""Names a folder that has the corpus already, for those who run these tests again and again."""
+CORPUS_SECONDS = 280
+QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus's folder, made once by whichever test process needs it first."""
+    if made := os.environ.get(CORPUS):
+        return Path(made)
+    shared = tmp_path_factory.getbasetemp().parent
+    folder = shared / "delta-corpus"
+    with alone(shared / "spark.lock"):
+        if not (folder / "corpus.json").exists():
+            subprocess.run(
+                [sys.executable, "-m", "tests.delta.corpus", str(folder)],
+                cwd=ROOT,
+                env={**os.environ, "SPARK_SUBMIT_OPTS": QUICKLY},
+                check=True,
+                timeout=CORPUS_SECONDS,
+            )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tables(corpus: Path) -> dict[str, DeltaTable]:
+    return {name: recorded(corpus, name) for name in NAMES}
+
+
+@pytest.fixture(scope="session")
+def delta_lake(corpus: Path) -> Iterator[RunningLake]:
+    with new_folder() as path:
+        settings = {"DUCKICELAKE_ALLOWED_LOCATIONS": str(corpus)}
+        with running_lake(path / "lake", path / "server.log", settings) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def services(delta_lake: RunningLake, corpus: Path) -> Iterator[Services]:
+    with opened(read_settings({"lake": delta_lake.folder, "allowed_locations": str(corpus)})) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def rest(delta_lake: RunningLake) -> Iterator[Catalog]:
+    with pyiceberg_catalog(delta_lake) as catalog:
+        catalog.create_namespace(NAMESPACE)
+        yield catalog
+
+
+@pytest.fixture(scope="session")
+def imported(rest: Catalog, delta_lake: RunningLake, services: Services, tables: dict[str, DeltaTable]) -> Imports:
+    """All tables of the corpus imported by their names, and what was said of those that couldn't be."""
+    found: dict[str, Imported | CatalogError] = {}
+    for name, table in tables.items():
+        try:
+            import_table(services, DeltaImport(str(table.root), (NAMESPACE,), name))
+            found[name] = Imported.load(delta_lake.uri, name)
+        except CatalogError as error:
+            found[name] = error
+    return found
+
+
+@pytest.fixture(scope="session")
+def ducklake(delta_lake: RunningLake) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb_lake(delta_lake) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def duck_delta() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with its delta extension."""
+    import_extension("delta")
+    with duckdb.connect() as connection:
+        connection.execute("LOAD delta")
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def read_delta() -> Iterator[Connection]:
+    with delta.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
