@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 import duckdb
 import orjson
 
-from duckicelake.delta.duckdb_types import quoted, type_text
+from duckicelake.delta.duckdb_log import partition_text
+from duckicelake.delta.duckdb_types import pointer, quoted, type_text
 from duckicelake.delta.schema import DeltaField, DeltaPrimitive, DeltaType
 
 Node = Mapping[str, Any]
@@ -79,7 +80,7 @@ def condition(scans: Sequence[Sequence[Node]], columns: Sequence[Bounds]) -> str
 
 def partition_bounds(column: DeltaField) -> Bounds:
     """A partition column's only value in a file."""
-    value = partition_value(f"nullif(partition_values[{quoted(column.physical_name)}], '')", column.type)
+    value = partition_value(partition_text(column), column.type)
     return Bounds(type_text(column.type), value, value, f"{value} IS NULL", f"{value} IS NULL")
 
 
@@ -110,8 +111,7 @@ def partition_value(text: str, kind: DeltaType) -> str:
 
 
 def _statistic(kind: str, column: DeltaField) -> str:
-    pointer = column.physical_name.replace("~", "~0").replace("/", "~1")
-    return f"(stats ->> {quoted(f'/{kind}/{pointer}')})"
+    return f"(stats ->> {quoted(f'/{kind}{pointer(column.physical_name)}')})"
 
 
 def _nodes(nodes: Sequence[Node], above: Node | None = None) -> Iterator[tuple[Node, Node]]:

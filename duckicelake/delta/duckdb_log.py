@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import orjson
 
 from duckicelake.delta.actions import DeletionVector, Metadata, Protocol
 from duckicelake.delta.duckdb_store import DuckStore, escaped, spelled
-from duckicelake.delta.duckdb_types import quoted
+from duckicelake.delta.duckdb_types import pointer, quoted
 from duckicelake.delta.features import check_readable
 from duckicelake.delta.listing import FOLDER, Listing, listing_of
 from duckicelake.delta.log import DeltaLog
@@ -57,6 +57,10 @@ def query(name: str) -> str:
     return files("duckicelake.delta").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
+_LONG: Final = 1 << 24
+"""Bytes of most lines of JSON; DuckDB takes memory for it whether it needs it or not."""
+_LONGEST: Final = 1 << 30
+
 _LINES: Final = query("lines")
 _COMMITS: Final = query("commits")
 _CHECKPOINT: Final = query("checkpoint")
@@ -83,11 +87,14 @@ def open_table(connection: Connection, path: str, version: int | None, timestamp
     return Table(root, wanted, metadata, connection, parse_schema(metadata.schema_string).fields)
 
 
+def partition_text(column: DeltaField) -> str:
+    """SQL over `delta_live` for a partition value as the log has it; an empty one is null."""
+    return f"nullif(partition_values ->> {quoted(pointer(column.physical_name))}, '')"
+
+
 def live_files(table: Table, condition: str) -> list[LiveFile]:
     """The files for which a condition on `delta_live` holds, in the order of their paths."""
-    values = ", ".join(
-        f"nullif(partition_values[{quoted(each.physical_name)}], '')" for each in table.partition_columns
-    )
+    values = ", ".join(map(partition_text, table.partition_columns))
     found = table.connection.execute(
         f"SELECT path, [{values}]::VARCHAR[], vector FROM delta_live WHERE {condition} ORDER BY path"
     ).fetchall()
@@ -141,10 +148,20 @@ def _take(connection: Connection, root: str, segment: Segment) -> None:
 
 
 def _read(connection: Connection, locations: list[str]) -> None:
-    for suffix, text in ((".json", _COMMITS), (".parquet", _CHECKPOINT)):
-        chosen = [escaped(each) for each in locations if each.endswith(suffix)]
-        if chosen:
-            connection.execute(text, {"files": chosen})
+    lines, rows = ([escaped(each) for each in locations if each.endswith(kind)] for kind in (".json", ".parquet"))
+    if lines:
+        _read_lines(connection, lines)
+    if rows:
+        connection.execute(_CHECKPOINT, {"files": rows})
+
+
+def _read_lines(connection: Connection, patterns: list[str]) -> None:
+    try:
+        connection.execute(_COMMITS, {"files": patterns, "longest": _LONG})
+    except duckdb.InvalidInputException as error:
+        if "maximum_object_size" not in str(error):
+            raise
+        connection.execute(_COMMITS, {"files": patterns, "longest": _LONGEST})
 
 
 def _sidecar(root: str, path: str) -> str:
@@ -154,7 +171,7 @@ def _sidecar(root: str, path: str) -> str:
 def _said(connection: Connection, root: str, version: int) -> tuple[Metadata, Protocol]:
     found = connection.execute(
         "SELECT max_by(metaData, version), max_by(protocol, version), "
-        'count(*) FILTER ("add" IS NOT NULL AND "add".path IS NULL) FROM delta_line'
+        "count(*) FILTER (added IS NOT NULL AND path IS NULL) FROM delta_line"
     ).fetchone()
     metadata, protocol, nameless = found or (None, None, 0)
     if metadata is None or protocol is None:
@@ -168,8 +185,8 @@ def _said(connection: Connection, root: str, version: int) -> tuple[Metadata, Pr
         raise DamagedLog(f"the log of {root}: its metaData or protocol isn't Delta's: {error}") from error
 
 
-def _live_file(root: str, path: str, values: Sequence[str | None], vector: Mapping[str, Any] | None) -> LiveFile:
-    return LiveFile(location(root, path), values, None if vector is None else vector_of(vector))
+def _live_file(root: str, path: str, values: Sequence[str | None], vector: str | None) -> LiveFile:
+    return LiveFile(spelled(location(root, path)), values, None if vector is None else vector_of(orjson.loads(vector)))
 
 
 def _times(connection: Connection, listing: Listing, first: int) -> Mapping[int, int]:
@@ -183,7 +200,7 @@ def _times(connection: Connection, listing: Listing, first: int) -> Mapping[int,
     if promising:
         said = connection.execute(
             "SELECT left(parse_filename(filename), 20)::BIGINT, max(commitInfo.inCommitTimestamp) FROM read_json(?, "
-            "format = 'newline_delimited', filename = true, maximum_object_size = 134217728, "
+            "format = 'newline_delimited', filename = true, "
             "columns = {commitInfo: 'STRUCT(inCommitTimestamp BIGINT)'}) GROUP BY ALL",
             [promising],
         ).fetchall()

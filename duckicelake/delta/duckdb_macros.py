@@ -30,7 +30,7 @@ from duckicelake.delta.duckdb_filters import (
 )
 from duckicelake.delta.duckdb_log import LiveFile, Table, history_query, live_files, open_table
 from duckicelake.delta.duckdb_scan import Part, probe, scan
-from duckicelake.delta.duckdb_store import DuckStore, escaped, spelled
+from duckicelake.delta.duckdb_store import DuckStore, escaped
 from duckicelake.delta.duckdb_types import has_instants
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import CatalogError, InvalidRequest
@@ -163,7 +163,7 @@ def _alike(table: Table, files: Sequence[LiveFile], zone: str) -> Iterator[tuple
         ).fetchall()
         old = {name for (name,) in found}
     for naive in (False, True):
-        chosen = [file for file in files if (spelled(file.location) in old) == naive]
+        chosen = [file for file in files if (file.location in old) == naive]
         if chosen:
             yield chosen, naive
 

@@ -16,6 +16,8 @@ _SPELLINGS: Final = (("s3a://", "s3://"), ("s3n://", "s3://"))
 
 def spelled(location: str) -> str:
     """A location as DuckDB takes it."""
+    if location[:1] == "/":
+        return location
     if location.startswith("file:"):
         return "/" + location.removeprefix("file:").lstrip("/")
     for theirs, ours in _SPELLINGS:

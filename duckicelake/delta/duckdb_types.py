@@ -35,6 +35,11 @@ def named(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def pointer(name: str) -> str:
+    """A key of a JSON object as DuckDB finds it, whatever is in it."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")
+
+
 def type_text(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
     """DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
 

@@ -552,6 +552,12 @@ def test_files_without_statistics_are_read(duck: Connection, tmp_path: Path) -> 
     assert rows(duck, f"FROM read_delta('{table.folder}') WHERE id IS NULL") == []
 
 
+def test_lines_of_any_length_are_read(duck: Connection, tmp_path: Path) -> None:
+    table = HandMade(tmp_path / "t")
+    table.begin({"add": {**table.rows("a.parquet", 0, 1)["add"], "tags": {"long": "x" * (17 << 20)}}})
+    assert read(duck, table.folder)[0] == [(0,)]
+
+
 def test_each_execution_reads_the_log_anew(duck: Connection, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, some(0))

@@ -13,7 +13,7 @@ SELECT version::BIGINT AS version,
 FROM ($times) AS times (version, ms)
 LEFT JOIN (
     SELECT left(parse_filename(filename), 20)::BIGINT AS version, any_value(commitInfo) AS info
-    FROM read_json($files, format = 'newline_delimited', filename = true, maximum_object_size = 134217728,
+    FROM read_json($files, format = 'newline_delimited', filename = true,
                    columns = {commitInfo: 'JSON'})
     WHERE commitInfo IS NOT NULL
     GROUP BY ALL

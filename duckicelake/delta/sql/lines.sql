@@ -1,10 +1,11 @@
--- What a log says, by the version that said it; -1 is a checkpoint.
+-- What a log says, by the version that said it; -1 is a checkpoint. A vector is known by where it is.
 CREATE OR REPLACE TEMP TABLE delta_line (
     version BIGINT,
-    "add" STRUCT(path VARCHAR, partitionValues MAP(VARCHAR, VARCHAR), stats VARCHAR, deletionVector STRUCT(
-        storageType VARCHAR, pathOrInlineDv VARCHAR, "offset" INTEGER, sizeInBytes INTEGER, cardinality BIGINT)),
-    remove STRUCT(path VARCHAR, deletionVector STRUCT(
-        storageType VARCHAR, pathOrInlineDv VARCHAR, "offset" INTEGER, sizeInBytes INTEGER, cardinality BIGINT)),
+    added BOOLEAN,
+    path VARCHAR,
+    partition_values JSON,
+    stats VARCHAR,
+    vector JSON,
     metaData JSON,
     protocol JSON,
     sidecar VARCHAR
