@@ -26,6 +26,7 @@ from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.runs import check_runs
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.sharing import check_guard
 from duckicelake.catalog.uploads import check_statistics
 from duckicelake.iceberg.apply import apply, check, format_version_after
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
@@ -71,6 +72,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     target = within_limit(target)
     table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
+    check_guard(services, table_id, base, target)
     check_statistics(services, table_id, base, target)
     known = cached.materialized.known
     absorb = absorber(services, commit.namespace, commit.name, target) if appends_of(request) else None

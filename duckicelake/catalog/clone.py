@@ -16,7 +16,7 @@ from duckicelake.bridge.realise import AnyFile, realise
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.commits import committed
-from duckicelake.catalog.guards import GUARD, guard_change, is_guarded
+from duckicelake.catalog.guards import guard_change
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.loading import committed_before, current_table
 from duckicelake.catalog.moments import snapshot_at
@@ -27,6 +27,7 @@ from duckicelake.catalog.ownership import PLACES, check_table_places
 from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.sharing import GUARD, is_guarded
 from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.manifest import ManifestContent

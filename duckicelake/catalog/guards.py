@@ -7,30 +7,20 @@ of that, by what rows name. It remembers which tables it guards, and takes the g
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 from duckicelake.catalog.attempts import TableCommit, change_over
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import CachedTable
 from duckicelake.catalog.commits import commit_all
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.sharing import GUARD, GUARD_PROPERTY
 from duckicelake.errors import CatalogError, NoSuchTable
-from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, namespace_of
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveProperties, SetProperties
 from duckicelake.lake import clones
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Transaction
-
-_PROPERTY: Final = "gc.enabled"
-GUARD: Final = {_PROPERTY: "false"}
-"""What keeps engines from deleting files."""
-
-
-def is_guarded(metadata: TableMetadata) -> bool:
-    """Whether the table says that its files may not be deleted."""
-    return metadata.properties.get(_PROPERTY, "").lower() == "false"
 
 
 def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
@@ -62,7 +52,7 @@ def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
         clones.unguard(cursor, table_id)
         services.settle(cursor, [touched(namespace, name, {"guard": "lifted"})], [each.table_id for each in written])
 
-    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(_PROPERTY,)),))
+    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GUARD_PROPERTY,)),))
     try:
         commit_all(services, [TableCommit(namespace, name, request)], settle)
     except NoSuchTable:

@@ -16,6 +16,7 @@ from duckicelake.catalog.storage_access import Reach, TableFolders
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.lake import native, ownership
+from duckicelake.lake.clones import shared_places
 from duckicelake.lake.file_folders import folders_of_files, sharers
 from duckicelake.storage.policy import at_and_above, canonical, is_within
 from duckicelake.storage.session_policy import Folder, folder_at
@@ -163,7 +164,8 @@ def _owners(
 ) -> list[str | None] | None:
     """The schemas of other tables and views above, at or below the place; None if it is in the warehouse, but nobody's.
 
-    Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none.
+    Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none. What
+    is left of a table that this one shared files with is nobody else's.
     Who may do everything isn't asked.
     """
     if may_use_everything(principal):
@@ -178,5 +180,6 @@ def _owners(
         if is_within(place, data_path):
             schemas += [schema for _, schema in ownership.ducklake_folders(cursor, above)]
         others = ownership.files_below(cursor, place, table_id)
+        is_left = table_id is not None and any(is_within(place, each) for each in shared_places(cursor, table_id))
     is_ours = any(is_within(place, zone) for zone in (services.policy.data_zone, data_path))
-    return None if not schemas and is_ours else schemas + others
+    return None if not schemas and is_ours and not is_left else schemas + others

@@ -11,7 +11,10 @@ from duckicelake.catalog.appends import commit_or_append
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import LoadedTable, Materialized
+from duckicelake.catalog.clone import CloneRequest
+from duckicelake.catalog.clone import clone_table as clone
 from duckicelake.catalog.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
+from duckicelake.catalog.guards import lift_quietly
 from duckicelake.catalog.loading import committed_before, current_table, freshness
 from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.paging import Page, PageRequest, cut
@@ -104,6 +107,14 @@ def register_table(
     return _loaded(registered, _access_after(services, wish, namespace, request.name, registered))
 
 
+def clone_table(
+    services: Services, namespace: Namespace, name: str, request: CloneRequest, wish: Wish = NO_WISH
+) -> LoadedTable:
+    """Make a table over another's files; raises as `clone` does."""
+    made = clone(services, namespace, name, request)
+    return _loaded(made, _access_after(services, wish, namespace, name, made))
+
+
 def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
     """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTable."""
     given_up = services.run_once(lambda: unregister(services, namespace, name), partial(committed_before, services))
@@ -125,6 +136,7 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
             services.settle(cursor, [touched(namespace, name, {"purge": purge})])
 
     services.run_once(lambda: retrying(drop), lambda _: None)
+    lift_quietly(services)
 
 
 def rename_table(services: Services, request: RenameTableRequest) -> None:

@@ -18,6 +18,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "flush": ("commands.flush", "flush"),
     "constraints": ("commands.constraints", "constraints"),
     "restore": ("commands.restore", "restore"),
+    "clone": ("commands.clone", "clone"),
+    "expire": ("commands.expire", "expire"),
     "delta": ("delta", "app"),
     "ingest-rows": ("ingest_rows", "ingest_rows"),
     "lineage": ("lineage", "app"),

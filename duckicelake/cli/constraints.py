@@ -6,8 +6,8 @@ from typing import Final
 import duckdb
 
 from duckicelake.catalog.constraint_states import ConstraintState, TableConstraints, note_verified, table_constraints
+from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.cli.collecting import opened
-from duckicelake.cli.restoring import table_of
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.lake.address import attach_source
 from duckicelake.pipeline.duck import ATTACHED, attached
@@ -47,7 +47,7 @@ def told(settings: Settings, name: str, *, verify: bool) -> list[Told]:
 
     Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed if others write to the table all along.
     """
-    namespace, table = table_of(name)
+    namespace, table = parse_full_name(name)
     with opened(settings) as services:
         for attempt in range(_ATTEMPTS):
             found = table_constraints(services, namespace, table)

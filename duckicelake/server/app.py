@@ -32,6 +32,7 @@ from duckicelake.server.openapi import describe
 from duckicelake.server.quotas import Quotas, Rates
 from duckicelake.server.raw_paths import RawPaths
 from duckicelake.server.routes import (
+    clones,
     config,
     events,
     flush,
@@ -171,7 +172,7 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    of_tables = (namespaces, tables, restore, rows, flush, storage)
+    of_tables = (namespaces, tables, restore, clones, rows, flush, storage)
     others = (views, transactions, events, history, pipeline, maintenance, lineage, marquez, health, ui)
     modules = (row_posts, oauth, config, *of_tables, *others)
     for module in modules:

@@ -118,6 +118,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("DELETE", _TABLE): _WRITER,
     ("POST", f"{_TABLE}/unregister"): _WRITER,
     ("POST", f"{_TABLE}/restore"): _WRITER,
+    ("POST", f"{_TABLE}/expire"): _WRITER,
     # Engines report reads and writes alike; keys and signatures are as good as what the principal has of both.
     ("POST", f"{_TABLE}/metrics"): _EITHER,
     ("POST", f"{_TABLE}/rows"): _WRITER,
@@ -128,6 +129,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_TABLE}/credentials"): _EITHER,
     ("POST", f"{_TABLE}/sign"): _EITHER,
     ("POST", f"{_NAMESPACE}/register"): _WRITER,
+    # Whose table the body names must be readable, which the use case checks.
+    ("POST", f"{_NAMESPACE}/clone"): _WRITER,
     ("POST", "/v1/tables/rename"): InBody(WRITE, RenameTableRequest, _renamed),
     ("POST", "/v1/transactions/commit"): InBody(WRITE, CommitTransactionRequest, _changed),
     # Changes are filtered by what their reader may read.

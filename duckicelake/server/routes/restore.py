@@ -29,9 +29,9 @@ class RestoreAnswer(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     restored_from: int
-    restored_over: int | None
-    snapshot_id: int | None
-    ducklake_snapshot_id: int | None
+    restored_over: int | None = None
+    snapshot_id: int | None = None
+    ducklake_snapshot_id: int | None = None
     files_added: int
     files_removed: int
     rows_added: int

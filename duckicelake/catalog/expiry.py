@@ -1,0 +1,70 @@
+"""Expiry by the server: snapshots leave a table's history, and files go with DuckDB's cleanup that no table needs.
+
+Iceberg's engines delete the files themselves, by what one table's metadata says; so they refuse tables that share
+files. The server goes by the rows of all tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from duckicelake.catalog.attempts import TableCommit
+from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.commits import commit_all
+from duckicelake.catalog.guards import lift_quietly
+from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.sharing import is_guarded
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.expiry import expirable
+from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.updates import RemoveSnapshots
+from duckicelake.lake import clones
+from duckicelake.lake.changes import Written
+from duckicelake.lake.database import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """How many snapshots left, or would leave, and how many the table lists then.
+
+    keeps_files: the table says `gc.enabled=false` by itself, so that no file of its goes.
+    """
+
+    snapshots: int
+    left: int
+    keeps_files: bool
+
+
+def expire_snapshots(
+    services: Services, namespace: Namespace, name: str, before_ms: int, kept: int = 1, *, is_dry_run: bool = False
+) -> Expired:
+    """Expire what is older than a moment, in epoch ms, and kept by no branch or tag; NoSuchTable, InvalidRequest."""
+    if kept < 1:
+        raise InvalidRequest(f"At least one snapshot is kept (got {kept})")
+    return services.run_once(
+        lambda: _expire(services, namespace, name, before_ms, kept, is_dry_run), lambda result: Expired(**result)
+    )
+
+
+def _expire(
+    services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, is_dry_run: bool
+) -> Expired:
+    table = current_table(services, namespace, name).materialized
+    gone = expirable(table.metadata, before_ms, kept)
+    with services.database.reading() as cursor:
+        keeps = is_guarded(table.metadata) and not clones.is_guarded_by_us(cursor, table.row.table_id)
+    expired = Expired(len(gone), len(table.metadata.snapshots) - len(gone), keeps)
+    if is_dry_run:
+        return expired
+    if not gone:
+        services.settle_unchanged([touched(namespace, name)], asdict(expired))
+        return expired
+
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:  # noqa: ARG001
+        services.settle(cursor, [touched(namespace, name, {"snapshots": len(gone)})], asdict(expired))
+
+    request = CommitTableRequest(requirements=(), updates=(RemoveSnapshots(snapshot_ids=gone),))
+    commit_all(services, [TableCommit(namespace, name, request)], settle)
+    lift_quietly(services)
+    return expired

@@ -1,0 +1,29 @@
+"""What `duckicelake clone` and `duckicelake expire` do and tell."""
+
+from datetime import datetime
+
+from duckicelake.catalog.clone import CloneRequest, clone_table
+from duckicelake.catalog.expiry import expire_snapshots
+from duckicelake.catalog.full_names import parse_full_name
+from duckicelake.cli.collecting import opened
+from duckicelake.settings import Settings
+
+
+def cloned(settings: Settings, source: str, name: str, at: str | None, *, with_history: bool) -> str:
+    """Make the clone; what it is, as one line. Raises as `clone_table`, StartupError."""
+    request = CloneRequest(parse_full_name(source), at, with_history)
+    with opened(settings) as services:
+        table = clone_table(services, *parse_full_name(name), request)
+    snapshots = len(table.metadata.snapshots)
+    what = f"{snapshots} snapshot{'' if snapshots == 1 else 's'}"
+    return f"{name}: a clone of {source} with {what}, at {table.metadata.location}"
+
+
+def expired(settings: Settings, name: str, before: datetime, kept: int, *, is_dry_run: bool) -> str:
+    """Expire snapshots; what became of them, as one line. Raises as `expire_snapshots`, StartupError."""
+    before_ms = round(before.timestamp() * 1000)
+    with opened(settings) as services:
+        done = expire_snapshots(services, *parse_full_name(name), before_ms, kept, is_dry_run=is_dry_run)
+    files = "its files stay, as it says gc.enabled=false" if done.keeps_files else "files go with DuckDB's next cleanup"
+    would = "would expire" if is_dry_run else "expired"
+    return f"{name}: {done.snapshots} snapshots {would}, {done.left} are left; {files}"

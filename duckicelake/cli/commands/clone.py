@@ -1,0 +1,35 @@
+"""`duckicelake clone`: a new table over another's files."""
+
+from typing import Annotated, Final
+
+import typer
+
+from duckicelake.cli.cloning import cloned
+from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.lake_option import LakeOption
+from duckicelake.settings import read_settings
+
+EXAMPLES: Final = (
+    "duckicelake clone sales.orders test.orders",
+    "duckicelake clone sales.orders audit.orders_2025 --at 2026-01-01T00:00",
+    "duckicelake clone sales.orders test.orders --with-history",
+)
+
+
+def clone(
+    source: Annotated[str, typer.Argument(help="The table, as sales.orders.")],
+    name: Annotated[str, typer.Argument(help="The new one's name, in a namespace that is there.")],
+    at: Annotated[
+        str | None,
+        typer.Option(help="As it was at a snapshot's id, DuckLake's number, a time in ISO form, a branch or tag."),
+    ] = None,
+    with_history: Annotated[bool, typer.Option("--with-history", help="With all snapshots, not only one.")] = False,
+    lake: LakeOption = None,
+) -> None:
+    """Make a table over the files of another, without copying any: rows, schema, partitions, order, properties.
+
+    Both then go on by themselves. A file that both need stays until neither does, whatever is expired, compacted or
+    dropped; as long as they share files both say gc.enabled=false, so that engines don't delete them.
+    """
+    with one_line_errors():
+        typer.echo(cloned(read_settings({"lake": lake}), source, name, at, with_history=with_history))
