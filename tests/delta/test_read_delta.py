@@ -1,6 +1,7 @@
 """`read_delta` and `delta_history` of DuckDB beside delta-rs and DuckDB's own delta extension, row for row."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -621,6 +622,27 @@ def test_tables_on_s3_are_read_by_the_connections_own_secret(bucket: Bucket, tmp
         assert rows(duck, f"SELECT version FROM delta_history('{path}')") == [(0,), (1,)]
         now = rows(duck, f"SELECT max(\"timestamp\") FROM delta_history('{path}')")[0][0]
         assert Counter(rows(duck, f"FROM read_delta('{path}', \"timestamp\" => $1)", [now])) == Counter(expected)
+
+
+def test_the_snippet_of_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints what its comments (`# -> …`) say."""
+    table = HandMade(tmp_path / "t")
+    described = metadata(None, plain(id="long", day="date"))
+    described["metaData"]["partitionColumns"] = ["day"]
+    noon = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() * 1000)
+    table.commit(0, protocol(), described, at_ms=noon - 1000)
+    for version, day, count in ((1, 21, 5), (2, 22, 2), (3, 23, 1)):
+        added = table.rows(f"{day}.parquet", 0, count)["add"]
+        table.commit(
+            version, {"add": {**added, "partitionValues": {"day": f"2026-11-{day}"}}}, at_ms=noon + 1000 * version
+        )
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    found = re.search(r"<!-- runs alone: read_delta -->\n```python\n(.*?)```", readme, re.DOTALL)
+    assert found is not None
+    exec(compile(found[1].replace("/lake/orders", str(table.folder)), "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    for promised in re.findall(r"# -> (.*)", found[1]):
+        assert promised in printed
 
 
 def test_nothing_of_duckdb_is_imported_before_it_is_asked_for() -> None:
