@@ -11,9 +11,8 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from duckicelake.catalog.delta_sync import sync
+from duckicelake.catalog.delta_sync import SYNCER, sync
 from duckicelake.catalog.leading import Duty, Failed, leading
-from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.delta.log import DeltaLog
 from duckicelake.lake import delta_sources
@@ -27,7 +26,6 @@ _UNWOKEN: Final = 5.0
 _LIST_EVERY: Final = 60.0
 """Seconds after which a log is listed although its next version isn't there: it may have been replaced."""
 _AFTER_FAILURE: Final = 10.0
-_FOLLOWER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table")
 
 TableFailed = Callable[[Source, Exception], object]
 
@@ -39,7 +37,7 @@ def following_delta(
 
     `table_failed` hears of each new reason why a table can't go on, `failed` of what keeps all of them.
     """
-    follower = Follower(replace(services, caller=_FOLLOWER), table_failed)
+    follower = Follower(replace(services, caller=SYNCER), table_failed)
     work = partial(_follow, follower, seconds)
     duty = Duty("delta-follower", delta_sources.CHANNEL, delta_sources.is_free, delta_sources.lead, work)
     return leading(services, duty, failed)

@@ -17,6 +17,7 @@ from duckicelake.catalog.delta_reading import digest
 from duckicelake.catalog.delta_targets import write_all
 from duckicelake.catalog.loading import current_table, follow
 from duckicelake.catalog.overtaken import until_written
+from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import (
@@ -33,6 +34,8 @@ from duckicelake.lake.delta_sources import Position, Source
 
 MOST: Final = 100
 """Versions in one transaction, so that other tables' commits don't wait for long."""
+SYNCER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table")
+"""Who brings versions, as the audit trail tells."""
 
 
 def sync(services: Services, source: Source, log: DeltaLog) -> Source:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Final
 
 import orjson
@@ -11,7 +12,8 @@ import typer
 from duckicelake.catalog.delta_adoption import adopt as take_over
 from duckicelake.catalog.delta_adoption import find_source
 from duckicelake.catalog.delta_status import Status, statuses
-from duckicelake.catalog.delta_sync import sync
+from duckicelake.catalog.delta_sync import SYNCER, sync
+from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
@@ -29,6 +31,7 @@ SYNC_EXAMPLES: Final = (
 )
 STATUS_EXAMPLES: Final = ("duckicelake delta status", "duckicelake delta status --json | jq 'select(.behind > 0)'")
 ADOPT_EXAMPLES: Final = ("duckicelake delta adopt sales.orders",)
+_ADOPTER: Final = Caller(Principal("duckicelake", ()), operation="adopt_delta_table")
 
 
 def sync_tables(
@@ -42,7 +45,8 @@ def sync_tables(
     A table that was imported without --follow may be named as long as nobody else has written it. Exits with 1 if a
     table can't go on.
     """
-    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+    with one_line_errors(), opened(read_settings({"lake": lake})) as opened_services:
+        services = replace(opened_services, caller=SYNCER)
         all_done = _sync(services, name, is_first=True)
         with suppress(KeyboardInterrupt):
             while follow:
@@ -70,7 +74,7 @@ def adopt_table(
     Its files stay where they are, and nothing here deletes what is in the Delta table's folder.
     """
     with one_line_errors(), opened(read_settings({"lake": lake})) as services:
-        was = take_over(services, name)
+        was = take_over(replace(services, caller=_ADOPTER), name)
         typer.echo(f"{name} is written here from now on; it has version {was.position.version} of {was.root}")
 
 
