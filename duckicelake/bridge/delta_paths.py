@@ -24,12 +24,12 @@ class PartitionColumn:
     type: PrimitiveType
 
 
-def folder_keys(path: str, columns: Sequence[PartitionColumn], values: Sequence[Any]) -> tuple[str, ...] | None:
-    """What the path's folders call the partition columns; None if they don't say all the values."""
+def folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Sequence[Any]) -> tuple[str, ...] | None:
+    """What a file's folders call the partition columns; None if they don't say all the values."""
     if not columns:
         return ()
     said: dict[str, str] = {}
-    for segment in path.split("/")[:-1]:
+    for segment in folder.split("/"):
         key, equals, value = segment.partition("=")
         if equals:
             said[unquote(key)] = unquote(value)

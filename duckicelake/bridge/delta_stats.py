@@ -5,22 +5,23 @@ values only (design §6.9): neither of times, which Delta cuts to milliseconds, 
 nor of files whose bounds are wide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from duckicelake.bridge.delta_bounds import Bound, Read, is_exact, readers
 from duckicelake.bridge.delta_columns import TableColumns, leaf_paths
-from duckicelake.bridge.delta_types import is_exact, stored_bound
 from duckicelake.bridge.texts import to_text
-from duckicelake.errors import DamagedLog, InvalidRequest
+from duckicelake.errors import DamagedLog
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.changes import Packed, PackedStats
 from duckicelake.lake.model import ColumnStats
 
-_UNBOUNDED: Final = {"variant", "unknown", "binary"}
+_UNTOLD: Final = {"variant", "unknown"}
+_NESTED: Final = (dict, list)
+_METRICS: Final = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
 _WHOLE: Final = 32
 """Characters of a text from which on it may be cut: Spark cuts after so many, delta-rs after twice as many."""
 
@@ -34,14 +35,12 @@ class FileFacts:
     stats: PackedStats
 
 
-@dataclass(slots=True)
 class Widening:
     """What some files hold of each column, all together, as far as that is exact."""
 
-    _lows: dict[int, Any] = field(default_factory=dict)
-    _highs: dict[int, Any] = field(default_factory=dict)
-    _nulls: dict[int, bool] = field(default_factory=dict)
-    _lost: set[int] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._known: dict[int, list[Any]] = {}
+        self._lost: set[int] = set()
 
     def lose(self, column: int) -> None:
         """Forget what any file holds of the column."""
@@ -49,37 +48,48 @@ class Widening:
 
     def take(self, column: int, nulls: bool, low: Any, high: Any) -> None:
         """Take in what the next file holds: whether nulls, and its bounds, None where it holds nothing else."""
-        self._nulls[column] = nulls or self._nulls.get(column, False)
-        if low is None:
+        known = self._known.get(column)
+        if known is None:
+            self._known[column] = [nulls, low, high]
             return
-        known = self._lows.get(column)
-        if known is None or low < known:
-            self._lows[column] = low
-        known = self._highs.get(column)
-        if known is None or high > known:
-            self._highs[column] = high
+        if nulls:
+            known[0] = True
+        if low is not None:
+            if known[1] is None or low < known[1]:
+                known[1] = low
+            if known[2] is None or high > known[2]:
+                known[2] = high
 
     def rows(self, leaves: Mapping[int, PrimitiveType]) -> dict[int, ColumnStats | None]:
         """A row for each column, None for one that isn't known in all files."""
         found: dict[int, ColumnStats | None] = dict.fromkeys(self._lost)
-        for column, nulls in self._nulls.items():
+        for column, (nulls, *bounds) in self._known.items():
             if column not in self._lost:
-                low, high = (_text(leaves[column], bounds.get(column)) for bounds in (self._lows, self._highs))
+                low, high = (None if bound is None else to_text(leaves[column], bound) for bound in bounds)
                 found[column] = ColumnStats(column, contains_null=nulls, min_value=low, max_value=high)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column that statistics may tell of: how it is found in them, and what makes its values."""
+    """A column that statistics may tell of: how it is found in them, and what reads its bounds, where it has any."""
 
     field_id: int
     key: str
     name: str
     parents: tuple[str, ...]
-    type: PrimitiveType
-    bound: Callable[[Any, bool], Any] | None
+    low: Read | None
+    high: Read | None
     is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A partition column's one value, which isn't in the file, and DuckLake's text of it."""
+
+    field_id: int
+    value: Any
+    text: str | None
 
 
 class StatsReader:
@@ -89,15 +99,16 @@ class StatsReader:
         partition = set(columns.partition_ids)
         leaves = leaf_paths(columns)
         self._leaves = [
-            _Leaf(i, str(i), path[-1], path[:-1], type_, stored_bound(type_), is_exact(type_))
+            _leaf(i, path, type_)
             for i, (path, type_) in leaves.items()
-            if i not in partition and type_.name not in {"variant", "unknown"}
+            if i not in partition and type_.name not in _UNTOLD
         ]
-        self._partition = [(i, leaves[i][1]) for i in columns.partition_ids]
         known = {leaf.field_id for leaf in self._leaves} | partition
         self._untold = [i for i in columns.schema.leaves() if i not in known]
 
-    def of(self, text: str | None, values: Sequence[Any], counted: int | None, path: str, wide: Widening) -> FileFacts:
+    def of(
+        self, text: str | None, constants: Sequence[Constant], counted: int | None, path: str, wide: Widening
+    ) -> FileFacts:
         """What a file's statistics and its partition's values tell; `wide` takes it in.
 
         counted: how many rows it has, where its statistics don't say.
@@ -108,84 +119,84 @@ class StatsReader:
             if counted is None:
                 raise DamagedLog(f"the log doesn't say how many rows {path} has")
             records = counted
-        reading = _Reading(stats, records, wide, stats.get("tightBounds") is not False)
+        reading = _Reading(stats, records, wide)
         for leaf in self._leaves:
             reading.leaf(leaf)
-        for (field_id, type_), value in zip(self._partition, values, strict=True):
-            reading.constant(field_id, type_, value)
+        for constant in constants:
+            reading.constant(constant)
         for field_id in self._untold:
             wide.lose(field_id)
-        metrics = {name: found for name, found in reading.metrics.items() if found}
-        return FileFacts(records, Packed(metrics), PackedStats(reading.rows))
+        return FileFacts(records, Packed(reading.metrics), PackedStats.of_values(reading.rows))
+
+
+def _leaf(field_id: int, path: Sequence[str], type_: PrimitiveType) -> _Leaf:
+    low, high = readers(type_) or (None, None)
+    return _Leaf(field_id, str(field_id), path[-1], tuple(path[:-1]), low, high, is_exact(type_))
 
 
 class _Reading:
-    """One file's statistics being read."""
+    """One file's statistics being read; `rows` are ColumnStats as they are packed."""
 
-    def __init__(self, stats: Mapping[str, Any], records: int, wide: Widening, is_tight: bool) -> None:
-        self.rows: list[ColumnStats] = []
-        self.metrics: dict[str, dict[str, Any]] = {
-            "value_counts": {},
-            "null_value_counts": {},
-            "lower_bounds": {},
-            "upper_bounds": {},
-        }
+    def __init__(self, stats: Mapping[str, Any], records: int, wide: Widening) -> None:
+        self.rows: list[tuple[object, ...]] = []
+        self._counts: dict[str, int] = {}
+        self._null_counts: dict[str, int] = {}
+        self._lower: dict[str, str] = {}
+        self._upper: dict[str, str] = {}
         self._records = records
         self._wide = wide
-        self._is_tight = is_tight
+        self._is_tight = stats.get("tightBounds") is not False
         self._lows, self._highs = _object(stats, "minValues"), _object(stats, "maxValues")
         self._nulls = _object(stats, "nullCount")
 
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """As `entries.metrics_json` has them."""
+        told: tuple[dict[str, Any], ...] = (self._counts, self._null_counts, self._lower, self._upper)
+        return {name: values for name, values in zip(_METRICS, told, strict=True) if values}
+
     def leaf(self, leaf: _Leaf) -> None:
-        nulls = _found(self._nulls, leaf)
-        if type(nulls) is not int or not 0 <= nulls <= self._records:
-            self._wide.lose(leaf.field_id)
+        records, wide, field_id = self._records, self._wide, leaf.field_id
+        nulls = _found(self._nulls, leaf) if leaf.parents else self._nulls.get(leaf.name)
+        if type(nulls) is not int or not 0 <= nulls <= records:
+            wide.lose(field_id)
             return
-        self.metrics["value_counts"][leaf.key] = self._records
-        self.metrics["null_value_counts"][leaf.key] = nulls
-        low = high = None
-        if nulls < self._records and leaf.bound is not None:
-            low, high = self._bound(leaf, self._lows, False), self._bound(leaf, self._highs, True)
-        is_whole = not any(isinstance(bound, str) and len(bound) >= _WHOLE for bound in (low, high))
-        self._row(leaf.field_id, leaf.type, nulls, low, high, leaf.is_exact and self._is_tight and is_whole)
-
-    def constant(self, field_id: int, type_: PrimitiveType, value: Any) -> None:
-        """A partition column has one value, which isn't in the file."""
-        nulls = self._records if value is None else 0
-        self._row(field_id, type_, nulls, value, value, True)
-
-    def _bound(self, leaf: _Leaf, bounds: Mapping[str, Any], is_upper: bool) -> Any:
-        found = _found(bounds, leaf)
-        assert leaf.bound is not None
-        value = None if found is None else leaf.bound(found, is_upper)
-        if value is None:
-            return None
-        try:
-            data = to_bytes(leaf.type, value)
-        except InvalidRequest:
-            return None
-        self.metrics["upper_bounds" if is_upper else "lower_bounds"][leaf.key] = data.hex()
-        return value
-
-    def _row(self, field_id: int, type_: PrimitiveType, nulls: int, low: Any, high: Any, is_exact: bool) -> None:
-        texts = (_text(type_, low), _text(type_, high))
-        if nulls < self._records and (None in texts or type_.name in _UNBOUNDED):
-            self._wide.lose(field_id)
+        self._counts[leaf.key] = records
+        self._null_counts[leaf.key] = nulls
+        if nulls == records:
+            self._row(field_id, nulls, None, None)
+            wide.take(field_id, nulls > 0, None, None)
             return
-        self.rows.append(
-            ColumnStats(
-                column_id=field_id,
-                contains_null=nulls > 0,
-                min_value=texts[0],
-                max_value=texts[1],
-                value_count=self._records - nulls,
-                null_count=nulls,
-            )
-        )
-        if is_exact:
-            self._wide.take(field_id, nulls > 0, low, high)
+        low = self._bound(leaf, leaf.low, self._lows, self._lower)
+        high = self._bound(leaf, leaf.high, self._highs, self._upper)
+        if low is None or high is None or low[2] is None or high[2] is None:
+            wide.lose(field_id)
+            return
+        self._row(field_id, nulls, low[2], high[2])
+        if leaf.is_exact and self._is_tight:
+            wide.take(field_id, nulls > 0, low[0], high[0])
         else:
-            self._wide.lose(field_id)
+            wide.lose(field_id)
+
+    def constant(self, constant: Constant) -> None:
+        if constant.value is None:
+            self._row(constant.field_id, self._records, None, None)
+            self._wide.take(constant.field_id, True, None, None)
+        elif constant.text is None:
+            self._wide.lose(constant.field_id)
+        else:
+            self._row(constant.field_id, 0, constant.text, constant.text)
+            self._wide.take(constant.field_id, False, constant.value, constant.value)
+
+    def _bound(self, leaf: _Leaf, read: Read | None, bounds: Mapping[str, Any], stored: dict[str, str]) -> Bound | None:
+        found = _found(bounds, leaf) if leaf.parents else bounds.get(leaf.name)
+        bound = None if read is None or found is None or type(found) in _NESTED else read(found)
+        if bound is not None:
+            stored[leaf.key] = bound[1]
+        return bound
+
+    def _row(self, field_id: int, nulls: int, low: str | None, high: str | None) -> None:
+        self.rows.append((field_id, nulls > 0, None, low, high, None, self._records - nulls, nulls))
 
 
 def _parsed(text: str | None, path: str) -> Mapping[str, Any]:
@@ -210,13 +221,3 @@ def _found(values: Mapping[str, Any], leaf: _Leaf) -> Any:
             return None
         values = inner
     return values.get(leaf.name)
-
-
-def _text(type_: PrimitiveType, value: Any) -> str | None:
-    return None if value is None else to_text(type_, value)
-
-
-def record_count(stats: str | None, path: str) -> int | None:
-    """How many rows a file has, if its statistics say so."""
-    records = _parsed(stats, path).get("numRecords")
-    return records if type(records) is int and records >= 0 else None

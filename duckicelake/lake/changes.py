@@ -44,6 +44,13 @@ class PackedStats(Sequence[ColumnStats]):
     def __init__(self, rows: Sequence[ColumnStats]) -> None:
         self.text = _text([_values(row) for row in rows])
 
+    @classmethod
+    def of_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
+        """Of rows that are the fields of ColumnStats, in their order."""
+        made = cls.__new__(cls)
+        made.text = _text(rows)
+        return made
+
     def __getitem__(self, index: Any) -> Any:
         return self.unpacked()[index]
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _PLACEHOLDER = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
@@ -212,3 +212,11 @@ class NameMap:
     """A `ducklake_column_mapping`: what files without field ids call the columns."""
 
     names: tuple[MappedName, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.names))
+
+    def __hash__(self) -> int:
+        """Made once: many files have the same map."""
+        return self._hash
