@@ -22,7 +22,10 @@ _TOO_MUCH = frozenset({"delta.enabled"})
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """The rows of a clone. file_ids: of each by that of its source's; listed: manifests by the source's ids."""
+    """The rows of a clone. file_ids: of each by that of its source's; listed: manifests by the source's ids.
+
+    A manifest of which nothing is left isn't the clone's.
+    """
 
     side: SideFiles
     file_ids: Mapping[int, int]
@@ -30,7 +33,7 @@ class Cloned:
 
     def manifests_of(self, manifest_ids: Iterable[int]) -> tuple[ListedManifest, ...]:
         """The clone's manifests for those of a snapshot of the source."""
-        return tuple(self.listed[manifest_id] for manifest_id in manifest_ids)
+        return tuple(self.listed[manifest_id] for manifest_id in manifest_ids if manifest_id in self.listed)
 
 
 def cloned(
@@ -43,7 +46,8 @@ def cloned(
     """The rows of a clone with these manifests."""
     rows = {row.file_id: row for found in entries.values() for row in found if row.status != EntryStatus.DELETED}
     ids = {file_id: next(file_ids) for file_id in rows}
-    made = {id_: _manifest(row, entries.get(id_, ()), ids, next(manifest_ids)) for id_, row in manifests.items()}
+    told = {id_: [each for each in found if each.file_id in ids] for id_, found in entries.items()}
+    made = {id_: _manifest(manifests[id_], found, ids, next(manifest_ids)) for id_, found in told.items() if found}
     side = SideFiles(
         files=tuple(_file(row, ids[file_id]) for file_id, row in rows.items()),
         deletions=tuple(
@@ -117,8 +121,7 @@ def _file(row: FileRow, file_id: int) -> NewFile:
 
 def _manifest(row: ManifestRow, entries: Sequence[FileRow], ids: Mapping[int, int], manifest_id: int) -> NewManifest:
     by_status = {
-        status: tuple(ids[entry.file_id] for entry in entries if entry.status == status and entry.file_id in ids)
-        for status in EntryStatus
+        status: tuple(ids[entry.file_id] for entry in entries if entry.status == status) for status in EntryStatus
     }
     return NewManifest(
         manifest_id=manifest_id,

@@ -15,10 +15,10 @@ from duckicelake.catalog.commits import commit_all
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.sharing import GUARD, GUARD_PROPERTY
 from duckicelake.errors import CatalogError, NoSuchTable
-from duckicelake.iceberg.names import Namespace, namespace_of
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveProperties, SetProperties
-from duckicelake.lake import clones
+from duckicelake.lake import clones, reader
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Transaction
 
@@ -27,6 +27,13 @@ def guard_change(services: Services, namespace: Namespace, name: str, cached: Ca
     """The change by which a table says so; None if it does."""
     request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=GUARD),))
     return change_over(services, TableCommit(namespace, name, request), cached, 0)
+
+
+def shares_files(services: Services, namespace: Namespace, name: str) -> bool:
+    """Whether the server guards the table, if there is one, as it shares files."""
+    with services.database.reading() as cursor:
+        table_id = reader.table_id(cursor, schema_name(namespace), name)
+        return table_id is not None and clones.is_guarded_by_us(cursor, table_id)
 
 
 def lift_guards(services: Services) -> list[str]:
@@ -39,9 +46,6 @@ def lift_guards(services: Services) -> list[str]:
 def lift_quietly(services: Services) -> None:
     """The same after a request that may have left some alone; what it leaves, the next one takes."""
     with suppress(CatalogError):
-        with services.database.reading() as cursor:
-            if not clones.guarded(cursor):
-                return
         lift_guards(replace(services, once=None))
 
 

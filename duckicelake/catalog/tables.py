@@ -14,7 +14,7 @@ from duckicelake.catalog.cache import LoadedTable, Materialized
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.clone import clone_table as clone
 from duckicelake.catalog.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
-from duckicelake.catalog.guards import lift_quietly
+from duckicelake.catalog.guards import lift_quietly, shares_files
 from duckicelake.catalog.loading import committed_before, current_table, freshness
 from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.paging import Page, PageRequest, cut
@@ -135,8 +135,10 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
                 raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
             services.settle(cursor, [touched(namespace, name, {"purge": purge})])
 
+    had_shared = shares_files(services, namespace, name)
     services.run_once(lambda: retrying(drop), lambda _: None)
-    lift_quietly(services)
+    if had_shared:
+        lift_quietly(services)
 
 
 def rename_table(services: Services, request: RenameTableRequest) -> None:

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.gc import delete_orphans, find_orphans
+from duckicelake.catalog.guards import lift_guards
 from duckicelake.catalog.services import Services
 from duckicelake.cli.examination import reachable_postgres
 from duckicelake.cli.opening import open_services, warehouse_of
@@ -33,6 +34,8 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
         )
     with opened(settings) as services:
+        if delete:
+            lift_guards(services)
         found = _found(services, before)
         for file in sorted(found, key=lambda file: file.location):
             sys.stdout.write(f"{_time(file)} {file.size:>12} {file.location}\n")

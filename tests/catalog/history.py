@@ -225,7 +225,7 @@ class History:
         """DuckLake's live files are main's, but for those that serve inlined rows; each has one delete file at most."""
         with self.services.database.reading() as cursor:
             found = cursor.execute(LIVE_FILES, [self.name]).fetchall()
-            virtual = {row[0] for row in cursor.execute(VIRTUAL_FILES).fetchall()}
+            virtual = {row[0] for row in cursor.execute(VIRTUAL_FILES, [self.name]).fetchall()}
         main = [entry.data_file for line in Draft(metadata).parent_manifests for entry in live(line)]
         data = {canonical(file.file_path) for file in main if file.content is FileContent.DATA}
         paths = [canonical(path) for path, _ in found]
@@ -249,7 +249,11 @@ LIVE_FILES = """
     JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
     WHERE d.end_snapshot IS NULL AND m.key = 'data_path'
 """
-VIRTUAL_FILES = "SELECT path FROM duckicelake_file JOIN duckicelake_virtual_file USING (file_id)"
+VIRTUAL_FILES = """
+    SELECT f.path FROM duckicelake_file f
+    JOIN duckicelake_virtual_file USING (file_id)
+    JOIN ducklake_table t ON t.table_id = f.table_id AND t.end_snapshot IS NULL AND t.table_name = %s
+"""
 
 
 def rows_of(table: StaticTable, snapshot_id: int | None = None) -> list[Row]:
