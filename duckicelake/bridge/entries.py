@@ -23,9 +23,13 @@ _UNKNOWN = PrimitiveType.parse("unknown")
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile(DataFile):
-    """A file of a client's manifest, of which there may be very many: `metrics` are what `metrics_json` makes of it."""
+    """A file of a client's manifest, of which there may be very many: `metrics` are what `metrics_json` makes of it.
+
+    `highest_field` is the highest id of those fields that the metrics are of.
+    """
 
     metrics: Packed = field(default_factory=lambda: Packed({}))
+    highest_field: int = 0
 
 
 def packed(entry: ManifestEntry) -> ManifestEntry:
@@ -41,6 +45,7 @@ def packed(entry: ManifestEntry) -> ManifestEntry:
         first_row_id=file.first_row_id,
         content_offset=file.content_offset,
         metrics=Packed(metrics_json(file)),
+        highest_field=max((*(file.value_counts or ()), *(file.lower_bounds or ())), default=0),
     )
     return ManifestEntry(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, small)
 

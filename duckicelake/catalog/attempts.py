@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from duckicelake.bridge.absorbing import absorbed_rows
 from duckicelake.bridge.clock import on_our_clock
-from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.delta_out_definition import check_sayable
+from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
@@ -25,6 +25,7 @@ from duckicelake.catalog.increments import increments
 from duckicelake.catalog.ownership import check_table_places
 from duckicelake.catalog.removals import check_removals
 from duckicelake.catalog.runs import check_runs
+from duckicelake.catalog.schema_enforcement import check_schema_of_files
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.sharing import check_guard
 from duckicelake.catalog.uploads import check_statistics
@@ -78,6 +79,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     absorb = absorber(services, commit.namespace, commit.name, target) if appends_of(request) else None
     target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
     check_removals(services, cached.materialized, target, new)
+    check_schema_of_files(services, target, new)
     target, new = constrained(services, cached.materialized, target, new)
     return change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
@@ -95,6 +97,7 @@ def creation_of(
     check_statistics(services, None, None, target)
     creation = Creation(schema_name(namespace), name, target.table_uuid)
     target, new = increments(services, None, target, renumbered or Renumbered(), creation)
+    check_schema_of_files(services, target, new)
     target, new = constrained(services, None, target, new)
     return change_set(Base(), target, new, creation)
 

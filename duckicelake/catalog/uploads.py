@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from duckicelake.bridge.entries import packed
+from duckicelake.bridge.entries import UploadedFile, packed
+from duckicelake.bridge.file_schema import check_field_ids
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
 from duckicelake.catalog.confinement import check_readable
@@ -92,6 +93,8 @@ def read_upload(
     check_added(file for file, _, _ in upload.added)
     for file, _, _ in upload.added:
         check_supported(file, target.format_version)
+        if isinstance(file, UploadedFile):
+            check_field_ids(file, target.last_column_id)
     check_may_read(services, (file.file_path for file, _, _ in upload.added), own, table_id)
     return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
 
