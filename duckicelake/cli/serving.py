@@ -14,6 +14,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
 from duckicelake.cli.deliveries import check_receivers, deliveries_of, register_receivers
+from duckicelake.cli.delta_follower import delta_follower_of
 from duckicelake.cli.delta_out import delta_keeper_of
 from duckicelake.cli.edge import config_of, edge_of
 from duckicelake.cli.flush import flusher_of
@@ -76,6 +77,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
             deliveries_of(settings, measured),  # which ends last
             recorder_of(settings, measured),
             events_of(settings, measured),
+            delta_follower_of(settings, measured),
             flusher_of(settings, measured),
             delta_keeper_of(settings, measured),
         ):
