@@ -4,7 +4,7 @@ Refused is what Delta, or one of its readers, would not read as Iceberg reads it
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from duckicelake.delta.file_names import NamesInFile
@@ -83,11 +83,14 @@ def _primitive(kind: PrimitiveType, name: str) -> DeltaType:
     return DeltaPrimitive(_TYPES[kind.name])
 
 
-def are_names_plain(schemas: Iterable[Schema]) -> bool:
+def are_names_plain(schemas: Sequence[Schema]) -> bool:
     """Whether files can't disagree: in all schemas every field has one name, and every name one field.
 
-    And a name that all writers put into files as it is: Iceberg's spell others in letters, digits and underscores.
+    No schema of before is missing, and names are such that all writers put them into files as they are: Iceberg's spell
+    others in letters, digits and underscores.
     """
+    if {schema.schema_id for schema in schemas} != set(range(len(schemas))):
+        return False
     by_id: dict[int, str] = {}
     by_name: dict[tuple[int | None, str], int] = {}
     for schema in schemas:

@@ -63,11 +63,16 @@ def keep_in_step(services: Services, table: Materialized) -> LogRow:
     table_id = table.row.table_id
     with services.database.reading() as cursor:
         log = delta_logs.log(cursor, table_id)
-    if log is None or log.table_version != table.row.version:
+    if log is None or not _has_looked_at(log, table):
         _catch_up(services, table)
     elif log.problem is not None:
         raise Unsupported("delta-out", log.problem)
     return publish(services, table_id)
+
+
+def _has_looked_at(log: LogRow, table: Materialized) -> bool:
+    """Whether there is nothing in this version of the table that isn't in the log; others may have brought a newer."""
+    return log.table_version > table.row.version or (log.table_version == table.row.version and log.is_looked_at)
 
 
 def _catch_up(services: Services, table: Materialized) -> None:
@@ -114,6 +119,8 @@ def _addition(services: Services, table: Materialized) -> Addition | None:
     newest = _newest(services, table.row.table_id)
     if newest is None:
         return _version(services, table, None, _first(table))
+    if newest.log.table_version > table.row.version:
+        return None
     refusal: Unsupported | None = None
     for following in _pending(table, newest):
         try:
@@ -148,7 +155,7 @@ def _version(services: Services, table: Materialized, newest: _Newest | None, fo
     )
     row = _row(following, newest)
     moment = Moment(row.version, metadata.id, row.timestamp_ms, following.snapshot, is_alone=not following.is_next)
-    return _to_record(row, root, metadata, protocol, next_version(moment, files, said))
+    return _to_record(row, table, root, metadata, protocol, next_version(moment, files, said))
 
 
 def _row(following: _Next, newest: _Newest | None) -> VersionRow:
@@ -162,14 +169,17 @@ def _row(following: _Next, newest: _Newest | None) -> VersionRow:
     return VersionRow(version, snapshot_id, following.logged_ms, at)
 
 
-def _to_record(row: VersionRow, root: str, metadata: Metadata, protocol: Protocol, new: NewVersion) -> Addition:
+def _to_record(
+    row: VersionRow, table: Materialized, root: str, metadata: Metadata, protocol: Protocol, new: NewVersion
+) -> Addition:
     vectors = {
         path: None if known is None else (known.digest, vector_json(known.vector))
         for path, known in new.vectors.items()
     }
     vectors_path, data = (None, None) if new.file is None else (new.file.path, new.file.data)
     files = WrittenVersion(row.version, encode_commit(new.commit), vectors_path, data)
-    return Addition(row, root, protocol_json(protocol), metadata_json(metadata), files, vectors)
+    parts = protocol_json(protocol), metadata_json(metadata)
+    return Addition(row, table.row.version, root, *parts, files, vectors)
 
 
 def _log_id(table: Materialized) -> str:

@@ -20,7 +20,8 @@ Json = dict[str, Any]
 class LogRow:
     """A log from version `oldest` to `version`; protocol and metadata as Delta's actions, of the newest.
 
-    table_version: of the table's metadata, up to which it was looked at. problem: why what came last isn't in the log.
+    table_version: the newest version of the table's metadata that went into it. is_looked_at: all that it is did, or
+    `problem` says why not.
     """
 
     root: str
@@ -28,7 +29,8 @@ class LogRow:
     oldest: int
     protocol: Json
     metadata: Json
-    table_version: int | None
+    table_version: int
+    is_looked_at: bool
     problem: str | None
 
 
@@ -54,9 +56,13 @@ class WrittenVersion:
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A version to be added. vectors_of: hash and descriptor of what data files get, None for none any more."""
+    """A version to be added, of a table whose metadata has reached `table_version`.
+
+    vectors_of: hash and descriptor of what data files get, None for none any more.
+    """
 
     row: VersionRow
+    table_version: int
     root: str
     protocol: Json
     metadata: Json
@@ -102,13 +108,19 @@ def newest(cursor: Transaction, table_id: int) -> VersionRow | None:
 
 
 def add(cursor: Transaction, table_id: int, new: Addition) -> bool:
-    """Add the next version; False if there is one of this number by now."""
+    """Add the next version; False if there is one of this number by now, or the table was newer for the last."""
     version = new.row.version
-    state = {"table_id": table_id, "version": version, "protocol": new.protocol, "metadata": new.metadata}
+    state = {
+        "table_id": table_id,
+        "version": version,
+        "table_version": new.table_version,
+        "protocol": new.protocol,
+        "metadata": new.metadata,
+    }
     if version == 0:
         if cursor.execute(_SQL.begin, {**state, "root": new.root}).fetchone() is None:
             return False
-    elif cursor.execute(_SQL.lock, state).fetchone() != (version - 1,):
+    elif cursor.execute(_SQL.lock, state).fetchone() != (version - 1, True):
         return False
     row = {
         **state,

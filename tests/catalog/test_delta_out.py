@@ -117,7 +117,11 @@ TYPES = {
     "l": ("BIGINT", "-9007199254740995", "9007199254740993"),
     "f": ("FLOAT", "-1.5", "2.5"),
     "x": ("DOUBLE", "-1e300", "'NaN'"),
-    "dec": ("DECIMAL(38, 10)", "-1234567890123456789.0000000001", "1234567890123456789.0000000001"),
+    "dec": (
+        "DECIMAL(38, 10)",
+        "'-1234567890123456789.0000000001'::DECIMAL(38, 10)",
+        "'1234567890123456789.0000000001'::DECIMAL(38, 10)",
+    ),
     "bo": ("BOOLEAN", "true", "false"),
     "d": ("DATE", "DATE '1900-02-03'", "DATE '2199-12-31'"),
     "ts": ("TIMESTAMP", "TIMESTAMP '1969-12-31 23:59:59.999999'", "TIMESTAMP '2024-01-02 03:04:05.123456'"),
@@ -143,6 +147,8 @@ def test_every_type_is_read_and_compared_as_iceberg_does(lake: Lake, delta: duck
             where = f"{name} = {value}" if name != "x" or value != "'NaN'" else "x > 5"
             expected = lake.duck_rows(f"t WHERE {where}")
             assert rows_of(duckdb_delta(delta, log.root, log.version, where)) == expected, where
+            if name not in {"bin", "f", "x", "tz"}:  # which are written otherwise in DataFusion
+                assert rows_of(delta_rs(log.root, log.version, where)) == expected, where
 
 
 @pytest.mark.parametrize(

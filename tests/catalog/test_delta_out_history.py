@@ -16,11 +16,13 @@ from duckicelake.catalog.services import Services
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import AlreadyExists
 from tests.catalog.client import NS
-from tests.catalog.delta_readers import assert_read_alike, keep, versions
+from tests.catalog.delta_readers import assert_read_alike, keep, read_by, rows_of, versions
 from tests.catalog.history import FLUSH, MERGE, History
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh
 from tests.lakes import Lake
 
+SECOND = pytest.mark.parametrize("history", ["client-2"], indirect=True)
+THIRD = pytest.mark.parametrize("history", ["ducklake-3"], indirect=True)
 ENABLE = {"action": "set-properties", "updates": {"delta.enabled": "true"}}
 
 
@@ -91,6 +93,7 @@ def test_versions_leave_with_their_snapshots(history: History, lake: Lake, delta
     assert_read_alike(lake, delta, namespace="ns")
 
 
+@THIRD
 def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: Lake) -> None:
     history.append()
     history.delete("main", [1])
@@ -120,6 +123,7 @@ def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: L
     assert files_of(log.root) == files
 
 
+@SECOND
 def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     keep(lake, namespace="ns")
     for _ in range(4):
@@ -145,6 +149,17 @@ def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.
     assert_read_alike(lake, delta, namespace="ns")
 
 
+@SECOND
+def test_worker_that_is_behind_adds_nothing(history: History, lake: Lake) -> None:
+    keep(lake, namespace="ns")
+    history.append()
+    behind = current_table(lake.services, NS, "t").materialized
+    history.append()
+    keep(lake, namespace="ns")
+    assert keep_in_step(lake.services, behind).version == 2
+
+
+@SECOND
 def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     history.append()
     before = keep(lake, namespace="ns")
@@ -159,6 +174,7 @@ def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: 
         keep(lake, namespace="ns")
 
 
+@THIRD
 def test_long_log_has_checkpoints(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("duckicelake.catalog.delta_log_files.EVERY", 2)
@@ -173,4 +189,5 @@ def test_long_log_has_checkpoints(history: History, lake: Lake, delta: duckdb.Du
     for version in range(4):
         Path(log.root.removeprefix("file://"), "_delta_log", f"{version:020}.json").unlink()
     assert DeltaLog(lake.services.store, log.root).oldest() == 4
-    assert len(seen) == log.version + 1
+    for who, found in read_by(delta, log, log.version):
+        assert rows_of(found) == seen[log.version], who

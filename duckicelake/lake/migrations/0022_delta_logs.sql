@@ -1,14 +1,15 @@
 -- Delta logs that are kept beside tables with the property delta.enabled: what was said in each version, so that every
 -- worker writes the same bytes, and a lost file can be written again.
 CREATE TABLE duckicelake_delta_log (
-    table_id bigint PRIMARY KEY,
-    root     text   NOT NULL,  -- the folder that `_delta_log` is in, the table's location when it was enabled
-    version  bigint NOT NULL,  -- the newest
-    oldest   bigint NOT NULL,  -- from which on files are there
-    protocol json   NOT NULL,  -- what the newest version's table has, as Delta's actions say it
-    metadata json   NOT NULL,
-    table_version bigint,      -- of the table's metadata, up to which it was looked at
-    problem  text              -- why the newest snapshot isn't in the log, where Delta can't say it
+    table_id      bigint  PRIMARY KEY,
+    root          text    NOT NULL,  -- the folder that `_delta_log` is in, the table's location when it was enabled
+    version       bigint  NOT NULL,  -- the newest
+    oldest        bigint  NOT NULL,  -- from which on files are there
+    protocol      json    NOT NULL,  -- what the newest version's table has, as Delta's actions say it
+    metadata      json    NOT NULL,
+    table_version bigint  NOT NULL,  -- of the table's metadata: the newest that went into the log, or was looked at
+    is_looked_at  boolean NOT NULL DEFAULT false,  -- all of that version is in the log, or why it isn't is known:
+    problem       text               -- why the newest snapshot isn't in the log, where Delta can't say it
 );
 
 CREATE TABLE duckicelake_delta_version (

@@ -20,10 +20,11 @@ WHERE NOT EXISTS (
     WHERE d.table_id = l.table_id AND d.metadata -> 'properties' ->> 'delta.enabled' = 'true');
 
 -- log: the log of a table
-SELECT root, version, oldest, protocol, metadata, table_version, problem FROM duckicelake_delta_log WHERE table_id = %(table_id)s;
+SELECT root, version, oldest, protocol, metadata, table_version, is_looked_at, problem FROM duckicelake_delta_log WHERE table_id = %(table_id)s;
 
 -- lock: how far the log of a table is, for one who is about to add to it
-SELECT version FROM duckicelake_delta_log WHERE table_id = %(table_id)s FOR UPDATE;
+SELECT version, table_version <= %(table_version)s FROM duckicelake_delta_log
+WHERE table_id = %(table_id)s FOR UPDATE;
 
 -- newest: the newest version of a log
 SELECT v.version, v.snapshot_id, v.logged_ms, v.timestamp_ms
@@ -31,19 +32,20 @@ FROM duckicelake_delta_log l JOIN duckicelake_delta_version v USING (table_id, v
 WHERE l.table_id = %(table_id)s;
 
 -- begin: a log that has nothing in it yet; none if somebody else has begun it
-INSERT INTO duckicelake_delta_log (table_id, root, version, oldest, protocol, metadata)
-VALUES (%(table_id)s, %(root)s, 0, 0, %(protocol)s, %(metadata)s)
+INSERT INTO duckicelake_delta_log (table_id, root, version, oldest, protocol, metadata, table_version)
+VALUES (%(table_id)s, %(root)s, 0, 0, %(protocol)s, %(metadata)s, %(table_version)s)
 ON CONFLICT DO NOTHING
 RETURNING version;
 
 -- advance: the log has a newer version
 UPDATE duckicelake_delta_log
-SET version = %(version)s, protocol = %(protocol)s, metadata = %(metadata)s, problem = NULL, table_version = NULL
+SET version = %(version)s, protocol = %(protocol)s, metadata = %(metadata)s, problem = NULL,
+    table_version = %(table_version)s, is_looked_at = false
 WHERE table_id = %(table_id)s;
 
 -- looked_at: up to which version of the table's metadata the log was looked at, and why it isn't in step; null if it is
-UPDATE duckicelake_delta_log SET table_version = %(table_version)s, problem = %(problem)s
-WHERE table_id = %(table_id)s;
+UPDATE duckicelake_delta_log SET table_version = %(table_version)s, is_looked_at = true, problem = %(problem)s
+WHERE table_id = %(table_id)s AND table_version <= %(table_version)s;
 
 -- add_version: what a version says
 INSERT INTO duckicelake_delta_version
