@@ -19,7 +19,7 @@ from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
 from duckicelake.delta.log import DeltaLog
-from duckicelake.errors import CatalogError
+from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.lake import delta_sources
 from duckicelake.lake.delta_sources import Source
 from duckicelake.settings import read_settings
@@ -51,7 +51,7 @@ def sync_tables(
         with suppress(KeyboardInterrupt):
             while follow:
                 time.sleep(interval)
-                all_done = _sync(services, name, is_first=False)
+                all_done = _sync_again(services, name)
     if not all_done:
         raise typer.Exit(1)
 
@@ -86,6 +86,15 @@ def _sync(services: Services, name: str | None, *, is_first: bool) -> bool:
         typer.echo("no table follows a Delta table", err=True)
     done = [_sync_one(services, source, is_first=is_first) for source in found]
     return all(done)
+
+
+def _sync_again(services: Services, name: str | None) -> bool:
+    """The same, though Postgres or the store may be away for a while."""
+    try:
+        return _sync(services, name, is_first=False)
+    except Unavailable as error:
+        typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
+        return False
 
 
 def _sync_one(services: Services, source: Source, *, is_first: bool) -> bool:

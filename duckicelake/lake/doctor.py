@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake import delta_sources
 from duckicelake.lake.database import Database, Transaction
 from duckicelake.lake.format import check_supported, read_options
 from duckicelake.lake.migrate import applied_migrations, known_migrations
@@ -12,8 +13,10 @@ from duckicelake.lake.queries import queries
 OLDEST_POSTGRES = 15
 TRIGGERS = {
     "duckicelake_keep_named_file": "ducklake_files_scheduled_for_deletion",
+    "duckicelake_keep_delta_file": "ducklake_files_scheduled_for_deletion",
     "duckicelake_raise_epoch": "ducklake_snapshot",
     "duckicelake_check_renames": "ducklake_snapshot_changes",
+    "duckicelake_refuse_writes": "ducklake_snapshot_changes",
 }
 _SQL, _ROLES = queries("doctor"), queries("roles")
 _NAMED = 5
@@ -38,7 +41,7 @@ def diagnose(database: Database) -> list[Finding]:
         if read_options(cursor) is not None:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
-            findings += [_roles(cursor)] if is_prepared(findings) else []
+            findings += [_roles(cursor), _followed(cursor)] if is_prepared(findings) else []
     return findings
 
 
@@ -79,8 +82,8 @@ def _triggers(cursor: Transaction) -> Finding:
     missing = sorted(set(TRIGGERS.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
-        "neither expire snapshots nor rename tables in DuckDB until they are back: run CREATE TRIGGER as migrations "
-        "0002_triggers.sql and 0008_renames.sql do"
+        "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones in DuckDB until they are "
+        "back: run CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql and 0021_delta_sources.sql do"
     )
     return _finding("triggers", not missing, detail, advice)
 
@@ -94,6 +97,15 @@ def _snapshots(cursor: Transaction) -> Finding:
         detail += f", {unrecorded} without a record of changes"
     advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
     return _finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+
+
+def _followed(cursor: Transaction) -> Finding:
+    followed = delta_sources.sources(cursor, followed=True)
+    stuck = [each for each in followed if each.error is not None]
+    told = [f"{each.name} stands still at version {each.position.version}: {each.error}" for each in stuck[:_NAMED]]
+    detail = "; ".join(told) or f"{len(followed)} are followed"
+    advice = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"
+    return _finding("Delta tables", not stuck, detail, advice)
 
 
 def _may_write(cursor: Transaction) -> bool:

@@ -12,6 +12,7 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.gc import find_orphans
 from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.paging import PageRequest
+from duckicelake.catalog.restore import restore_table
 from duckicelake.catalog.row_deletes import DeletedRows, delete_rows
 from duckicelake.catalog.row_upserts import upsert_rows
 from duckicelake.catalog.rows import PostedRows, append_rows
@@ -140,6 +141,12 @@ def test_rows_are_refused(client: Client) -> None:
         with pytest.raises(ReadOnlyTable):
             write()
     assert client.load() == before
+
+
+def test_restoring_is_refused(client: Client) -> None:
+    oldest = client.metadata()["snapshots"][0]["snapshot-id"]
+    with pytest.raises(ReadOnlyTable):
+        restore_table(client.services, NS, "t", str(oldest))
 
 
 def test_rows_for_other_tables_go_on(client: Client) -> None:

@@ -16,6 +16,7 @@ def test_a_prepared_lake_is_healthy(database):
 
     assert [finding.name for finding in findings if finding.ok] == [
         "Postgres version", "DuckLake catalog", "migrations", "triggers", "snapshot ids", "roles",
+        "Delta tables",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 
@@ -41,6 +42,17 @@ def test_a_database_without_a_catalog_is_told_so(empty_database_url):
         ),
         ("INSERT INTO ducklake_snapshot VALUES (5, now(), 0, 1, 0)", "snapshot ids", "4 is missing"),
         ("DELETE FROM ducklake_snapshot_changes", "snapshot ids", "1 without a record"),
+        (
+            "ALTER TABLE ducklake_snapshot_changes DISABLE TRIGGER duckicelake_refuse_writes",
+            "triggers",
+            "duckicelake_refuse_writes on ducklake_snapshot_changes is missing",
+        ),
+        (
+            "INSERT INTO ducklake_table VALUES (7, gen_random_uuid(), 0, NULL, 0, 't', 't/', true);"
+            "INSERT INTO duckicelake_delta_source VALUES (7, '/delta/t', 'id', 3, NULL, true, '{}', 'too new', now())",
+            "Delta tables",
+            "main.t stands still at version 3: too new",
+        ),
     ],
 )
 def test_damage_is_found_and_named(database, damage, name, detail):
