@@ -22,6 +22,11 @@ class PlannedJob:
     target_size: int
     where: str | None = None
 
+    @property
+    def is_the_catalogs(self) -> bool:
+        """Whether the catalog does it itself."""
+        return self.kind == "flush" or (self.kind == "expire" and self.policy.shares_files)
+
     def __str__(self) -> str:
         return f"{self.kind} {shown(self.namespace, self.table)}: {self.why}"
 
@@ -36,7 +41,7 @@ class Plan:
     @property
     def needs_spark(self) -> bool:
         """Whether there is a job that the catalog doesn't do itself."""
-        return any(job.kind != "flush" for job in self.jobs)
+        return not all(job.is_the_catalogs for job in self.jobs)
 
 
 def plan(tables: Iterable[TableState], now_ms: int, kinds: Collection[str] = ()) -> Plan:

@@ -33,6 +33,9 @@ _NAMED: Final = {
 _INTERVAL_UNITS: Final = {"month": 30 * DAY_MS, **_NAMED, **{name[0]: unit for name, unit in _NAMED.items()}}
 _HISTORY: Final = ("history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep")
 _EXPIRY: Final = "expire_older_than"
+_GC: Final = "gc.enabled"
+_SHARED: Final = "shared"
+"""What the catalog says instead of false where that is its own word, as for clones and their sources."""
 _CODEC: Final = "parquet_compression"
 """DuckLake's options."""
 _CODECS: Final = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"})
@@ -41,7 +44,10 @@ _CODECS: Final = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"}
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Ages are milliseconds, sizes bytes. README says what each means, under the name of its property."""
+    """Ages are milliseconds, sizes bytes. README says what each means, under the name of its property.
+
+    shares_files: with another table, so that only the catalog knows which may be deleted.
+    """
 
     enabled: bool
     flush_rows: int
@@ -57,6 +63,7 @@ class Policy:
     expires: bool
     snapshot_age: int
     snapshots_kept: int
+    shares_files: bool
     statistics: bool
     statistics_age: int
     orphans: bool
@@ -97,6 +104,7 @@ def _policy_of(items: frozenset[tuple[str, str]]) -> Policy:
         return value(name, _share, default, "a share between 0 and 1")
 
     asks_for_expiry = any(properties.get(name) for name in (*_HISTORY, _EXPIRY))
+    shares_files = properties.get(_GC) == _SHARED
     ducklakes = value(_EXPIRY, _interval, 0, "an interval as `7 days` or `1 month 12 hours`, without fractions")
     policy = Policy(
         enabled=flag("maintenance.enabled", True),
@@ -110,12 +118,13 @@ def _policy_of(items: frozenset[tuple[str, str]]) -> Policy:
         unsorted_share=share("maintenance.sort.min-share", 0.2),
         excess_deletes=number("maintenance.delete-files.min-excess", 10),
         small_manifests=number("maintenance.manifests.min-small", 50),
-        expires=flag("maintenance.expire.enabled", asks_for_expiry) and flag("gc.enabled", True),
+        expires=flag("maintenance.expire.enabled", asks_for_expiry) and (shares_files or flag(_GC, True)),
         snapshot_age=max(number(_HISTORY[0], ducklakes or 5 * DAY_MS), ducklakes),
         snapshots_kept=number(_HISTORY[1], 1),
+        shares_files=shares_files,
         statistics=flag("maintenance.statistics.enabled", True),
         statistics_age=age("maintenance.statistics.every", 7 * DAY_MS),
-        orphans=flag("maintenance.orphans.enabled", True) and flag("gc.enabled", True),
+        orphans=flag("maintenance.orphans.enabled", True) and not shares_files and flag(_GC, True),
         orphan_age=value("maintenance.orphans.older-than", _long_age, 3 * DAY_MS, "an age of an hour or more, as 3d"),
         orphans_every=age("maintenance.orphans.every", 7 * DAY_MS),
     )

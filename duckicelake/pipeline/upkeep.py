@@ -39,6 +39,8 @@ def act(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, 
     """Try once, on the table as it is now. What conflicts raises something that `failures.is_conflict` knows."""
     if planned.kind == "flush":
         return _flush(client, planned)
+    if planned.is_the_catalogs:
+        return _expire_shared(client, planned)
     assert spark is not None, planned
     table = IcebergTable(spark, planned.namespace, planned.table, job.summary)
     if table.head is None:
@@ -68,6 +70,14 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> Outcome:
         return Outcome("unchanged", "no rows are in Postgres any more")
     counts = {"rows in Postgres": told["rows"], "deletes in Postgres": told["deletes"], "added files": told["files"]}
     return Outcome("done", None, (told["snapshot-id"],), counts)
+
+
+def _expire_shared(client: CatalogClient, planned: PlannedJob) -> Outcome:
+    """The catalog does it, as engines don't know which files another table needs."""
+    before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
+    path = f"/v1/namespaces/{encoded(planned.namespace)}/tables/{segment(planned.table)}/expire"
+    told = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})
+    return Outcome("done" if told["snapshots"] else "unchanged", None, (), {"expired snapshots": told["snapshots"]})
 
 
 def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:

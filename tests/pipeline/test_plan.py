@@ -122,6 +122,7 @@ def test_snapshots_expire_when_neither_iceberg_nor_ducklake_wants_them_any_more(
     assert planned(OLD, **both) == {}
     assert planned(OLD, **EXPIRING, **under("history.expire.min-snapshots-to-keep", "9")) == {}
     assert planned(OLD, **EXPIRING, **under("gc.enabled", "false")) == {}
+    assert planned(OLD, **EXPIRING, **under("gc.enabled", "shared")).keys() == planned(OLD, **EXPIRING).keys()
     assert planned(replace(OLD, oldest_ms=None), **EXPIRING) == {}
 
 
@@ -147,6 +148,7 @@ def test_orphans_are_looked_for_every_week() -> None:
     table = replace(FRESH, cleaned_ms=NOW - 7 * DAY_MS)
     assert planned(table) == {"remove-orphans": "files of writers that failed were last looked for 7 days ago"}
     assert planned(table, **under("gc.enabled", "false")) == {}
+    assert planned(table, **under("gc.enabled", "shared")) == {}
 
 
 def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:

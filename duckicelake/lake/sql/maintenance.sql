@@ -144,7 +144,9 @@ listed AS (
     GROUP BY k.table_id
 )
 SELECT s.table_id, s.schema_name, s.table_name, s.format_version, s.location, s.target,
-       (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each_text(s.policies)
+       (SELECT coalesce(jsonb_object_agg(key, CASE WHEN key = 'gc.enabled' AND EXISTS (
+                   SELECT FROM duckicelake_guard g WHERE g.table_id = s.table_id) THEN 'shared' ELSE value END), '{}')
+        FROM jsonb_each_text(s.policies)
         WHERE starts_with(key, 'maintenance.') OR starts_with(key, 'history.expire.')
            OR key IN ('gc.enabled', 'expire_older_than', 'parquet_compression', 'write.target-file-size-bytes')),
        coalesce(f.files, 0), coalesce(f.bytes, 0)::bigint, coalesce(f.records, 0)::bigint, coalesce(f.deleted, 0)::bigint,
