@@ -5,13 +5,13 @@ scans that it explains are called `delta_<call>_<position>`, and `delta_<call>_m
 that none is missed. What can't be understood here rules no file out.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import duckdb
-import orjson
 
 from duckicelake.delta.duckdb_log import partition_text
 from duckicelake.delta.duckdb_types import pointer, quoted, type_text
@@ -64,7 +64,7 @@ class Bounds:
 
 def scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[Node]]]:
     """The number of each call that a plan scans, and what all rows of the scan must be: the roots of expressions."""
-    for above, node in _nodes(orjson.loads(explained)):
+    for above, node in _nodes(json.loads(explained)):
         pieces = _pieces(node, "Filters")
         calls = [int(match[1]) for match in map(_MARK.fullmatch, pieces) if match]
         if calls:
@@ -133,7 +133,7 @@ def _pieces(node: Node, key: str) -> list[str]:
 
 def _parsed(connection: duckdb.DuckDBPyConnection, piece: str) -> list[Node]:
     found = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 WHERE {piece}"]).fetchone()
-    tree: Any = orjson.loads(found[0]) if found else {"error": True}
+    tree: Any = json.loads(found[0]) if found else {"error": True}
     return [] if tree["error"] or len(tree["statements"]) != 1 else [tree["statements"][0]["node"]["where_clause"]]
 
 
