@@ -1,5 +1,6 @@
 """PURE. What main became, as the next version of a Delta log."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,6 +21,8 @@ _METRICS: Final = {
     "added-position-deletes": "numDeletedRows",
 }
 _TXN: Final = "delta.txn."
+_APP_ID, _APP_VERSION = "txn.app-id", "txn.version"
+_NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +144,14 @@ def _removed(add: AddFile, timestamp_ms: int, *, is_change: bool) -> RemoveFile:
 
 
 def _txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
-    """What the summary keeps of counts of applications."""
-    for name, value in sorted((snapshot.summary if snapshot else {}).items()):
-        if name.startswith(_TXN) and value.isdecimal():
-            yield Txn(name.removeprefix(_TXN), int(value))
+    """What the summary keeps of counts of applications, in Delta's words or ours (README, "Delta")."""
+    summary = snapshot.summary if snapshot else {}
+    counts = {name.removeprefix(_TXN): value for name, value in summary.items() if name.startswith(_TXN)}
+    if _APP_ID in summary and _APP_VERSION in summary:
+        counts[summary[_APP_ID]] = summary[_APP_VERSION]
+    for app_id, version in sorted(counts.items()):
+        if _NUMBER.fullmatch(version):
+            yield Txn(app_id, int(version))
 
 
 def _info(moment: Moment) -> dict[str, Any]:

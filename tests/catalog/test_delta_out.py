@@ -6,7 +6,10 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 
+from duckicelake.bridge.delta_out_definition import ONLY_READ
 from duckicelake.catalog.services import Services
+from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.schema import parse_schema
 from duckicelake.errors import InvalidRequest, Unsupported
 from tests.catalog.delta_readers import assert_read_alike, delta_rs, duckdb_delta, keep, rows_of
 from tests.lakes import Lake
@@ -149,6 +152,24 @@ def test_every_type_is_read_and_compared_as_iceberg_does(lake: Lake, delta: duck
             assert rows_of(duckdb_delta(delta, log.root, log.version, where)) == expected, where
             if name not in {"bin", "f", "x", "tz"}:  # which are written otherwise in DataFusion
                 assert rows_of(delta_rs(log.root, log.version, where)) == expected, where
+
+
+def test_constraints_and_comments_are_told_and_only_features_in_use_are_asked_for(lake: Lake) -> None:
+    lake.run("CREATE TABLE t (a INTEGER NOT NULL, ts TIMESTAMP)", "COMMENT ON COLUMN t.a IS 'counted'")
+    enable(lake)
+    log = DeltaLog(lake.services.store, keep(lake).root)
+    protocol = log.snapshot().protocol
+    assert protocol.reader_features == {"columnMapping", "timestampNtz"}
+    assert protocol.writer_features == protocol.reader_features | {"inCommitTimestamp", "invariants", ONLY_READ}
+    lake.commit({"action": "set-properties", "updates": {"constraint.positive": "a > 0", "comment": "numbers"}})
+    lake.run("INSERT INTO t SELECT range + 1, NULL FROM range(20)", "DELETE FROM t WHERE a = 5")
+    keep(lake)
+    snapshot = log.snapshot()
+    assert snapshot.protocol.reader_features == {"columnMapping", "timestampNtz", "deletionVectors"}
+    assert "checkConstraints" in (snapshot.protocol.writer_features or ())
+    assert snapshot.metadata.configuration["delta.constraints.positive"] == "a > 0"
+    assert snapshot.metadata.description == "numbers"
+    assert parse_schema(snapshot.metadata.schema_string).fields[0].comment == "counted"
 
 
 @pytest.mark.parametrize(

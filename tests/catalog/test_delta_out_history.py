@@ -191,3 +191,13 @@ def test_long_log_has_checkpoints(history: History, lake: Lake, delta: duckdb.Du
     assert DeltaLog(lake.services.store, log.root).oldest() == 4
     for who, found in read_by(delta, log, log.version):
         assert rows_of(found) == seen[log.version], who
+
+
+@SECOND
+def test_counts_of_applications_are_transactions(history: History, lake: Lake) -> None:
+    draft = history.draft("main", "append")
+    summary = {"operation": "append", "txn.app-id": "stream", "txn.version": "7", "delta.txn.other": "3"}
+    body = draft.body([draft.manifest([draft.data_file([(1, "a")])])], summary=summary)
+    history.client.commit(body)
+    log = DeltaLog(lake.services.store, keep(lake, namespace="ns").root)
+    assert {name: txn.version for name, txn in log.snapshot().txns.items()} == {"stream": 7, "other": 3}
