@@ -52,6 +52,8 @@ ADVANCE_AFTER = 100
 """Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
 
 _INSERTS = frozenset({"inserted_into_table", "inlined_insert"})
+_NOT_RECORDED = frozenset({"compacted_table", "altered_table"})
+"""What a snapshot is said to have changed if others before it have expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +282,10 @@ class _Builder:
         names = [] if step.change.kinds <= SAME_ROWS else unverified_natively(metadata, added)
         if not names:
             return []
-        inserts = [
-            change.snapshot_id
-            for change in self._window.changes
-            if self._upto < change.snapshot_id <= step.change.snapshot_id and change.kinds & _INSERTS
-        ]
+        folded = [c for c in self._window.changes if self._upto < c.snapshot_id <= step.change.snapshot_id]
+        inserts = [change.snapshot_id for change in folded if change.kinds & _INSERTS]
+        if not inserts or any(change.kinds >= _NOT_RECORDED for change in folded):
+            return names
         with self._services.database.reading() as cursor:
             return [] if native.were_checked(cursor, inserts) else names
 

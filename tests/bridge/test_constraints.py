@@ -122,20 +122,19 @@ def calculations(draw: st.DrawFn) -> str:
     return f"{value} {draw(SIGNS)} {draw(WHOLE_CONSTANTS)}"
 
 
-OTHERS = st.sampled_from(
-    [
-        "s LIKE 'a%'",
-        "s NOT LIKE 'aa%'",
-        "s LIKE 'ab'",
-        "s LIKE '_b%'",
-        "b",
-        "b IS TRUE",
-        "abs(d) <= 2",
-        "d * 2 > 1",
-        "-i < 3",
-        "d + d < 9",
-    ]
-)
+OTHER_TEXTS = [
+    "s LIKE 'a%'",
+    "s NOT LIKE 'aa%'",
+    "s LIKE 'ab'",
+    "s LIKE '_b%'",
+    "b",
+    "b IS TRUE",
+    "abs(d) <= 2",
+    "d * 2 > 1",
+    "-i < 3",
+    "d + d < 9",
+]
+OTHERS = st.sampled_from(OTHER_TEXTS)
 LEAVES = comparisons() | calculations() | OTHERS
 CONDITIONS = st.recursive(
     LEAVES,

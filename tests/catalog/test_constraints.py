@@ -148,6 +148,17 @@ def test_rows_of_duckdb_are_proved_or_left_open_but_posted_ones_are_checked(
     assert summaries(client)[-1] in {None, "positive,odd"}
 
 
+def test_posted_rows_of_snapshots_that_have_expired_are_left_open(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create(properties={"constraint.odd": "id % 2 = 1"})
+    post(client, {"id": 5, "name": "posted"})
+    ducklake.execute("INSERT INTO lake.ns.t VALUES (6, 'duck')")
+    post(client, {"id": 7, "name": "posted"})
+    ducklake.execute("CALL ducklake_expire_snapshots('lake', older_than => now())")
+    assert set(marks(client)) == {"odd"}
+
+
 def test_columns_that_a_constraint_names_stay_unless_duckdb_drops_them(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
