@@ -13,16 +13,12 @@ from uvicorn.supervisors import Multiprocess
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
-from duckicelake.cli.deliveries import check_receivers, deliveries_of, register_receivers
-from duckicelake.cli.delta_follower import delta_follower_of
-from duckicelake.cli.delta_out import delta_keeper_of
+from duckicelake.cli.background import in_background
+from duckicelake.cli.deliveries import check_receivers, register_receivers
 from duckicelake.cli.edge import config_of, edge_of
-from duckicelake.cli.flush import flusher_of
-from duckicelake.cli.following import follower_of
-from duckicelake.cli.lineage_events import events_of, named_by
+from duckicelake.cli.lineage_events import named_by
 from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
-from duckicelake.cli.recording import recorder_of
 from duckicelake.cli.running import noted
 from duckicelake.cli.signals import end_on_signals, ignore_signals
 from duckicelake.cli.tls import check_certificate
@@ -71,16 +67,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         app = _app(services, settings, spans)
         server = Server(config_of(settings, app))
         memory.settle()
-        measured = app.state.context.services
-        with (
-            follower_of(settings, measured),
-            deliveries_of(settings, measured),  # which ends last
-            recorder_of(settings, measured),
-            events_of(settings, measured),
-            delta_follower_of(settings, measured),
-            flusher_of(settings, measured),
-            delta_keeper_of(settings, measured),
-        ):
+        with in_background(settings, app.state.context.services):
             server.run([listener])
 
 

@@ -13,15 +13,9 @@ from uvicorn.config import STARTUP_FAILURE
 
 from duckicelake.cli import memory
 from duckicelake.cli.authenticating import authentication_of
-from duckicelake.cli.deliveries import deliveries_of
-from duckicelake.cli.delta_follower import delta_follower_of
-from duckicelake.cli.delta_out import delta_keeper_of
+from duckicelake.cli.background import in_background
 from duckicelake.cli.edge import edge_of
-from duckicelake.cli.flush import flusher_of
-from duckicelake.cli.following import follower_of
-from duckicelake.cli.lineage_events import events_of
 from duckicelake.cli.opening import open_services
-from duckicelake.cli.recording import recorder_of
 from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
@@ -61,13 +55,7 @@ def _create() -> object:
         metrics_public=settings.metrics_public,
         tracer=spans,
     )
-    resources.enter_context(follower_of(settings, app.state.context.services))
-    resources.enter_context(deliveries_of(settings, app.state.context.services))
-    resources.enter_context(recorder_of(settings, app.state.context.services))
-    resources.enter_context(events_of(settings, app.state.context.services))
-    resources.enter_context(delta_follower_of(settings, app.state.context.services))
-    resources.enter_context(flusher_of(settings, app.state.context.services))
-    resources.enter_context(delta_keeper_of(settings, app.state.context.services))
+    resources.enter_context(in_background(settings, app.state.context.services))
     app.router.lifespan_context = partial(_closing, resources)
     memory.settle()
     return app

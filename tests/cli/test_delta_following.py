@@ -1,4 +1,4 @@
-"""Delta tables that a server of two workers follows, and the commands beside it."""
+"""Delta tables that a server follows, and the commands beside it."""
 
 import json
 import time
@@ -52,7 +52,7 @@ class Shell:
 
 
 def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
-    with serving(lake, "--workers", "2") as served:
+    with serving(lake) as served:
         shell = Shell(lake, served.uri)
         shell.imported("t", "--follow")
         shell.imported("loose")
