@@ -1,14 +1,18 @@
 """Neither side's cleaners delete what the other side needs, at any age (design §6.1, §6.2)."""
 
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import running_lake
-from tests.engines.engines import Engines, Model, append, assert_same, duck, sorted_rows
+from tests.engines.engines import Engines, Model, Row, append, assert_same, duck, sorted_rows
 from tests.engines.engines import spark as by_spark
 from tests.engines.sequences import BIG, CREATE, MORE, SMALL
 
@@ -55,6 +59,7 @@ def write_and_tag(engines: Engines) -> tuple[Model, Model]:
         if number == 3:
             engines.spark.sql("ALTER TABLE lake.ns.t CREATE TAG before")
     assert_same(engines, "ns.t", now)
+    engines.catalog.load_table("ns.t").transaction().set_properties({"delta.enabled": "true"}).commit_transaction()
     return now, then
 
 
@@ -88,3 +93,20 @@ def check(engines: Engines, models: tuple[Model, Model]) -> None:
     assert sorted_rows(table.scan(snapshot_id=table.refs()["before"].snapshot_id).to_arrow()) == then.rows()
     for snapshot in table.snapshots():
         table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    if table.location().startswith("file:"):
+        check_delta(table.location().removeprefix("file://"), now)
+
+
+def check_delta(folder: str, now: Model) -> None:
+    """Delta's readers read the table, once the server has told them of what it is."""
+    until = time.monotonic() + 30
+    while (rows := rows_of_delta(folder)) != now.rows():
+        assert time.monotonic() < until, rows
+
+
+def rows_of_delta(folder: str) -> list[Row] | None:
+    try:
+        found = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t")
+    except TableNotFoundError:
+        return None
+    return sorted_rows(pa.table(found))
