@@ -29,7 +29,7 @@ from scripts.demo_job.server import PROGRAM, own_environment
 
 EACH: Final = 100
 PAUSE: Final = 0.01
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
 ROUNDS: Final = 5
 LOADING: Final = "import sys; from deltalake import DeltaTable; DeltaTable(sys.argv[1]).get_add_actions()"
 TABLE: Final = "t"
@@ -42,7 +42,7 @@ def main() -> None:
         root = Path(folder, "table")
         write_delta_table(root, files, files // EACH)
         with running_bench(settings={"DUCKICELAKE_ALLOWED_LOCATIONS": folder}) as bench:
-            results = [*imported(bench, root, files), *planned(root, files), followed(bench, root, options.appends)]
+            results = [*imported(bench, root, files), *planned(root, files), *followed(bench, root, options.appends)]
     report(f"A Delta table of {files:,} files in {files // EACH:,} versions", results, options)
 
 
@@ -118,11 +118,12 @@ def in_turns(*acts: Callable[[], object]) -> list[list[float]]:
     return [milliseconds(each[1:]) for each in took]
 
 
-def followed(bench: Bench, root: Path, appends: int) -> Result:
+def followed(bench: Bench, root: Path, appends: int) -> list[Result]:
+    """The first version after the import apart: the server hasn't seen the table yet."""
     rest, table = Rest(bench.uri, bench.headers), DeltaTable(str(root))
     rows = pa.table({"id": pa.array([-1], pa.int64()), "value": [0.5], "name": ["new"]})
     lags, writes = [], []
-    for _ in range(appends):
+    for _ in range(1 + appends):
         started = perf_counter()
         write_deltalake(table, rows, mode="append")
         written = perf_counter()
@@ -130,11 +131,14 @@ def followed(bench: Bench, root: Path, appends: int) -> Result:
         wait_for(rest, table.version(), written + PATIENCE)
         lags.append(perf_counter() - written)
     rest.close()
-    took = milliseconds(lags)
-    return Result(
-        "lag of a version that is followed", p50(took), "ms", Target("≤", 1000), p50(milliseconds(writes)),
-        "ms writing it, by delta-rs", p50(took), p99(took),
-    )  # fmt: skip
+    took = milliseconds(lags[1:])
+    return [
+        Result("lag of the first version", lags[0], "s"),
+        Result(
+            "lag of a version that is followed", p50(took), "ms", Target("≤", 1000), p50(milliseconds(writes)),
+            "ms writing it, by delta-rs", p50(took), p99(took),
+        ),
+    ]  # fmt: skip
 
 
 def wait_for(rest: Rest, version: int, until: float) -> None:

@@ -32,7 +32,7 @@ def record(session: SparkSession, table: Path, folder: Path) -> None:
 def _version(session: SparkSession, table: Path, version: int, folder: Path) -> dict[str, Any]:
     try:
         frame = session.read.format("delta").option("versionAsOf", version).load(str(table))
-        rows = _told(frame).toArrow()
+        rows = with_texts(frame).toArrow()
     except (PySparkException, Py4JError) as error:
         return {"error": str(error).strip().splitlines()[0][:300]}
     with pa.OSFile(str(folder / f"{version}.arrow"), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
@@ -40,7 +40,7 @@ def _version(session: SparkSession, table: Path, version: int, folder: Path) -> 
     return {"schema": frame.schema.jsonValue()}
 
 
-def _told(frame: DataFrame) -> DataFrame:
+def with_texts(frame: DataFrame) -> DataFrame:
     """Variants as their JSON: Arrow has no type for them."""
     for field in frame.schema.fields:
         if isinstance(field.dataType, VariantType):

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
 
 from duckicelake import delta
 from duckicelake.catalog.delta_import import DeltaImport, import_table
@@ -111,3 +112,14 @@ def read_delta() -> Iterator[Connection]:
     with delta.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(spark: SparkSession, delta_lake: RunningLake) -> SparkSession:
+    """The one Spark of these tests, with the lake of Delta tables as another catalog."""
+    name = f"spark.sql.catalog.{NAMESPACE}"
+    spark.conf.set(name, "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"{name}.type", "rest")
+    spark.conf.set(f"{name}.uri", delta_lake.uri)
+    spark.conf.set(f"{name}.cache-enabled", "false")
+    return spark

@@ -32,6 +32,10 @@ _NO_WIDENING: Final = Limit("TypeWidening")
 _LIST_OF_STRUCTS: Final = Limit("has 1 too many", since=1)
 """PyIceberg makes an empty list of a NULL one whose elements are structs."""
 
+_NO_NESTED_IDS: Final = Limit("is not in the store")
+"""Delta gives field ids to columns and fields of structs, not to elements of lists and maps, and Java's Iceberg takes
+a file that has some ids to have all."""
+
 LIMITS: Final[dict[tuple[str, str], Limit]] = {
     ("delta-rs", "char_varchar"): _PADDED,
     ("delta-rs", "primitives"): _FAR,
@@ -52,6 +56,9 @@ LIMITS: Final[dict[tuple[str, str], Limit]] = {
     ("PyIceberg", "nested"): replace(_LIST_OF_STRUCTS, since=2),
     ("PyIceberg", "by_float"): Limit("'inf'", since=1),  # partition values of doubles become floats
     ("PyIceberg", "variant"): Limit("variant"),
+    ("Spark", "char_varchar"): _PADDED,
+    ("Spark", "mapped_by_id"): _NO_NESTED_IDS,
+    ("Spark", "mapped_by_name"): _NO_NESTED_IDS,
     ("DuckLake", "char_varchar"): _PADDED,
     ("DuckLake", "columns_added"): Limit("has columns", since=2),  # DuckDB has columns in the order they came in
 }

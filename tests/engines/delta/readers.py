@@ -12,10 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable as RustTable
 from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
 
 from duckicelake.delta.duckdb import Connection
 from duckicelake.errors import CatalogError
 from tests.delta.corpus.recorded import DeltaTable
+from tests.delta.corpus.recording import with_texts
 
 NAMESPACE = "delta"
 Read = Callable[[DeltaTable, int], pa.Table]
@@ -101,3 +103,16 @@ class DuckLake:
     def __call__(self, table: DeltaTable, version: int) -> pa.Table:
         number = int(self.imported.snapshots[version]["summary"]["ducklake.snapshot-id"])
         return queried(self.connection, f'lake.{NAMESPACE}."{table.name}" AT (VERSION => {number})', table, version)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkIceberg:
+    """Spark on the Iceberg tables, by a catalog that is called as the namespace is."""
+
+    imported: Imported
+    session: SparkSession
+
+    def __call__(self, table: DeltaTable, version: int) -> pa.Table:
+        number = self.imported.snapshots[version]["snapshot-id"]
+        query = f"SELECT * FROM {NAMESPACE}.{NAMESPACE}.`{table.name}` VERSION AS OF {number}"
+        return with_texts(self.session.sql(query)).toArrow()

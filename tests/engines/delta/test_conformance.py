@@ -1,28 +1,44 @@
 """Every Delta table of the corpus at every version: all readers agree with Spark Delta, cell by cell."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import duckdb
 import pytest
 from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
 
 from duckicelake.delta.duckdb import Connection
 from tests.delta.corpus.families import NAMES
 from tests.delta.corpus.recorded import DeltaTable
 from tests.engines.delta.cells import assert_same_cells
 from tests.engines.delta.limits import LIMITS, Limit
-from tests.engines.delta.readers import DuckDelta, DuckLake, Imported, Imports, PyIceberg, Read, ReadDelta, delta_rs
+from tests.engines.delta.readers import (
+    DuckDelta,
+    DuckLake,
+    Imported,
+    Imports,
+    PyIceberg,
+    Read,
+    ReadDelta,
+    SparkIceberg,
+    delta_rs,
+)
 from tests.engines.delta.schemas import delta_shape, iceberg_shape, not_null_fields, required_fields
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
 Tables = dict[str, DeltaTable]
+AT_ALL_VERSIONS = {"columns_added", "mapped_later", "schema_overwritten", "vectors_mapped", "vectors_restored"}
 
 
 def assert_reads_all(reader: str, read: Read, table: DeltaTable) -> None:
     """At each version that Spark Delta reads: its rows, or exactly what is known to be this reader's limit."""
+    assert_reads(reader, read, table, table.schemas)
+
+
+def assert_reads(reader: str, read: Read, table: DeltaTable, versions: Iterable[int]) -> None:
     limit = LIMITS.get((reader, table.name), Limit())
-    for version in sorted(table.schemas):
+    for version in sorted(versions):
         if limit.covers(version):
             limit.assert_still_there(lambda version=version: check(reader, read, table, version))  # type: ignore[misc]
         else:
@@ -60,6 +76,16 @@ def test_ducklake_reads_what_spark_delta_reads(
     tables: Tables, name: str, imported: Imports, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     assert_reads_all("DuckLake", DuckLake(known(imported, name), ducklake), tables[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spark_reads_of_iceberg_what_it_reads_of_delta(
+    tables: Tables, name: str, imported: Imports, iceberg_spark: SparkSession
+) -> None:
+    """The newest version of each; all of some."""
+    table = tables[name]
+    versions = table.schemas if name in AT_ALL_VERSIONS else [table.newest]
+    assert_reads("Spark", SparkIceberg(known(imported, name), iceberg_spark), table, versions)
 
 
 @pytest.mark.parametrize("name", NAMES)
