@@ -67,7 +67,12 @@ class PackedStats(Sequence[ColumnStats]):
         return hash(self.text)
 
     def unpacked(self) -> tuple[ColumnStats, ...]:
-        return tuple(ColumnStats(*row) for row in orjson.loads(self.text))
+        return tuple(ColumnStats(*row) for row in self.values())
+
+    def values(self) -> list[list[Any]]:
+        """The fields of each, in their order."""
+        rows: list[list[Any]] = orjson.loads(self.text)
+        return rows
 
 
 def _text(value: object) -> bytes:

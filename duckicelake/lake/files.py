@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import count
 
-import orjson
 from psycopg import Cursor, sql
 
 from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, PackedStats, TableStats
@@ -84,8 +84,7 @@ def write_data_files(
 ) -> None:
     """Register data files of main under the ids that `joined` gives them; their side-table rows must be there."""
     for files in batches(step.data_files):
-        rows = [_data_file(file, joined[file.file_id], maps) for file in files]
-        cursor.execute(_SQL.insert_data_files, {"table_id": table_id, "at": at, "files": document(rows)})
+        _insert(cursor, table_id, [(file, joined[file.file_id]) for file in files], maps, at)
     new = {file.file_id for file in step.side.files}
     older = [file for file in step.data_files if file.file_id not in new]
     if older:
@@ -96,9 +95,47 @@ def write_data_files(
 def insert_lake_files(cursor: Cursor[Row], table_id: int, new: Sequence[NewDataFile], first_id: int, at: int) -> int:
     """Register data files of which only DuckLake is told so far, with ids from `first_id` on; the next id."""
     for start, files in enumerate(batches(new)):
-        rows = [_data_file(file, first_id + start * BATCH + index, {}) for index, file in enumerate(files)]
-        cursor.execute(_SQL.insert_data_files, {"table_id": table_id, "at": at, "files": document(rows)})
+        ids = count(first_id + start * BATCH)
+        _insert(cursor, table_id, list(zip(files, ids, strict=False)), {}, at)
     return first_id + len(new)
+
+
+def _insert(
+    cursor: Cursor[Row],
+    table_id: int,
+    files: Sequence[tuple[NewDataFile, int]],
+    maps: Mapping[NameMap, int],
+    at: int,
+) -> None:
+    """Insert data files with their ids."""
+    parameters = {
+        "table_id": table_id,
+        "at": at,
+        "files": document([_data_file(file, data_file_id, maps) for file, data_file_id in files]),
+        "values": document([
+            {"data_file_id": data_file_id, "partition_key_index": index, "partition_value": value}
+            for file, data_file_id in files
+            for index, value in enumerate(file.partition_values or ())
+        ]),
+        "stats": document([row for file, data_file_id in files for row in _stats(file.stats, data_file_id)]),
+    }  # fmt: skip
+    cursor.execute(_SQL.insert_data_files, parameters)
+
+
+def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:
+    return [
+        {
+            "data_file_id": data_file_id,
+            "column_id": column_id,
+            "contains_nan": nan,
+            "min_value": low,
+            "max_value": high,
+            "column_size_bytes": size,
+            "value_count": values,
+            "null_count": nulls,
+        }
+        for column_id, _, nan, low, high, size, values, nulls in stats.values()
+    ]
 
 
 def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
@@ -115,8 +152,6 @@ def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]
         "row_id_start": file.row_id_start,
         "partition_id": _OWN_PARTITIONING + data_file_id if file.partition_values else None,
         "mapping_id": None if file.name_map is None else maps[file.name_map],
-        "partition_values": file.partition_values or (),
-        "stats": orjson.Fragment(file.stats.text),
     }
 
 

@@ -302,28 +302,25 @@ WITH registered AS (
 UPDATE duckicelake_file f SET ducklake_id = r.ducklake_id, first_row_id = coalesce(f.first_row_id, r.row_id_start)
 FROM registered r WHERE f.file_id = r.file_id;
 
--- insert_data_files: data files of main, with statistics of their columns and values of the partition keys
-WITH new AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%(files)s::json) AS f (data_file_id bigint, path text, path_is_relative boolean,
-        record_count bigint, file_size_bytes bigint, row_id_start bigint, partition_id bigint, mapping_id bigint,
-        partition_values json, stats json)
-), files AS (
+-- insert_data_files: data files of main, with statistics of their columns and values of the partition keys; each a
+-- document of its own of flat rows, as Postgres reads what is nested several times
+WITH files AS (
     INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
         path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
         encryption_key, mapping_id, partial_max)
     SELECT data_file_id, %(table_id)s, %(at)s, NULL, NULL, path, path_is_relative, 'parquet', record_count,
            file_size_bytes, NULL, row_id_start, partition_id, NULL, mapping_id, NULL
-    FROM new
+    FROM json_populate_recordset(NULL::ducklake_data_file, %(files)s::json)
 ), keys AS (
     INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
-    SELECT data_file_id, %(table_id)s, ordinality - 1, value
-    FROM new CROSS JOIN json_array_elements_text(partition_values) WITH ORDINALITY
+    SELECT data_file_id, %(table_id)s, partition_key_index, partition_value
+    FROM json_populate_recordset(NULL::ducklake_file_partition_value, %(values)s::json)
 )
 INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
     min_value, max_value, contains_nan, extra_stats)
-SELECT data_file_id, %(table_id)s, (s ->> 0)::bigint, (s ->> 5)::bigint, (s ->> 6)::bigint, (s ->> 7)::bigint,
-       s ->> 3, s ->> 4, (s ->> 2)::boolean, NULL
-FROM new CROSS JOIN json_array_elements(stats) AS s;
+SELECT data_file_id, %(table_id)s, column_id, column_size_bytes, value_count, null_count, min_value, max_value,
+       contains_nan, NULL
+FROM json_populate_recordset(NULL::ducklake_file_column_stats, %(stats)s::json);
 
 -- insert_column_mapping: what files without field ids call the columns
 INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mapping_id)s, %(table_id)s, 'map_by_name');
