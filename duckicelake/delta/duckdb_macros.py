@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 from duckdb.func import FunctionNullHandling
-from pyroaring import BitMap64
 
 from duckicelake.delta.duckdb_filters import (
     Bounds,
@@ -28,14 +27,12 @@ from duckicelake.delta.duckdb_filters import (
     scan_filters,
     statistics_bounds,
 )
-from duckicelake.delta.duckdb_log import LiveFile, Table, history_query, live_files, open_table
-from duckicelake.delta.duckdb_scan import Part, probe, scan
-from duckicelake.delta.duckdb_store import DuckStore, escaped
-from duckicelake.delta.duckdb_types import has_instants
-from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.duckdb_log import Table, history_query, live_files, open_table
+from duckicelake.delta.duckdb_parts import parts_of
+from duckicelake.delta.duckdb_scan import probe, scan
+from duckicelake.delta.duckdb_store import escaped
 from duckicelake.errors import CatalogError, InvalidRequest
 
-_UTC: Final = frozenset({"UTC", "Etc/UTC"})
 _READ_DELTA: Final = """
     CREATE OR REPLACE TEMP MACRO read_delta(path, version := NULL, "timestamp" := NULL) AS TABLE
     FROM query(duckicelake_read_delta(
@@ -120,7 +117,7 @@ class Macros:
                 bound.calls.append(call)
                 return probe(table, len(bound.calls) - 1, self._probe)
             files = live_files(table, condition(bound.scans.get(call, [[]]), _bounds(table)))
-            return scan(table, [_part(table, *each) for each in _alike(table, files, zone)], self._probe)
+            return scan(table, parts_of(table, files, zone), self._probe)
 
     def delta_history(self, path: str | None) -> str:
         """The query for what commits say of themselves."""
@@ -149,30 +146,3 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, answer: Callable[.
 def _bounds(table: Table) -> list[Bounds]:
     partitions = set(table.metadata.partition_columns)
     return [partition_bounds(each) if each.name in partitions else statistics_bounds(each) for each in table.columns]
-
-
-def _alike(table: Table, files: Sequence[LiveFile], zone: str) -> Iterator[tuple[list[LiveFile], bool]]:
-    """Files with INT96 apart: DuckDB would take their instants for ones of the session's zone, unless that is UTC."""
-    if not files:
-        return
-    old: set[str] = set()
-    if zone not in _UTC and any(has_instants(each.type) for each in table.data_columns):
-        found = table.connection.execute(
-            "SELECT DISTINCT file_name FROM parquet_schema(?) WHERE type = 'INT96'",
-            [[escaped(file.location) for file in files]],
-        ).fetchall()
-        old = {name for (name,) in found}
-    for naive in (False, True):
-        chosen = [file for file in files if (file.location in old) == naive]
-        if chosen:
-            yield chosen, naive
-
-
-def _part(table: Table, files: list[LiveFile], naive: bool) -> Part:
-    log = DeltaLog(DuckStore(table.connection), table.root) if any(file.vector for file in files) else None
-    deleted = [
-        (index, BitMap64.deserialize(log.positions(file.vector, file.location)))
-        for index, file in enumerate(files)
-        if log is not None and file.vector is not None
-    ]
-    return Part(files, deleted, naive)

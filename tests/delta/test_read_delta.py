@@ -135,12 +135,25 @@ def many_versions(path: str) -> None:
     DeltaTable(path).restore(3)
 
 
+def many_partitions(path: str) -> None:
+    write_deltalake(path, some(0, 40, p=[f"p{each}" for each in range(39)] + [None]), partition_by=["p"])
+    DeltaTable(path).delete("id = 7")
+
+
 def emptied(path: str) -> None:
     write_deltalake(path, some(0, p=["a", "b", "c"]), partition_by=["p"])
     DeltaTable(path).delete()
 
 
-MADE: list[Callable[[str], None]] = [every_type, every_partition, empty_partition, evolved, many_versions, emptied]
+MADE: list[Callable[[str], None]] = [
+    every_type,
+    every_partition,
+    empty_partition,
+    many_partitions,
+    evolved,
+    many_versions,
+    emptied,
+]
 
 
 @pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
