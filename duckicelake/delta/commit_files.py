@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from duckicelake.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from duckicelake.delta.parsing import add_of, domain_of, metadata_of, protocol_of, remove_of, txn_of
+from duckicelake.delta.parsing import add_of, domain_of, metadata_of, protocol_of, remove_of, text, txn_of
 from duckicelake.errors import DamagedLog
 
 
@@ -45,7 +45,7 @@ TAKERS: Final[dict[str, Callable[[Actions, dict[str, Any]], None]]] = {
     "txn": lambda actions, row: actions.txns.append(txn_of(row)),
     "domainMetadata": lambda actions, row: actions.domains.append(domain_of(row)),
     "commitInfo": _set_info,
-    "sidecar": lambda actions, row: actions.sidecars.append(row["path"]),
+    "sidecar": lambda actions, row: actions.sidecars.append(text(row["path"], "path")),
 }
 """Other actions (`cdc`, `checkpointMetadata`, ones to come) say nothing about what the table holds."""
 

@@ -20,15 +20,15 @@ def add_of(row: Row) -> AddFile:
     """An `add`; a partition value that is empty means null (protocol, "Partition Value Serialization")."""
     vector = row.get("deletionVector")
     return AddFile(
-        decoded(row["path"]),
+        decoded(text(row["path"], "path")),
         partition_values_of(row.get("partitionValues")),
         whole_number(row["size"], "size"),
         whole_number(row["modificationTime"], "modificationTime"),
-        row["dataChange"],
+        truth(row["dataChange"], "dataChange"),
         text_or_none(row.get("stats"), "stats"),
         None if vector is None else vector_of(vector),
-        row.get("baseRowId"),
-        row.get("defaultRowCommitVersion"),
+        number_or_none(row.get("baseRowId"), "baseRowId"),
+        number_or_none(row.get("defaultRowCommitVersion"), "defaultRowCommitVersion"),
         row.get("tags") or NOTHING,
     )
 
@@ -36,10 +36,10 @@ def add_of(row: Row) -> AddFile:
 def remove_of(row: Row) -> RemoveFile:
     vector, values = row.get("deletionVector"), row.get("partitionValues")
     return RemoveFile(
-        decoded(row["path"]),
-        row.get("dataChange", True),
-        row.get("deletionTimestamp"),
-        row.get("size"),
+        decoded(text(row["path"], "path")),
+        row.get("dataChange") is not False,
+        number_or_none(row.get("deletionTimestamp"), "deletionTimestamp"),
+        number_or_none(row.get("size"), "size"),
         None if values is None else partition_values_of(values),
         None if vector is None else vector_of(vector),
     )
@@ -62,7 +62,7 @@ def vector_of(row: Row) -> DeletionVector:
         text(row["pathOrInlineDv"], "pathOrInlineDv"),
         whole_number(row["sizeInBytes"], "sizeInBytes"),
         whole_number(row["cardinality"], "cardinality"),
-        row.get("offset"),
+        number_or_none(row.get("offset"), "offset"),
     )
 
 
@@ -72,9 +72,9 @@ def metadata_of(row: Row) -> Metadata:
         text(row["schemaString"], "schemaString"),
         tuple(text(name, "a partition column") for name in row.get("partitionColumns") or ()),
         {name: text(value, name) for name, value in (row.get("configuration") or {}).items() if value is not None},
-        row.get("name"),
-        row.get("description"),
-        row.get("createdTime"),
+        text_or_none(row.get("name"), "name"),
+        text_or_none(row.get("description"), "description"),
+        number_or_none(row.get("createdTime"), "createdTime"),
         (row.get("format") or {}).get("provider") or "parquet",
     )
 
@@ -93,17 +93,36 @@ def _features(names: list[str] | None) -> frozenset[str] | None:
 
 
 def txn_of(row: Row) -> Txn:
-    return Txn(text(row["appId"], "appId"), whole_number(row["version"], "version"), row.get("lastUpdated"))
+    return Txn(
+        text(row["appId"], "appId"),
+        whole_number(row["version"], "version"),
+        number_or_none(row.get("lastUpdated"), "lastUpdated"),
+    )
 
 
 def domain_of(row: Row) -> DomainMetadata:
-    return DomainMetadata(text(row["domain"], "domain"), row.get("configuration") or "", row["removed"])
+    return DomainMetadata(
+        text(row["domain"], "domain"),
+        text_or_none(row.get("configuration"), "configuration") or "",
+        truth(row["removed"], "removed"),
+    )
 
 
 def whole_number(value: object, name: str) -> int:
     """The value as it is; TypeError if it isn't an integer."""
     if type(value) is not int:
         raise TypeError(f"{name} is {value!r}, and must be a whole number")
+    return value
+
+
+def number_or_none(value: object, name: str) -> int | None:
+    return None if value is None else whole_number(value, name)
+
+
+def truth(value: object, name: str) -> bool:
+    """The value as it is; TypeError if it is neither true nor false."""
+    if type(value) is not bool:
+        raise TypeError(f"{name} is {value!r}, and must be true or false")
     return value
 
 
