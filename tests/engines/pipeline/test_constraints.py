@@ -1,16 +1,54 @@
 """Constraints and idempotent writes with a real Spark: refused batches fail at once, with the catalog's own words."""
 
+import math
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from duckicelake.bridge.check_sql import condition_sql
+from duckicelake.bridge.constraints import parse
+from duckicelake.pipeline.constraints import violates
 from duckicelake.rest.client import CatalogClient
+from tests.bridge.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+DDL = "i INT, l BIGINT, d DOUBLE, f FLOAT, m DECIMAL(9, 2), s STRING, b BOOLEAN, day DATE, t TIMESTAMP_NTZ, z TIMESTAMP"
+ROWS: dict[str, list[Any]] = {
+    "i": [-4, 0, 1, 3, None],
+    "l": [4, -1, 0, 2**20, None, -3],
+    "d": [-1.5, -0.0, 0.1, 0.5, math.nan, math.inf, None],
+    "f": [-1.5, 0.0, 0.5, math.nan, None],
+    "m": [Decimal("-1.25"), Decimal("0.00"), Decimal("0.01"), Decimal("3.50"), None],
+    "s": ["", "a", "ab", "abc", "b", "é", "a" * 16 + "zz", "\U0001f600" * 3, None],
+    "b": [True, False, None],
+    "day": [date(1969, 12, 31), date(2020, 1, 1), date(2020, 2, 28), None],
+    "t": [datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 1), None],
+    "z": [datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, 1, tzinfo=UTC), None],
+}
+
+
+def texts() -> Iterator[str]:
+    """Conditions of every kind over every column."""
+    for name, constants in CONSTANTS.items():
+        for number, constant in enumerate(constants):
+            yield from (f"{name} {sign} {constant}" for sign in ("<", "<=", ">", ">=", "=", "<>", "<=>"))
+            yield f"NOT ({constant} < {name} OR {name} IN ({constant}, {constants[number - 1]}))"
+            yield f"{name} BETWEEN {constants[number - 1]} AND {constant} OR {name} IS NULL"
+            yield f"coalesce({name}, {constant}) = {constant}"
+    yield from OTHER_TEXTS
+    for sign in "+-*":
+        yield from (f"{left} {sign} {right} > 1" for left in ("i", "length(s)", "abs(l)") for right in ("l", "i", "-3"))
+    yield from (f"{value} % 3 = {rest}" for value in ("l", "i", "-l", "length(s)") for rest in (-1, 0, 1, 2))
 
 
 @pytest.fixture
@@ -63,3 +101,25 @@ def test_append_that_violates_is_refused_and_a_batch_is_applied_once(ingests: In
     assert "code: 422, type: AlreadyAppliedException" in str(known.value)
     append(ingests, 2, (7, 1))
     assert [id_ for id_, _ in ingests.rows()] == [5, 6, 7]
+
+
+def test_spark_and_duckdb_take_every_constraint_for_the_same(spark: SparkSession) -> None:
+    count = 30
+    table = {name: [values[row % len(values)] for row in range(count)] for name, values in ROWS.items()}
+    rows = list(zip(*table.values(), strict=True))
+    every = list(texts())
+    frame = spark.createDataFrame(rows, DDL).coalesce(1)
+    by_spark = [
+        tuple(row) for row in frame.select(*(violates(text).alias(f"c{n}") for n, text in enumerate(every))).collect()
+    ]
+    r = pa.table({name: pa.array(values, ARROW[name]) for name, values in table.items()})
+    conditions = (condition_sql(parse("c", text, SCHEMA).condition) for text in every)
+    found = duckdb.sql(f"SELECT {', '.join(f'({each}) IS NOT TRUE' for each in conditions)} FROM r").fetchall()
+    assert r.num_rows == count
+    differing = [
+        text
+        for text, ours, theirs in zip(every, zip(*found, strict=True), zip(*by_spark, strict=True), strict=True)
+        if ours != theirs
+    ]
+    assert differing == []
+    assert len(every) > 300
