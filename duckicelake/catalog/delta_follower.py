@@ -13,8 +13,11 @@ from typing import Final
 
 from duckicelake.catalog.delta_sync import SYNCER, sync
 from duckicelake.catalog.leading import Duty, Failed, leading
+from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.delta.log import DeltaLog
+from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import delta_sources
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.delta_sources import Source
@@ -97,8 +100,12 @@ class Follower:
     def _sync(self, source: Source) -> bool:
         known = self._known[source.table_id]
         try:
-            known.log = known.log or DeltaLog(self._services.store, source.root)
+            if known.log is None:
+                known.log = DeltaLog(self._services.store, source.root)
+                self._load(source)
             after = sync(self._services, source, known.log)
+        except NoSuchTable:  # renamed or dropped since it was listed
+            return False
         except Exception as error:  # noqa: BLE001 - whatever it was, other tables are followed
             known.rests_until = monotonic() + _AFTER_FAILURE
             self._fail(source, error)
@@ -108,6 +115,10 @@ class Follower:
             with self._services.database.statement() as cursor:
                 delta_sources.recover(cursor, source)
         return after.position.version > source.position.version
+
+    def _load(self, source: Source) -> None:
+        """Have the table ready before its next version comes: the first load of a long history takes a while."""
+        current_table(self._services, namespace_of(source.schema_name), source.table_name)
 
     def _fail(self, source: Source, error: Exception) -> None:
         self._services.meter.task_failed("delta")

@@ -65,7 +65,10 @@ def record(cursor: Transaction, table_id: int, root: str, position: Position, *,
 
 
 def sources(cursor: Transaction, name: str | None = None, *, followed: bool = False) -> list[Source]:
-    """Those of all live tables, by name; of the one that is called so, `namespace.table`; or of those followed."""
+    """Those of all live tables, by name; or of those followed; or of the one that is called so, `namespace.table`.
+
+    Only that one comes with the state: of many it is much to read, and they are read all the time.
+    """
     schema, _, table = (name or "").rpartition(".")
     parameters = {"schema_name": schema, "table_name": None if name is None else table, "followed": followed}
     return [_source(*row) for row in cursor.execute(_SQL.sources, parameters).fetchall()]
@@ -90,7 +93,9 @@ def move(cursor: Transaction, source: Source, position: Position) -> None:
     """
     before = {"table_id": source.table_id, "before": source.position.version, "following": source.following}
     if not cursor.execute(_SQL.move, {**_columns(position), **before}).rowcount:
-        raise StaleBase(f"version {source.position.version + 1} of {source.root} is there, or {source.name} was adopted")
+        raise StaleBase(
+            f"version {source.position.version + 1} of {source.root} is there, or {source.name} was adopted"
+        )
 
 
 def fail(cursor: Transaction, source: Source, error: str) -> bool:

@@ -6,9 +6,9 @@ WITH left_out AS (
 INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, digest, following, state)
 VALUES (%(table_id)s, %(root)s, %(delta_id)s, %(version)s, %(digest)s, %(following)s, %(state)s);
 
--- sources: Delta tables of live tables, by name: all, the followed ones, or one
-SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following, s.state, s.error,
-       s.failed_at
+-- sources: Delta tables of live tables, by name: all, the followed ones, or one; with what may be much of one alone
+SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following,
+       CASE WHEN %(table_name)s::text IS NOT NULL THEN s.state END, s.error, s.failed_at
 FROM duckicelake_delta_source s
 JOIN ducklake_table t ON t.table_id = s.table_id AND t.end_snapshot IS NULL
 JOIN ducklake_schema n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
