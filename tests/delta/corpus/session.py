@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from scripts.demo_job.connect import stop
+
 DELTA = "io.delta:delta-spark_4.1_2.13:4.3.0"
 SPARK_HAS_THEM = ",".join(
     f"{group}:{artifact}"
@@ -49,4 +51,4 @@ def delta_session() -> Iterator[SparkSession]:
     try:
         yield session
     finally:
-        session.stop()
+        stop(session)

@@ -29,7 +29,7 @@ from tests.engines.delta.readers import NAMESPACE, Imported, Imports
 ROOT = Path(__file__).parents[3]
 CORPUS = "DELTA_CORPUS"
 """Names a folder that has the corpus already, for those who run these tests again and again."""
-CORPUS_SECONDS = 280
+CORPUS_SECONDS = 540
 QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
 
