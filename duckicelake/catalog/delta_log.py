@@ -12,7 +12,7 @@ from duckicelake.bridge.delta_out_commits import Moment, NewVersion, Said, next_
 from duckicelake.bridge.delta_out_definition import as_before, check_sayable, delta_metadata, protocol_for
 from duckicelake.bridge.delta_out_schema import are_names_plain, physical_names
 from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.delta_log_files import clear, publish
+from duckicelake.catalog.delta_log_files import clear, publish, remove
 from duckicelake.catalog.delta_log_states import Base, differences, names_in_files
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import Metadata, Protocol
@@ -55,7 +55,7 @@ class _Next:
 
 
 def keep_in_step(services: Services, table: Materialized) -> LogRow:
-    """Bring the table's log up to this version of it, all files written; the log.
+    """Bring the table's log up to this version of it, all files written; the log. It begins anew in another location.
 
     Raises Unsupported, and notes it with the log, where Delta can't say what the table has become: the log stays as it
     is until a state of the table can be said again.
@@ -64,6 +64,8 @@ def keep_in_step(services: Services, table: Materialized) -> LogRow:
     with services.database.reading() as cursor:
         log = delta_logs.log(cursor, table_id)
     if log is None or not _has_looked_at(log, table):
+        if log is not None and log.root != canonical(table.metadata.location):
+            remove(services, table_id)
         _catch_up(services, table)
     elif log.problem is not None:
         raise Unsupported("delta-out", log.problem)

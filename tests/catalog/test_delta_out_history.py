@@ -15,6 +15,7 @@ from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import AlreadyExists
+from duckicelake.storage.policy import canonical
 from tests.catalog.client import NS
 from tests.catalog.delta_readers import assert_read_alike, keep, read_by, rows_of, versions
 from tests.catalog.history import FLUSH, MERGE, History
@@ -157,6 +158,18 @@ def test_worker_that_is_behind_adds_nothing(history: History, lake: Lake) -> Non
     history.append()
     keep(lake, namespace="ns")
     assert keep_in_step(lake.services, behind).version == 2
+
+
+@SECOND
+def test_log_begins_anew_where_the_table_moves(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
+    history.append()
+    before = keep(lake, namespace="ns")
+    moved = f"{history.metadata()['location']}-moved"
+    history.update({"action": "set-location", "location": moved})
+    history.append()
+    assert_read_alike(lake, delta, namespace="ns")
+    assert files_of(before.root) == {}
+    assert keep(lake, namespace="ns").root == canonical(moved)
 
 
 @SECOND
