@@ -5,17 +5,18 @@ needs its rows say, and a file goes when no table's rows name it any more. Engin
 table's metadata says can't know that: both tables say `gc.enabled=false` as long as they share any (`catalog/guards`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from duckicelake.bridge.cloning import Cloned, clone_metadata, cloned
-from duckicelake.bridge.diff import Base, Increment, LakeCopy, Move, NewList, change_set
+from duckicelake.bridge.diff import Base, Increment, Move, NewList, change_set
 from duckicelake.bridge.former import former
-from duckicelake.bridge.realise import AnyFile, realise
+from duckicelake.bridge.realise import realise
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.commits import committed
+from duckicelake.catalog.former_files import former_files
 from duckicelake.catalog.guards import guard_change
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.loading import committed_before, current_table
@@ -36,11 +37,8 @@ from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import clones, native, reader, writer
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Written
-from duckicelake.lake.clones import LakeFile
-from duckicelake.lake.model import NameMap
 from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import lock, retrying
-from duckicelake.storage.policy import canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +159,8 @@ def _creation(
         deletions = reader.deletions_of(cursor, table.row.table_id, known)
         stats = native.table_stats(cursor, table.row.table_id)
     made = cloned(manifests, entries, deletions, file_ids(services), manifest_ids(services))
-    lake_ids = {file.file_id: file.ducklake_id for found in entries.values() for file in found if file.ducklake_id}
-    lake_ids = {made.file_ids[file_id]: lake_id for file_id, lake_id in lake_ids.items() if file_id in made.file_ids}
+    files = (file for found in entries.values() for file in found if file.file_id in made.file_ids)
+    lake_ids = {made.file_ids[each.file_id]: each.ducklake_id for each in files if each.ducklake_id is not None}
     main = made.manifests_of(rows[head.snapshot_id].manifest_ids) if head else ()
     move = _move(services, table, metadata, creation, made, main, lake_ids) if head else None
     lists = tuple(
@@ -187,30 +185,14 @@ def _move(
     space.learn(made.side.files, made.side.deletions)
     changed = realise(difference(space, (), main))
     files = {file.file_id: file for file in changed.registered}
-    with services.database.reading() as cursor:
-        wanted = {lake_ids[file_id]: file_id for file_id in files if file_id in lake_ids}
-        there = clones.lake_files(cursor, table.row.table_id, wanted)
-        maps = native.name_maps(cursor, {file.mapping_id for file in there.values() if file.mapping_id is not None})
-    found = {wanted[lake_id]: file for lake_id, file in there.items()}
-    unknown = [file for file in changed.registered if file.file_id not in found]
-    at_source = metadata.replaced(location=table.metadata.location)
+    known = former_files(services, table.row.table_id, lake_ids, changed.registered)
+    at_source, of_source = metadata.replaced(location=table.metadata.location), Workspace(services, table.row.table_id)
     return Move(
         registered=tuple(changed.registered),
-        copies=(*_copies(files, found), *copies_with_row_ids(services, space, at_source, unknown)),
-        name_maps=_maps(found, maps) | name_maps(services, Workspace(services, table.row.table_id), at_source, unknown),
+        copies=(*known.copies, *copies_with_row_ids(services, space, at_source, known.unknown)),
+        name_maps={**known.name_maps, **name_maps(services, of_source, at_source, known.unknown)},
         delete_files=tuple(write_delete_files(services, space, changed.delete_files, files)),
     )
-
-
-def _copies(files: Mapping[int, AnyFile], found: Mapping[int, LakeFile]) -> Iterable[LakeCopy]:
-    """Files that DuckLake has in the place of Iceberg's."""
-    for file_id, lake_file in found.items():
-        if canonical(lake_file.path) != canonical(files[file_id].path):
-            yield LakeCopy(file_id, lake_file.path, lake_file.file_size_bytes, path_is_relative=False)
-
-
-def _maps(found: Mapping[int, LakeFile], maps: Mapping[int, NameMap]) -> dict[int, NameMap]:
-    return {file_id: maps[file.mapping_id] for file_id, file in found.items() if file.mapping_id is not None}
 
 
 def _with_row_ids(change: ChangeSet, least: int) -> ChangeSet:

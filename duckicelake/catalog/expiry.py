@@ -42,9 +42,12 @@ def expire_snapshots(
     """Expire what is older than a moment, in epoch ms, and kept by no branch or tag; NoSuchTable, InvalidRequest."""
     if kept < 1:
         raise InvalidRequest(f"At least one snapshot is kept (got {kept})")
-    return services.run_once(
+    expired = services.run_once(
         lambda: _expire(services, namespace, name, before_ms, kept, is_dry_run), lambda result: Expired(**result)
     )
+    if not is_dry_run:
+        lift_quietly(services)
+    return expired
 
 
 def _expire(
@@ -66,5 +69,4 @@ def _expire(
 
     request = CommitTableRequest(requirements=(), updates=(RemoveSnapshots(snapshot_ids=gone),))
     commit_all(services, [TableCommit(namespace, name, request)], settle)
-    lift_quietly(services)
     return expired

@@ -6,6 +6,7 @@ from uuid import uuid4
 from duckicelake.bridge.diff import Move
 from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
 from duckicelake.catalog.confinement import write
+from duckicelake.catalog.former_files import former_files
 from duckicelake.catalog.name_maps import name_maps
 from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
@@ -33,12 +34,14 @@ def move_main(
     changed = difference(space, before, after)
     realisation = realise(changed)
     files = {file.file_id: file for file in (*changed.joined, *changed.kept)}
+    lake_ids = {file.file_id: file.ducklake_id for file in realisation.registered if file.ducklake_id is not None}
+    known = former_files(services, space.table_id, lake_ids, realisation.registered)
     return Move(
         ended_files=tuple(realisation.ended_files),
         ended_rows=tuple(realisation.ended_rows),
         registered=tuple(realisation.registered),
-        copies=tuple(copies_with_row_ids(services, space, metadata, realisation.registered)),
-        name_maps=name_maps(services, space, metadata, realisation.registered),
+        copies=(*known.copies, *copies_with_row_ids(services, space, metadata, known.unknown)),
+        name_maps={**known.name_maps, **name_maps(services, space, metadata, known.unknown)},
         delete_files=tuple(write_delete_files(services, space, realisation.delete_files, files)),
         rewrites=operation == "replace" and not _adds_rows(space, realisation),
     )

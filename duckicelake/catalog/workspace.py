@@ -31,6 +31,11 @@ class Workspace:
         self._new: dict[int, NewFile] = {}
         self._deletions: list[DeletionRow] = []
 
+    @property
+    def table_id(self) -> int | None:
+        """The table's; None of one that is to be created."""
+        return self._table_id
+
     def learn(self, files: Iterable[NewFile], deletions: Iterable[NewDeletion]) -> None:
         """Take in what a new snapshot brings."""
         self._new |= {file.file_id: file for file in files}

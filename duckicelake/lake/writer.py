@@ -175,6 +175,7 @@ def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
     if ready is not None:
         artifacts.record_with(cursor, table_id, ready.files)
     paths = [file.path for step in change.steps for file in step.side.files]
+    paths += [file.path for step in change.steps for file in step.data_files if not file.path_is_relative]
     side_tables.unschedule(cursor, [*paths, *(file.path for file in (ready.files if ready else ()))])
     return replace(written, has_files=ready is not None)
 

@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import deltalake
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.clone import CloneRequest, clone_table
+from duckicelake.catalog.delta_import import DeltaImport, import_table
 from duckicelake.catalog.guards import lift_guards
+from duckicelake.catalog.restore import restore_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, NoSuchTable
 from tests.catalog.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
@@ -216,3 +221,50 @@ def test_clone_of_a_clone_and_of_an_empty_table(pair: Pair, ducklake: duckdb.Duc
     pair.check_alone(frozenset({(1, "a")}), "still")
     with pytest.raises(NoSuchTable):
         pair.clone("absent", of="absent")
+
+
+def test_delta_tables_are_restored_by_version_and_cloned_without_touching_their_files(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    root = local(services.policy.data_zone) / "elsewhere" / "d"
+    root.parent.mkdir(parents=True)
+    for ids in ([1, 2, 3], [4, 5]):
+        rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"r{number}" for number in ids]})
+        deltalake.write_deltalake(str(root), rows, mode="append", partition_by=["name"])
+    deltalake.DeltaTable(str(root)).delete("id = 2")
+    import_table(services, DeltaImport(str(root), NS, "t"))
+    files = sorted(root.rglob("*.parquet"))
+    clone_table(services, NS, "c", CloneRequest((NS, "t"), "v1"))
+    clone_table(services, NS, "whole", CloneRequest((NS, "t"), with_history=True))
+    for name, ids in (("c", [1, 2, 3, 4, 5]), ("whole", [1, 3, 4, 5])):
+        expected = [(number, f"r{number}") for number in ids]
+        assert pyiceberg_rows(client.load(name)) == duckdb_rows(ducklake, name) == expected
+    assert restore_table(services, NS, "t", "v0").rows_removed == 2
+    assert duckdb_rows(ducklake) == pyiceberg_rows(client.load()) == [(n, f"r{n}") for n in (1, 2, 3)]
+    for name in ("t", "c", "whole"):
+        tables.drop_table(services, NS, name, purge=True)
+    for statement in CLEANERS:
+        ducklake.execute(statement).fetchall()
+    assert sorted(root.rglob("*.parquet")) == files
+
+
+def test_files_that_are_read_by_name_are_cloned_and_restored(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    path = local(client.metadata()["location"]) / "data" / "f.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"]}), path)
+    ducklake.execute(f"CALL ducklake_add_data_files('lake', 't', '{path}', schema => 'ns')")
+    first = client.metadata()["current-snapshot-id"]
+    ducklake.execute("ALTER TABLE lake.ns.t RENAME COLUMN name TO title")
+    ducklake.execute("DELETE FROM lake.ns.t WHERE id = 1")
+    clone_table(services, NS, "c", CloneRequest((NS, "t")))
+    assert ducklake.sql("FROM lake.ns.c").fetchall() == [(2, "b")]
+    assert StaticTable.from_metadata(client.load("c")["metadata-location"]).scan().to_arrow().to_pylist() == [
+        {"id": 2, "title": "b"}
+    ]
+    restore_table(services, NS, "t", str(first))
+    assert duckdb_rows(ducklake) == pyiceberg_rows(client.load()) == [(1, "a"), (2, "b")]
+    clone_table(services, NS, "old", CloneRequest((NS, "t"), str(first)))
+    assert duckdb_rows(ducklake, "old") == pyiceberg_rows(client.load("old")) == [(1, "a"), (2, "b")]

@@ -21,6 +21,7 @@ from duckdb_extensions import import_extension
 from duckicelake import delta
 from duckicelake.delta import z85
 from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb_macros import Macros
 from duckicelake.errors import CatalogError, DamagedLog, Forgotten, InvalidRequest, NotDelta, Unsupported
 from tests.backends import Bucket
 from tests.delta.logs import HandMade, add, metadata, protocol, remove, write_parquet
@@ -556,6 +557,17 @@ def test_files_are_passed_over_however_a_statement_is_put(duck: Connection, prun
     assert rows(duck, "SELECT id FROM copied") == [(25,), (26,)]
     analyzed = duck.execute(f"EXPLAIN ANALYZE FROM {source} WHERE id = 25").fetchall()[0][1]
     assert "Total Files Read: 1" in analyzed
+
+
+def test_no_file_is_passed_over_at_midnight(pruned: HandMade) -> None:
+    """`current_date` may be another when the statement runs than when it was explained."""
+    ticks = iter([899.9, 900.1, 900.2, 900.3])
+    raw = duckdb.connect()
+    duck = Connection(raw, Macros(raw, lambda: next(ticks)))
+    query = f"FROM read_delta('{pruned.folder}') WHERE day = '2024-01-02'"
+    with pytest.raises(duckdb.IOException, match="No files found"):
+        duck.execute(query)
+    assert len(duck.execute(query).fetchall()) == 10
 
 
 def test_files_without_statistics_are_read(duck: Connection, tmp_path: Path) -> None:
