@@ -11,7 +11,7 @@ The word timestamp has its quotes because DuckDB's parser asks for them. Every e
 prepared statement; a statement that names a table twice has the same version of it twice. Files that statistics or
 partition values rule out aren't opened: what a statement asks of the rows is what DuckDB's own plan of it says. That
 is known of what is executed by this connection, also by way of views and prepared statements; a relation (`sql`,
-`query`) reads all files of its tables.
+`query`) reads all files of its tables. For what is passed over, `now()` is a moment earlier than for the rows.
 """
 
 import re

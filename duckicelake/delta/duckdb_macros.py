@@ -1,14 +1,16 @@
 """What DuckDB asks while it binds `read_delta` and `delta_history`: the SQL that stands for a call.
 
-DuckDB binds a statement before it runs it, and table functions only with constants; `query(text)` takes any constant
-text. So a call becomes `query(duckicelake_read_delta(path, …))`, and that function, in Python, has the log read by
-SQL on another connection to the same database, with its secrets. It is one with side effects to DuckDB, so each
-binding asks anew; a plan with one is bound at each execution, also of a prepared statement.
+What a macro's columns and files are must be known when it is bound, and table functions take constants only: SQL alone
+can't get them from a log. But `query(text)` takes any constant text. So a call becomes `query(duckicelake_read_delta(
+path, …))`, and that function, in Python, has the log read by SQL (`sql/`) on another connection to the same database,
+with its secrets; Python decides which files of the log those are, decodes deletion vectors, and writes the SQL of the
+scan. DuckDB binds plans that read files anew at each execution, also of a prepared statement, so all of ours do.
 """
 
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +35,7 @@ from duckicelake.delta.duckdb_scan import probe, scan
 from duckicelake.delta.duckdb_store import escaped
 from duckicelake.errors import CatalogError, InvalidRequest
 
+_QUARTER: Final = 15 * 60
 _READ_DELTA: Final = """
     CREATE OR REPLACE TEMP MACRO read_delta(path, version := NULL, "timestamp" := NULL) AS TABLE
     FROM query(duckicelake_read_delta(
@@ -59,6 +62,7 @@ class Bound:
     calls: list[Call] = field(default_factory=list)
     scans: dict[Call, list[list[Node]]] = field(default_factory=dict)
     probing: bool = True
+    quarter: int = 0
     error: CatalogError | None = None
 
 
@@ -68,8 +72,9 @@ class Macros:
     A statement that is bound outside of `statement`, as by a relation, reads every file of its tables.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection.cursor()
+    def __init__(self, connection: duckdb.DuckDBPyConnection, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970."""
+        self._connection, self._clock = connection.cursor(), clock
         self._here = threading.local()
         folder = tempfile.mkdtemp(prefix="duckicelake-delta-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -86,7 +91,7 @@ class Macros:
     @contextmanager
     def statement(self) -> Iterator[Bound]:
         """A statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
-        self._here.bound = bound = Bound()
+        self._here.bound = bound = Bound(quarter=self._quarter())
         try:
             yield bound
         except duckdb.Error:
@@ -116,8 +121,15 @@ class Macros:
             if bound.probing:
                 bound.calls.append(call)
                 return probe(table, len(bound.calls) - 1, self._probe)
-            files = live_files(table, condition(bound.scans.get(call, [[]]), _bounds(table)))
+            files = live_files(table, condition(self._scans(bound, call), _bounds(table)))
             return scan(table, parts_of(table, files, zone), self._probe)
+
+    def _scans(self, bound: Bound, call: Call) -> list[list[Node]]:
+        """What is asked of rows; nothing if meanwhile, by clocks of any zone, `current_date` may be another."""
+        return bound.scans.get(call, [[]]) if bound.quarter == self._quarter() else [[]]
+
+    def _quarter(self) -> int:
+        return int(self._clock() // _QUARTER)
 
     def delta_history(self, path: str | None) -> str:
         """The query for what commits say of themselves."""
