@@ -1,5 +1,7 @@
 """When the versions of a log were committed, and which was there at a time."""
 
+from contextlib import suppress
+
 from duckicelake.delta.actions import Metadata
 from duckicelake.delta.files import LogFiles
 from duckicelake.delta.listing import Listing
@@ -74,18 +76,23 @@ class Clock:
 
     def _newest_metadata(self, known: int) -> Metadata | None:
         """That of the versions after `known`; None if they set none. Readers are told of torn files, not here."""
-        for version in range(self.last, max(known, self.first - 1), -1):
-            try:
-                found = self._metadata(version)
-            except DamagedLog:
-                continue
+        lower, upper = max(known, self.first - 1), self.last
+        checkpoints = sorted((version for version in self._listing.checkpoints if version > lower), reverse=True)
+        for base in (*checkpoints, lower + 1):
+            found = self._of_commits(base, upper) or self._of_checkpoint(base)
             if found is not None:
                 return found
+            upper = base - 1
         return None
 
-    def _metadata(self, version: int) -> Metadata | None:
-        commit = self._listing.commits.get(version)
-        found = None if commit is None else self._files.commit_metadata(commit.location)
+    def _of_commits(self, first: int, last: int) -> Metadata | None:
+        commits = self._listing.commits
+        locations = [commits[version].location for version in range(last, first - 1, -1) if version in commits]
+        return next(filter(None, self._files.metadata_of(locations)), None)
+
+    def _of_checkpoint(self, version: int) -> Metadata | None:
+        found = None
         for checkpoint in self._listing.checkpoints.get(version, ()):
-            found = found or self._files.checkpoint_metadata(checkpoint)
+            with suppress(DamagedLog):
+                found = found or self._files.checkpoint_metadata(checkpoint)
         return found

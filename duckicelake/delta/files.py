@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final
 
 from duckicelake.delta.actions import Metadata
@@ -48,10 +49,14 @@ class LogFiles:
         """What it holds of that alone."""
         return read_metadata(self.store, checkpoint)
 
-    def commit_metadata(self, location: str) -> Metadata | None:
-        """The metadata that a commit sets, if it does."""
-        data = self._read(location)
-        return read_actions(data, location).metadata if b'"metaData"' in data else None
+    def metadata_of(self, locations: Sequence[str]) -> Iterator[Metadata | None]:
+        """What each commit sets of it; None for one that sets nothing, or can't be understood."""
+        for location, data in zip(locations, self._read_all(locations), strict=True):
+            found = None
+            if b'"metaData"' in data:
+                with suppress(DamagedLog):
+                    found = read_actions(data, location).metadata
+            yield found
 
     def _read(self, location: str) -> bytes:
         try:
