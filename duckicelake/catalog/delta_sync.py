@@ -5,6 +5,7 @@ the table on from there: of two at the same time one goes on from where the othe
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -30,7 +31,9 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import delta_sources
+from duckicelake.lake.changes import Written
 from duckicelake.lake.delta_sources import Position, Source
+from duckicelake.lake.snapshots import retrying
 
 MOST: Final = 100
 """Versions in one transaction, so that other tables' commits don't wait for long."""
@@ -77,16 +80,22 @@ def _bring(services: Services, source: Source, log: DeltaLog, upto: int, _: bool
     namespace = namespace_of(now.schema_name)
     cached = current_table(services, namespace, now.table_name)
     if not now.following:
-        _check_unwritten(now, cached)
+        _check_unwritten(services, now, cached)
     further = next_versions(services, cached, log, now, upto)
     position = Position(further.delta_id, upto, digest(services, log, upto), further.state)
     detail = {"delta": now.root, "versions": [now.position.version + 1, upto]}
-    with services.database.transaction() as cursor:
-        delta_sources.may_write(cursor, now.table_id)
-        written = write_all(cursor, further.changes)
-        delta_sources.move(cursor, now, position)
-        services.settle(cursor, [touched(namespace, now.table_name, detail)])
-    follow(services, cached, written)
+
+    def write() -> Written:
+        with services.database.transaction() as cursor:
+            delta_sources.may_write(cursor, now.table_id)
+            written = write_all(cursor, further.changes)
+            delta_sources.move(cursor, now, position)
+            services.settle(cursor, [touched(namespace, now.table_name, detail)])
+        return written
+
+    written = retrying(write)
+    with suppress(CatalogError):  # the version is there: what can't be written for it now, the next load writes
+        follow(services, cached, written)
     return replace(now, position=position, error=None, failed_at=None)
 
 
@@ -112,11 +121,13 @@ def _is_same(services: Services, source: Source, log: DeltaLog) -> bool:
     return digest(services, log, source.position.version) in {None, source.position.digest}
 
 
-def _check_unwritten(source: Source, cached: CachedTable) -> None:
+def _check_unwritten(services: Services, source: Source, cached: CachedTable) -> None:
     """That a table which isn't followed has had no other writers since it was last synced."""
     current = cached.materialized.metadata.current_snapshot()
     newest = None if current is None else current.summary.get("delta.version")
-    if newest != str(source.position.version):
+    with services.database.statement() as cursor:
+        is_redefined = delta_sources.is_redefined(cursor, source)
+    if is_redefined or newest != str(source.position.version):
         raise InvalidRequest(
             f"{source.name} was written here after version {source.position.version} of {source.root}: "
             "what came to the Delta table since then can't be brought"

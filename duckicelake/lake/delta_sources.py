@@ -98,6 +98,11 @@ def move(cursor: Transaction, source: Source, position: Position) -> None:
         )
 
 
+def is_redefined(cursor: Transaction, source: Source) -> bool:
+    """Whether somebody has changed the table's definition since its version came, as far as that was caught up with."""
+    return cursor.execute(_SQL.is_redefined, {"table_id": source.table_id}).fetchone() == (True,)
+
+
 def fail(cursor: Transaction, source: Source, error: str) -> bool:
     """Note why the next version can't be had; False if that is known already."""
     parameters = {"table_id": source.table_id, "version": source.position.version, "error": error}

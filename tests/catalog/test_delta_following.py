@@ -216,6 +216,14 @@ def test_table_that_is_not_followed_is_synced_until_it_is_written_here(make: Mak
         table.sync()
 
 
+def test_table_that_is_not_followed_is_not_synced_once_it_was_altered_here(make: Make) -> None:
+    table = make("altered", follow=False)
+    table.duck.execute("ALTER TABLE altered ADD COLUMN ours INTEGER")
+    table.append()
+    with pytest.raises(InvalidRequest, match=r"main\.altered was written here after version 0"):
+        table.sync()
+
+
 def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
     table = make("adopted")
     with pytest.raises(duckdb.Error, match=r"duckicelake delta adopt main\.adopted"):

@@ -8,6 +8,7 @@ CREATE TABLE duckicelake_delta_source (
     digest    text,              -- SHA-256 of that version's file in the log, by which another table is told; null: unknown
     following boolean NOT NULL,
     state     json    NOT NULL,  -- what the translation of the next version must know of the ones before
+    shape     text    NOT NULL,  -- the table's definition as that version made it, see duckicelake_table_shape
     error     text,              -- why the next version couldn't be had; null once it could
     failed_at timestamptz        -- since when that is so
 );
@@ -15,6 +16,15 @@ CREATE INDEX duckicelake_delta_followed ON duckicelake_delta_source (table_id) W
 
 -- Functions below keep the search path of this moment: DuckDB and pg_restore run them under another.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
+
+-- What of a table's definition says how files are read and written; empty for one that no Iceberg client has seen.
+CREATE FUNCTION duckicelake_table_shape(id bigint) RETURNS text
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT coalesce((
+        SELECT concat_ws('/', format_version, metadata ->> 'current-schema-id', metadata ->> 'last-column-id',
+                         metadata ->> 'default-spec-id', metadata ->> 'default-sort-order-id')
+        FROM duckicelake_table WHERE table_id = id), '')
+$$;
 
 -- Why a live table must not be written, as clients are told; null if it may be. Our own transactions that bring the next
 -- version say whose by a setting.

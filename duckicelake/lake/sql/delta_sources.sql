@@ -3,8 +3,9 @@ WITH left_out AS (
     INSERT INTO ducklake_metadata (key, value, scope, scope_id)
     SELECT 'auto_compact', 'false', 'table', %(table_id)s WHERE %(following)s
 )
-INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, digest, following, state)
-VALUES (%(table_id)s, %(root)s, %(delta_id)s, %(version)s, %(digest)s, %(following)s, %(state)s);
+INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, digest, following, state, shape)
+VALUES (%(table_id)s, %(root)s, %(delta_id)s, %(version)s, %(digest)s, %(following)s, %(state)s,
+    duckicelake_table_shape(%(table_id)s));
 
 -- sources: Delta tables of live tables, by name: all, the followed ones, or one; with what may be much of one alone
 SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s.digest, s.following,
@@ -21,8 +22,12 @@ SELECT set_config('duckicelake.delta_sync', (%(table_id)s::bigint)::text, true);
 
 -- move: to the version that this transaction brings, unless another has brought it, or somebody has taken the table over
 UPDATE duckicelake_delta_source
-SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s, error = NULL, failed_at = NULL
+SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s,
+    shape = duckicelake_table_shape(%(table_id)s), error = NULL, failed_at = NULL
 WHERE table_id = %(table_id)s AND version = %(before)s AND following = %(following)s;
+
+-- is_redefined: whether the table's definition isn't any more what its Delta version made it
+SELECT shape <> duckicelake_table_shape(table_id) FROM duckicelake_delta_source WHERE table_id = %(table_id)s;
 
 -- fail: why the next version can't be had, and since when
 UPDATE duckicelake_delta_source SET error = %(error)s, failed_at = clock_timestamp()
