@@ -5,18 +5,20 @@ written, from the record, by anybody: so racing workers write the same bytes, an
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
-from duckicelake.bridge.delta_out_commits import Moment, NewVersion, Said, next_version
+from duckicelake.bridge.delta_out_commits import Files, Moment, NewVersion, Said, next_version
 from duckicelake.bridge.delta_out_definition import as_before, check_sayable, delta_metadata, protocol_for
-from duckicelake.bridge.delta_out_schema import are_names_plain, physical_names
+from duckicelake.bridge.delta_out_names import are_names_plain, ids_of_names, names_told, physical_names
 from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.delta_log_files import clear, publish, remove
-from duckicelake.catalog.delta_log_states import Base, differences, names_in_files
+from duckicelake.catalog.delta_log_states import Base, differences, names_in_files, paths_at
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import Metadata, Protocol
 from duckicelake.delta.parsing import metadata_of, protocol_of
+from duckicelake.delta.schema import parse_schema
 from duckicelake.delta.writing import encode_commit, metadata_json, protocol_json, vector_json
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.schema import Schema
@@ -138,15 +140,14 @@ def _addition(services: Services, table: Materialized) -> Addition | None:
 
 def _version(services: Services, table: Materialized, newest: _Newest | None, following: _Next) -> Addition | None:
     """The version that tells of this; None if it would tell nothing."""
-    snapshot = table.state.current() if following.is_metadata_alone else following.snapshot
-    physical = _physical(services, table, snapshot, following.schema)
+    root = newest.log.root if newest else canonical(table.metadata.location)
+    base = None if newest is None else Base(root, newest.row.version, newest.row.snapshot_id)
+    files = differences(services, table.state, base, root, following.snapshot)
+    physical = _physical(services, table, newest, following, files)
     metadata = delta_metadata(table.metadata, following.schema, physical, _log_id(table), following.logged_ms)
     metadata = as_before(metadata, newest.metadata if newest else None)
     if newest is not None and following.is_metadata_alone and metadata == newest.metadata:
         return None
-    root = newest.log.root if newest else canonical(table.metadata.location)
-    base = None if newest is None else Base(root, newest.row.version, newest.row.snapshot_id)
-    files = differences(services, table.state, base, root, following.snapshot)
     has_vectors = any(held.positions for held in files.after.values())
     protocol = protocol_for(metadata, has_vectors=has_vectors, before=newest.protocol if newest else None)
     said = Said(
@@ -219,8 +220,20 @@ def _logged_since(state: TableState, row: VersionRow) -> Iterator[tuple[int, int
         yield log[-1]
 
 
-def _physical(services: Services, table: Materialized, snapshot: SnapshotRow | None, schema: Schema) -> dict[int, str]:
-    """What files call columns that aren't called so in the schema."""
+def _physical(
+    services: Services, table: Materialized, newest: _Newest | None, following: _Next, files: Files
+) -> dict[int, str]:
+    """What files call columns that aren't called so in the schema.
+
+    What files of the newest version call them is known; only if the others disagree, or there are new columns, which
+    might be called as a former one is in a file, all are asked.
+    """
+    snapshot = table.state.current() if following.is_metadata_alone else following.snapshot
     if snapshot is None or are_names_plain(table.metadata.schemas):
         return {}
-    return physical_names(schema, names_in_files(services, table, snapshot))
+    known = {} if newest is None else names_told(parse_schema(newest.metadata.schema_string), table.metadata.schemas)
+    if ids_of_names(following.schema) <= set(known.values()):
+        with suppress(Unsupported):
+            new = names_in_files(services, table, (held.file.path for held in files.after.values()))
+            return physical_names(following.schema, [("the Delta log", known), *new])
+    return physical_names(following.schema, names_in_files(services, table, paths_at(services, snapshot)))

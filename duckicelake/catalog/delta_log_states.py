@@ -1,7 +1,7 @@
 """What differs between a state of main and the newest version of its Delta log; only that much is read."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from duckicelake.bridge import positions
@@ -136,12 +136,20 @@ def _deleted(
     return {file_id: positions.encode(sorted(rows_of)) for file_id, rows_of in found.items() if rows_of}
 
 
-def names_in_files(services: Services, table: Materialized, snapshot: SnapshotRow) -> Iterator[tuple[str, NamesInFile]]:
-    """What each data file of the snapshot calls its fields, with its path: every footer is read."""
+def paths_at(services: Services, snapshot: SnapshotRow) -> list[str]:
+    """The data files of a snapshot."""
     with services.database.reading() as cursor:
         rows = reader.files(cursor, _live(cursor, snapshot.manifest_ids, FileContent.DATA))
+    return [row.path for row in rows.values()]
+
+
+def names_in_files(
+    services: Services, table: Materialized, locations: Iterable[str]
+) -> Iterator[tuple[str, NamesInFile]]:
+    """What each data file calls its fields, with its path: every footer is read."""
+    with services.database.reading() as cursor:
         folder = native.path_prefix(cursor, table.row.table_id)
-    for location in sorted(row.path for row in rows.values()):
+    for location in sorted(locations):
         check_readable(services, location, table.metadata.location, [folder])
         path = services.store.local_path(location)
         yield location, names_in(location, services.store.read(location) if path is None else path)

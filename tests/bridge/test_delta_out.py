@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from duckicelake.bridge.delta_out_schema import are_names_plain, delta_schema, physical_names
+from duckicelake.bridge.delta_out_names import are_names_plain, ids_of_names, names_told, physical_names
+from duckicelake.bridge.delta_out_schema import delta_schema
 from duckicelake.delta.relative import relative
 from duckicelake.delta.schema import schema_text
 from duckicelake.errors import Unsupported
@@ -57,6 +58,14 @@ def test_physical_names_are_those_in_the_files() -> None:
 
 def test_column_that_no_file_has_keeps_clear_of_names_that_mean_others() -> None:
     assert physical_names(schema(field(2, "a")), [("f", {(None, "a"): 1})]) == {2: "a-2"}
+
+
+def test_names_that_a_log_told_of_are_those_of_its_files() -> None:
+    lists = {"type": "list", "element-id": 5, "element": struct(field(6, "x")), "element-required": False}
+    now = schema(field(1, "new"), field(2, "s", struct(field(3, "y"))), field(4, "l", lists))
+    told = names_told(delta_schema(now, {1: "old"}), [now])
+    assert told == {(None, "old"): 1, (None, "s"): 2, (2, "y"): 3, (None, "l"): 4, (5, "x"): 6}
+    assert ids_of_names(now) == set(told.values())
 
 
 @pytest.mark.parametrize(

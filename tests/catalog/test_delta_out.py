@@ -96,6 +96,20 @@ def test_renamed_column_is_read_until_files_disagree_and_from_when_they_agree_ag
     assert seen.items() <= again.items()
 
 
+def test_column_that_has_the_name_of_a_dropped_one_reads_none_of_its_values(
+    lake: Lake, delta: duckdb.DuckDBPyConnection
+) -> None:
+    lake.run(INLINE.format(0), "CREATE TABLE t (a INTEGER, b VARCHAR)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    enable(lake)
+    keep(lake)
+    for statement in ("ALTER TABLE t DROP COLUMN b", "DELETE FROM t WHERE a = 1", "ALTER TABLE t ADD COLUMN b VARCHAR"):
+        lake.run(statement)
+        assert_read_alike(lake, delta)
+    lake.run("INSERT INTO t VALUES (3, 'new')")
+    with pytest.raises(Unsupported, match="mean different columns by that name"):
+        keep(lake)
+
+
 def test_partitioned_table_is_read_whatever_its_partitions_were(lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     lake.run("CREATE TABLE t (a INTEGER, p VARCHAR, d DATE)", "ALTER TABLE t SET PARTITIONED BY (p, year(d))")
     enable(lake)
