@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -515,6 +516,45 @@ def test_what_asks_for_all_files_opens_all(duck: Connection, pruned: HandMade) -
     ):
         with pytest.raises(duckdb.IOException, match="No files found"):
             duck.execute(query).fetchall()
+
+
+ATOMS = re.split(
+    r";\s*",
+    """i = 7; i < 12; 14 <= i; i <> 3; i IN (3, 30, 31); i BETWEEN 8 AND 9; i > 20.5; i + 1 = 8; i IS NULL; f > 4.5;
+    f = 'nan'; f <= 3; f IS NOT NULL; s LIKE 'w1%'; s < 'w05'; s = 'w33'; s IS NULL; b; NOT b; d > '2024-01-20';
+    d >= TIMESTAMP '2024-01-20 05:00:00'; d + 1 = DATE '2024-01-06'; p = 1; p IN (0, 3); p IS NULL; p <> 2;
+    coalesce(i, 7) = 7; i IS NOT DISTINCT FROM 7; p = i // 10; s > 'w3' OR p = 0""",
+)
+
+
+def any_condition(random: Random, depth: int = 0) -> str:
+    if depth == 3 or random.random() < 0.3:
+        return random.choice(ATOMS)
+    left, right = (any_condition(random, depth + 1) for _ in range(2))
+    return random.choice([f"({left} AND {right})", f"({left} OR {right})", f"(NOT {left})"])
+
+
+def test_passing_files_over_changes_no_answer(duck: Connection, tmp_path: Path) -> None:
+    random, path = Random(5), str(tmp_path / "t")
+    for _ in range(6):
+        picked = random.sample(range(40), 4)
+        columns = {
+            "i": [None if each % 9 == 0 else each for each in picked],
+            "f": [float("nan") if each == 5 else each / 4 for each in picked],
+            "s": [f"w{each:02}" + "x" * random.choice([0, 70]) for each in picked],
+            "b": [each % 2 == 0 for each in picked],
+            "d": [date(2024, 1, 1 + each % 31) for each in picked],
+            "p": [None if each == 11 else each // 10 for each in picked],
+        }
+        write_deltalake(path, pa.table(columns), mode="append", partition_by=["p"])
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE everything AS FROM read_delta('{path}')")
+    outer = "FROM {} a LEFT JOIN (SELECT i AS j, s AS t FROM {} WHERE p = 1) ON i = j WHERE {}"
+    for _ in range(40):
+        condition = any_condition(random)
+        query = outer if random.random() < 0.2 else "FROM {0} WHERE {2}"
+        source = f"read_delta('{path}')"
+        expected = rows(duck, query.format("everything", "everything", condition))
+        assert repr(rows(duck, query.format(source, source, condition))) == repr(expected), condition
 
 
 def test_literals_that_look_like_filters_rule_nothing_out(duck: Connection, tmp_path: Path) -> None:
