@@ -191,8 +191,6 @@ def _step(
     inlined = None
     if move.absorbed is not None:
         inlined, stats = _inlined(base, target, move.absorbed)
-    if move.name_maps:
-        data_files = tuple(replace(file, name_map=move.name_maps.get(file.file_id)) for file in data_files)
     step = LakeStep(
         ducklake_id=increment.ducklake_id,
         kinds=_kinds(move, definition, is_new=base.metadata is None),
@@ -277,6 +275,7 @@ def _data_files(
                 row_id_start=start,
                 stats=stats,
                 partition_values=values,
+                name_map=move.name_maps.get(row.file_id),
             )
         )
         next_row_id = max(next_row_id, start + row.record_count)

@@ -25,7 +25,7 @@ class Linker:
         """A place for each file; Unsupported where there can't be one."""
         wanted = list(files)
         folder = self._space.folder() if wanted else ""
-        if wanted and self._services.store.local_path(folder) is None and not self._copies:
+        if wanted and self._services.store.local_path(wanted[0].file.path) is None and not self._copies:
             raise Unsupported(
                 "partition-columns",
                 f"{wanted[0].file.path} has no column {columns[0].names[-1]}, nor do its folders say the value: "

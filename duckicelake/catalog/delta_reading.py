@@ -38,7 +38,8 @@ class DeltaFiles:
 
     def located(self, path: str) -> str:
         """Where the log's path is, as clients are told."""
-        return spelled(path) if is_absolute(path) else f"{self.log.root}/{path}"
+        is_plain = ":" not in path and not path.startswith("/")  # most are
+        return f"{self.log.root}/{path}" if is_plain or not is_absolute(path) else spelled(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
 
 def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
     """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
-    cursor.execute(_SQL.unschedule, {"paths": list(paths)})
+    cursor.execute(_SQL.unschedule, {"paths": document(paths)})
 
 
 def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> dict[str, object]:

@@ -285,7 +285,7 @@ RETURNING d.data_file_id;
 
 -- unschedule: files that join a table stay; where DuckDB's orphan cleaner could take one, the trigger notes that
 WITH wanted AS (
-    DELETE FROM ducklake_files_scheduled_for_deletion s USING unnest(%(paths)s::text[]) AS p (path)
+    DELETE FROM ducklake_files_scheduled_for_deletion s USING json_array_elements_text(%(paths)s::json) AS p (path)
     WHERE duckicelake_file_name(s.path) = duckicelake_file_name(p.path)
       AND duckicelake_resolve(s.path, s.path_is_relative) = duckicelake_canonical_path(p.path)
     RETURNING s.*
