@@ -8,14 +8,13 @@ that none is missed. What can't be understood here rules no file out.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import duckdb
 
-from duckicelake.delta.duckdb_log import partition_text
-from duckicelake.delta.duckdb_types import pointer, quoted, type_text
-from duckicelake.delta.schema import DeltaField, DeltaPrimitive, DeltaType
+from duckicelake.delta.duckdb_bounds import Bounds
+from duckicelake.delta.duckdb_types import quoted
 
 Node = Mapping[str, Any]
 
@@ -42,24 +41,6 @@ _WHOLE: Final = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
 _CASTS: Final = {"BIGINT": _WHOLE, "HUGEINT": _WHOLE, "DECIMAL": _WHOLE, "DOUBLE": _WHOLE, "TIMESTAMP": ("DATE",)}
 """By type, those whose values are in the same order as before when they are cast to it."""
 _MIRRORED: Final = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_BOUNDED: Final = frozenset(
-    {"string", "long", "integer", "short", "byte", "float", "double", "date", "timestamp", "timestamp_ntz"}
-)
-_FLOATING: Final = frozenset({"float", "double"})
-_CUT: Final = frozenset({"timestamp", "timestamp_ntz"})
-"""Types whose statistics have whole milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a log knows of a column in a file, as SQL over `delta_live`; bounds and nulls are null if it doesn't."""
-
-    type: str
-    least: str
-    greatest: str
-    some_null: str
-    all_null: str
-    may_be_nan: bool = False
 
 
 def scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[Node]]]:
@@ -76,42 +57,6 @@ def scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Itera
 def condition(scans: Sequence[Sequence[Node]], columns: Sequence[Bounds]) -> str:
     """SQL over `delta_live`: whether a file may have rows for any of the scans; columns are by their positions."""
     return " OR ".join(f"({_all(scan, columns)})" for scan in scans) or "true"
-
-
-def partition_bounds(column: DeltaField) -> Bounds:
-    """A partition column's only value in a file."""
-    value = partition_value(partition_text(column), column.type)
-    return Bounds(type_text(column.type), value, value, f"{value} IS NULL", f"{value} IS NULL")
-
-
-def statistics_bounds(column: DeltaField) -> Bounds:
-    """What the statistics of a file say; null where they don't."""
-    kind, text = column.type, type_text(column.type)
-    nulls, rows = f"{_statistic('nullCount', column)}::BIGINT", "(stats ->> '/numRecords')::BIGINT"
-    least, greatest = "NULL", "NULL"
-    if not isinstance(kind, DeltaPrimitive) or kind.name in _BOUNDED:
-        least = f"TRY_CAST({_statistic('minValues', column)} AS {text})"
-        greatest = f"TRY_CAST({_statistic('maxValues', column)} AS {text})"
-    if isinstance(kind, DeltaPrimitive) and kind.name in _CUT:
-        greatest = f"({greatest} + INTERVAL 1 MILLISECOND)"
-    floating = isinstance(kind, DeltaPrimitive) and kind.name in _FLOATING
-    return Bounds(text, least, greatest, f"{nulls} > 0", f"{nulls} = {rows}", floating)
-
-
-def partition_value(text: str, kind: DeltaType) -> str:
-    """A partition value as its type, given SQL of its text; instants without a zone are of UTC."""
-    if not isinstance(kind, DeltaPrimitive):
-        return f"CAST({text} AS {type_text(kind)})"
-    if kind.name == "binary":
-        return f"encode({text})"
-    if kind.name == "timestamp":
-        zoned = f"regexp_matches({text}, '(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$') AND contains({text}, ':')"
-        return f"CAST(CASE WHEN {zoned} THEN {text} ELSE {text} || '+00' END AS {type_text(kind)})"
-    return f"CAST({text} AS {type_text(kind)})"
-
-
-def _statistic(kind: str, column: DeltaField) -> str:
-    return f"(stats ->> {quoted(f'/{kind}{pointer(column.physical_name)}')})"
 
 
 def _nodes(nodes: Sequence[Node], above: Node | None = None) -> Iterator[tuple[Node, Node]]:

@@ -21,14 +21,8 @@ from typing import Any, Final, NamedTuple
 import duckdb
 from duckdb.func import FunctionNullHandling
 
-from duckicelake.delta.duckdb_filters import (
-    Bounds,
-    Node,
-    condition,
-    partition_bounds,
-    scan_filters,
-    statistics_bounds,
-)
+from duckicelake.delta.duckdb_bounds import Bounds, partition_bounds, statistics_bounds
+from duckicelake.delta.duckdb_filters import Node, condition, scan_filters
 from duckicelake.delta.duckdb_log import Table, history_query, live_files, open_table
 from duckicelake.delta.duckdb_parts import parts_of
 from duckicelake.delta.duckdb_scan import probe, scan

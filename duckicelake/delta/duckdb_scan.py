@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from duckicelake.delta.duckdb_filters import partition_value
+from duckicelake.delta.duckdb_bounds import partition_value
 from duckicelake.delta.duckdb_log import LiveFile, Table
 from duckicelake.delta.duckdb_store import escaped
 from duckicelake.delta.duckdb_types import expression, named, quoted, type_text
