@@ -37,7 +37,8 @@ def main() -> int:
         with delta_session() as session, ThreadPoolExecutor(AT_ONCE) as pool:
             oks = pool.map(lambda case: made(case, folder, session), cases)
             failed = [case.name for case, ok in zip(cases, oks, strict=True) if not ok]
-    (folder / "corpus.json").write_text(json.dumps({case.name: case.feature for case in cases}, indent=1))
+    if not failed:
+        (folder / "corpus.json").write_text(json.dumps({case.name: case.feature for case in cases}, indent=1))
     return 1 if failed else 0
 
 

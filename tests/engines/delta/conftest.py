@@ -1,9 +1,12 @@
 """One corpus of Delta tables and one lake that has all of them imported, for all tests of this folder."""
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import duckdb
@@ -28,20 +31,19 @@ from tests.engines.delta.readers import NAMESPACE, Imported, Imports
 
 ROOT = Path(__file__).parents[3]
 CORPUS = "DELTA_CORPUS"
-"""Names a folder that has the corpus already, for those who run these tests again and again."""
+"""Names another folder for the corpus than the one in the user's cache."""
 CORPUS_SECONDS = 540
 QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus's folder, made once by whichever test process needs it first."""
-    if made := os.environ.get(CORPUS):
-        return Path(made)
-    shared = tmp_path_factory.getbasetemp().parent
-    folder = shared / "delta-corpus"
-    with alone(shared / "spark.lock"):
+def corpus() -> Path:
+    """The corpus's folder: made by whoever needs it first, kept as long as nothing that it is made by changes."""
+    folder = Path(os.environ.get(CORPUS) or cache() / f"delta-corpus-{digest()}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone(folder.with_suffix(".lock")):
         if not (folder / "corpus.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
             subprocess.run(
                 [sys.executable, "-m", "tests.delta.corpus", str(folder)],
                 cwd=ROOT,
@@ -50,6 +52,18 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 timeout=CORPUS_SECONDS,
             )
     return folder
+
+
+def cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duckicelake"
+
+
+def digest() -> str:
+    """Of all that the corpus is made by."""
+    found = hashlib.sha256(f"{version('pyspark')} {version('deltalake')}".encode())
+    for module in sorted((ROOT / "tests" / "delta" / "corpus").glob("*.py")):
+        found.update(module.read_bytes())
+    return found.hexdigest()[:16]
 
 
 @pytest.fixture(scope="session")
