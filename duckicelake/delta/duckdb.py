@@ -57,6 +57,7 @@ class Connection:
 
     def __init__(self, connection: Any, macros: Macros) -> None:
         self._connection, self._macros = connection, macros
+        self._views: tuple[int, bool] | None = None
         macros.define(connection)
         # DuckDB looks for the names of data frames in the frame that calls it, which now is one of this module.
         connection.execute("SET python_scan_all_frames = true")
@@ -97,10 +98,19 @@ class Connection:
 
     def _reads_delta(self, statement: duckdb.Statement) -> bool:
         """Whether it may, by a name in it, a view's, or one that it was prepared with."""
-        if statement.type not in _PLANNED:
-            return False
-        named = "read_delta" in statement.query.lower() or statement.type == StatementType.EXECUTE
-        return named or self._connection.execute(_VIEWS).fetchone() is not None
+        named = "read_delta" in statement.query.lower()
+        if statement.type == StatementType.ATTACH or (named and statement.type == StatementType.CREATE):
+            self._macros.views_changed()
+        if statement.type not in _PLANNED or named or statement.type == StatementType.EXECUTE:
+            return statement.type in _PLANNED
+        return self._has_views()
+
+    def _has_views(self) -> bool:
+        """Whether views may read Delta tables; asked seldom, as it takes its time where catalogs are large."""
+        if self._views is None or self._views[0] != self._macros.changes:
+            found = self._connection.execute(_VIEWS).fetchone() is not None
+            self._views = self._macros.changes, found
+        return self._views[1]
 
     def _plan(self, text: str, given: Sequence[object]) -> str:
         """DuckDB's plan, as JSON; an empty one for what it doesn't explain."""

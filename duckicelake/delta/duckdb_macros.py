@@ -63,12 +63,14 @@ class Bound:
 class Macros:
     """Answers of one database's macros; `connection` may be any to it, and stays open.
 
-    A statement that is bound outside of `statement`, as by a relation, reads every file of its tables.
+    A statement that is bound outside of `statement`, as by a relation, reads every file of its tables. `changes`
+    counts how often there have come views that may call them.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, clock: Callable[[], float] = time.time) -> None:
         """`clock` gives seconds since 1970."""
         self._connection, self._clock = connection.cursor(), clock
+        self.changes = 0
         self._here = threading.local()
         folder = tempfile.mkdtemp(prefix="duckicelake-delta-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -81,6 +83,9 @@ class Macros:
         """Make the macros known to one connection; they aren't stored with its database."""
         for macro in (_READ_DELTA, _DELTA_HISTORY):
             connection.execute(macro)
+
+    def views_changed(self) -> None:
+        self.changes += 1
 
     @contextmanager
     def statement(self) -> Iterator[Bound]:
