@@ -13,6 +13,7 @@ from duckicelake.errors import Unsupported
 from duckicelake.iceberg.types import PrimitiveType
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""A null, as which DuckDB reads `null` too, as long as none of its letters is escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Sequenc
     for segment in folder.split("/"):
         key, equals, value = segment.partition("=")
         if equals:
-            said[unquote(key)] = unquote(value)
+            said[unquote(key)] = _NULL if value.lower() == "null" else unquote(value)
     keys = []
     for column, value in zip(columns, values, strict=True):
         named = next((name for name in column.names if name in said), None)
@@ -69,4 +70,6 @@ def _spelled(column: PartitionColumn, value: Any) -> str:
             "partition-columns",
             f"DuckLake can't be told that {column.names[0]} is {value!r} in a partition: rewrite its rows with another",
         )
+    if text.lower() == "null":
+        return f"%{ord(text[0]):02X}{text[1:]}"
     return quote(text, safe="")

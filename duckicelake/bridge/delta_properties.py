@@ -11,13 +11,19 @@ from duckicelake.bridge.delta_columns import ColumnIds
 from duckicelake.delta.actions import Metadata
 from duckicelake.delta.schema import DeltaArray, DeltaMap, DeltaStruct, DeltaType, parse_schema
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.name_mapping import NAME_MAPPING, name_mapping
+from duckicelake.iceberg.name_mapping import NAME_MAPPING, NamePath, name_mapping
 from duckicelake.iceberg.schema import Schema
 
 _CONSTRAINTS: Final = "delta.constraints."
 _FIELDS: Final = "delta.column-metadata"
 """What Delta keeps of columns that Iceberg has no word for, as JSON by dotted name: generated values, defaults…"""
 _NAME: Final = "delta.name"
+_ROW_TRACKING: Final = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+_NOWHERE: Final = 2_000_000_000
+"""From here on are ids of columns that no schema has."""
 _ENABLED: Final = "delta.enabled"
 _MAPPED: Final = ("delta.columnMapping.", "comment")
 GUARD: Final = "gc.enabled"
@@ -27,7 +33,7 @@ def properties_of(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[st
     """The table's properties at a version; engines may delete none of its files."""
     own = {key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != _ENABLED}
     others = {key: value for key, value in metadata.configuration.items() if _is_free(key)}
-    made = {GUARD: "false", NAME_MAPPING: name_mapping(ids.by_path)}
+    made = {GUARD: "false", NAME_MAPPING: name_mapping({**_hidden(metadata), **ids.by_path})}
     if metadata.description:
         made[COMMENT] = metadata.description
     if metadata.name:
@@ -36,6 +42,12 @@ def properties_of(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[st
     if kept:
         made[_FIELDS] = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode()
     return {**others, **own, **_constraints(own, schema), **made}
+
+
+def _hidden(metadata: Metadata) -> dict[NamePath, int]:
+    """Columns that files may have and the table hasn't, under ids of no schema: PyIceberg must know all names."""
+    named = (metadata.configuration.get(key) for key in _ROW_TRACKING)
+    return {(name,): _NOWHERE + at for at, name in enumerate(("_change_type", *named)) if name}
 
 
 def _is_free(key: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.bridge.numbering import Numbering
@@ -63,10 +63,22 @@ class DeltaDeletes:
             return Deleted(idle=idle)
         before = {file_id: frozenset(self.of(file_id)) for file_id in after}
         newly = {file_id: found - before[file_id] for file_id, found in after.items()}
-        served = serve_deletes(self._services, metadata, numbers, NewlyDeleted(newly, before, targets), self._ids)
-        self._live.join(served.deletions)
+        files, deletions = self._serve(metadata, numbers, NewlyDeleted(newly, before, targets))
+        self._live.join(deletions)
         written = write_delete_files(self._services, self._space, after, targets)
-        return Deleted(served.files, served.deletions, tuple(written), idle)
+        return Deleted(files, deletions, tuple(written), idle)
+
+    def _serve(
+        self, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted
+    ) -> tuple[tuple[NewFile, ...], tuple[NewDeletion, ...]]:
+        """A Puffin file for each vector: of one that it opens PyIceberg applies all, live or not."""
+        parts = [deleted]
+        if metadata.format_version >= ROW_LINEAGE_VERSION:
+            parts = [replace(deleted, positions={file_id: found}) for file_id, found in deleted.positions.items()]
+        served = [serve_deletes(self._services, metadata, numbers, part, self._ids) for part in parts]
+        return tuple(file for each in served for file in each.files), tuple(
+            row for each in served for row in each.deletions
+        )
 
 
 def _live_files(space: Workspace, listed: Listed) -> LiveFiles:
@@ -75,9 +87,11 @@ def _live_files(space: Workspace, listed: Listed) -> LiveFiles:
     if not manifests:
         return LiveFiles((), {}, {}, {})
     files = space.files(space.live(manifests))
-    targets = {file_id: frozenset(space.targets_of([file_id])) for file_id in files}
-    data_ids = {target for found in targets.values() for target in found}
+    data_ids = space.targets_of(files)
     deletions = [row for row in space.deletions_of(data_ids) if row.delete_file_id in files]
+    targets: dict[int, frozenset[int]] = {}
+    for row in deletions:
+        targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
     live = [
         LiveFile(0, each.file_id, each.content, each.sequence_number, each.ducklake_id, each.file_format)
         for each in (*space.files(data_ids).values(), *files.values())

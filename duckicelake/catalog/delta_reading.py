@@ -13,7 +13,7 @@ from duckicelake.catalog.ownership import check_may_read
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import AddFile, Commit, DeltaSnapshot
 from duckicelake.delta.log import DeltaLog
-from duckicelake.delta.paths import is_absolute
+from duckicelake.delta.paths import location
 from duckicelake.delta.vectors import file_of
 from duckicelake.errors import DamagedLog, FileMissing, InvalidRequest
 from duckicelake.lake import ownership
@@ -38,8 +38,8 @@ class DeltaFiles:
 
     def located(self, path: str) -> str:
         """Where the log's path is, as clients are told."""
-        is_plain = ":" not in path and not path.startswith("/")  # most are
-        return f"{self.log.root}/{path}" if is_plain or not is_absolute(path) else spelled(path)
+        is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
+        return f"{self.log.root}/{path}" if is_plain else spelled(location(self.log.root, path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ def test_partition_value_of_another_type_names_the_column(type_: str, text: str)
         ("/r/col-1=5", "int", 5, ("col-1",)),
         ("/r/p=__HIVE_DEFAULT_PARTITION__", "int", None, ("p",)),
         ("/r/p=__HIVE_DEFAULT_PARTITION__", "string", "x", None),
+        ("/r/p=NULL", "string", "NULL", None),
+        ("/r/p=null", "string", None, ("p",)),
         ("/r/p=5", "int", 6, None),
         ("/r/Ab", "int", 5, None),
         ("/r/p=2024-01-01 00%3A00%3A00", "timestamptz", 1704067200000000, None),  # in which time zone?
@@ -154,7 +156,7 @@ def test_folders_count_only_if_duckdb_reads_the_very_value_in_them(
 
 def test_links_say_what_duckdb_reads_as_the_value() -> None:
     column = PartitionColumn(1, ("col-1", "p"), PrimitiveType.parse("string"))
-    for value in ("a/b=c%41", "é", None, ".."):
+    for value in ("a/b=c%41", "é", None, "..", "null"):
         assert folder_keys(f"/r/{linked_folder((column,), (value,))}x", (column,), (value,)) == ("col-1",)
     with pytest.raises(Unsupported):
         linked_folder((column,), ("__HIVE_DEFAULT_PARTITION__",))
