@@ -1,5 +1,6 @@
 """Delta tables that are followed: each version that delta-rs writes is a commit here, once, whatever happens."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -290,6 +291,25 @@ def test_upkeep_of_the_whole_lake_passes_followed_tables_by(make: Make) -> None:
     assert table.sync() == 6
     table.assert_alike(since=6)
     assert files < set(table.root.rglob("*.parquet"))
+
+
+def test_files_of_the_table_that_was_cloned_are_not_deleted(make: Make) -> None:
+    source = make("cloned", follow=False)
+    (file,) = source.root.glob("*.parquet")
+    clone = Following(source.services, source.duck, "clone")
+    shutil.copytree(source.root / "_delta_log", clone.root / "_delta_log")
+    log = clone.root / "_delta_log" / f"{0:020}.json"
+    log.write_text(log.read_text().replace(f'"path":"{file.name}"', f'"path":"{file.as_uri()}"'))
+    clone.begin()
+    drop_table(source.services, ("main",), "cloned", purge=False)
+    with source.services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM duckicelake_delta_source WHERE root LIKE '%/cloned'")  # which never had one
+        cursor.execute("UPDATE duckicelake_table SET outlives_drop = false")
+    with closing(new_duckdb()) as duck:
+        duck.execute(duckdb_attach(source.services.database.url))
+        for statement in ("DROP TABLE lake.clone", EXPIRE, CLEAN_UP):
+            duck.execute(statement).fetchall()
+    assert file.exists()
 
 
 EXPIRE = "CALL ducklake_expire_snapshots('lake', older_than => now())"

@@ -66,13 +66,26 @@ END $$;
 CREATE TRIGGER duckicelake_refuse_writes AFTER INSERT ON ducklake_snapshot_changes
 FOR EACH ROW WHEN (NEW.changes_made ~ ':[0-9]') EXECUTE FUNCTION duckicelake_refuse_writes();
 
--- Before `duckicelake_keep_named_file`: triggers run by name.
+-- Before `duckicelake_keep_named_file`: triggers run by name. A shallow clone has files of another Delta table's folder.
 CREATE FUNCTION duckicelake_keep_delta_file() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    resolved text;
 BEGIN
-    IF NOT NEW.path_is_relative AND EXISTS (
-        SELECT FROM duckicelake_delta_source
-        WHERE starts_with(duckicelake_canonical_path(NEW.path), duckicelake_canonical_path(root) || '/')
+    IF NEW.path_is_relative OR NOT EXISTS (SELECT FROM duckicelake_delta_source) THEN
+        RETURN NEW;
+    END IF;
+    resolved := duckicelake_canonical_path(NEW.path);
+    IF EXISTS (
+        SELECT FROM duckicelake_delta_source WHERE starts_with(resolved, duckicelake_canonical_path(root) || '/')
+    ) OR EXISTS (
+        SELECT FROM duckicelake_file f
+        JOIN duckicelake_delta_source s ON s.table_id = f.table_id
+        JOIN duckicelake_table t ON t.table_id = f.table_id
+        WHERE duckicelake_file_name(f.path) = duckicelake_file_name(resolved)
+          AND duckicelake_canonical_path(f.path) = resolved
+          AND NOT starts_with(resolved, duckicelake_canonical_path(t.location) || '/')
+          AND NOT starts_with(resolved, duckicelake_resolve('', true) || '/')
     ) THEN
         RETURN NULL;
     END IF;
