@@ -25,7 +25,9 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
+from duckicelake.server.routes.clones import CloneTableRequest, ExpireRequest
 from duckicelake.server.routes.events import QueryEventsRequest
+from duckicelake.server.routes.restore import RestoreRequest
 
 REQUESTS: tuple[type[BaseModel], ...] = (
     BeginJob,
@@ -36,12 +38,15 @@ REQUESTS: tuple[type[BaseModel], ...] = (
     CreateTableRequest,
     CreateViewRequest,
     EndJob,
+    CloneTableRequest,
+    ExpireRequest,
     FindOrphans,
     MetricsReport,
     OpenLineageEvent,
     OpenLineageEvents,
     QueryEventsRequest,
     RegisterTableRequest,
+    RestoreRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
