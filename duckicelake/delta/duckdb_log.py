@@ -57,7 +57,7 @@ def query(name: str) -> str:
     return files("duckicelake.delta").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
-_LONG: Final = 1 << 24
+_LONG: Final = 1 << 20
 """Bytes of most lines of JSON; DuckDB takes memory for it whether it needs it or not."""
 _LONGEST: Final = 1 << 30
 
