@@ -13,14 +13,14 @@ from duckicelake.bridge import positions
 from duckicelake.bridge.caught_up import Line, moved
 from duckicelake.bridge.delta_columns import table_columns
 from duckicelake.bridge.delta_files import FileTranslator, TranslatedFile
+from duckicelake.bridge.delta_snapshots import snapshot_of_version
 from duckicelake.bridge.delta_stats import Widening
 from duckicelake.bridge.delta_tables import DeltaState, check_none_left, redefined, replaced_columns
-from duckicelake.bridge.delta_versions import DeltaVersion, operation_of, summary_of
+from duckicelake.bridge.delta_versions import DeltaVersion
 from duckicelake.bridge.diff import Increment, KnownFiles, Move, NewList, change_and_after
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.numbering import Numbering, free_id
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.catalog.delta_deletes import Deleted, DeltaDeletes
 from duckicelake.catalog.delta_links import Linker
 from duckicelake.catalog.delta_reading import DeltaFiles
@@ -28,7 +28,6 @@ from duckicelake.catalog.delta_targets import DeltaTarget
 from duckicelake.catalog.ids import file_ids, manifest_ids
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Workspace
-from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
 from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, SideFiles
 
@@ -212,23 +211,9 @@ class Translation:
     def _snapshot(
         self, version: DeltaVersion, numbers: Numbering, added: Sequence[NewFile], removed: Sequence[AnyFile]
     ) -> Snapshot:
-        parent, metadata = self._line.newest, self._metadata
-        operation = operation_of(version, adds=_has_data(added), removes=bool(removed) or not _has_only_data(added))
-        totals = Totals.of(parent.summary if parent else {})
-        rows = sum(file.record_count for file in added if file.content == 0)
-        snapshot = Snapshot(
-            snapshot_id=numbers.snapshot_id,
-            parent_snapshot_id=parent.snapshot_id if parent else None,
-            sequence_number=numbers.sequence_number,
-            timestamp_ms=max(version.timestamp_ms, parent.timestamp_ms if parent else 0),
-            manifest_list="",
-            summary={**summarise(operation, added, removed, totals), **summary_of(version)},
-            schema_id=metadata.current_schema_id,
-            first_row_id=metadata.next_row_id,
-            added_rows=None if metadata.next_row_id is None else rows,
-        )
+        snapshot = snapshot_of_version(version, numbers, self._metadata, self._line.newest, added, removed)
         self._line.add(snapshot)
-        self._metadata = moved(metadata, snapshot)
+        self._metadata = moved(self._metadata, snapshot)
         if numbers.snapshot_id == VERSION_ZERO:
             tag = SnapshotRef(snapshot_id=VERSION_ZERO, type="tag")
             self._metadata = self._metadata.replaced(refs={**self._metadata.refs, "v0": tag})
@@ -264,11 +249,3 @@ class Translation:
             rewrites=rewrites,
             known=known if new else None,
         )
-
-
-def _has_data(files: Iterable[NewFile]) -> bool:
-    return any(file.content == FileContent.DATA for file in files)
-
-
-def _has_only_data(files: Iterable[NewFile]) -> bool:
-    return all(file.content == FileContent.DATA for file in files)
