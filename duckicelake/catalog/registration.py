@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from duckicelake.bridge.constraints import constraints_of
-from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.delta_out_definition import check_sayable
+from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.rebase import check_rebase
 from duckicelake.bridge.retention import max_listed

@@ -87,7 +87,7 @@ def _violations(connection: duckdb.DuckDBPyConnection, found: TableConstraints, 
         return None
     name = ".".join('"' + each.replace('"', '""') + '"' for each in found.lake_name)
     source = f"(FROM {ATTACHED}.{name} AT (VERSION => {found.lake_version})) AS r"
-    violating = f"count(*) FILTER (WHERE ({state.sql}) IS NOT TRUE)"  # with no condition of the scan: no file is skipped
+    violating = f"count(*) FILTER (WHERE ({state.sql}) IS NOT TRUE)"  # a filter of the scan would skip files
     row = connection.execute(f"SELECT {violating} FROM {source}").fetchone()
     assert row is not None
     return int(row[0])
