@@ -6,7 +6,7 @@ read; here it is made, version by version.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from duckicelake.bridge.delta_versions import DeltaVersion, ReadableVersions
 from duckicelake.bridge.diff import Base
 from duckicelake.catalog.ahead import computed_ahead
 from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.delta_notes import notes
 from duckicelake.catalog.delta_reading import History, digest, open_log, read_history
 from duckicelake.catalog.delta_targets import DeltaTarget, numbers_are_shared, write_all
 from duckicelake.catalog.delta_versions import Translation
@@ -66,7 +67,7 @@ class DeltaImport:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What came of it; `left_out` are versions some of whose files are gone."""
+    """What came of it; `left_out` are versions some of whose files are gone, `notes` what readers should know."""
 
     table_id: int
     newest: int
@@ -74,6 +75,7 @@ class Imported:
     files: int
     rows: int
     left_out: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
 
 def import_table(services: Services, wanted: DeltaImport, progress: Progress = lambda _, __: None) -> Imported:
@@ -89,7 +91,8 @@ def import_table(services: Services, wanted: DeltaImport, progress: Progress = l
     while True:
         attempts += 1
         with suppress(StaleBase):
-            return retrying(lambda alone=attempts > _PATIENCE: plan.attempt(alone=alone))  # type: ignore[misc]
+            done = retrying(lambda alone=attempts > _PATIENCE: plan.attempt(alone=alone))  # type: ignore[misc]
+            return replace(done, notes=notes(services, history))
 
 
 class _Plan:

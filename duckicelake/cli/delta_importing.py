@@ -47,6 +47,8 @@ def import_delta(
         wanted = DeltaImport.of(_absolute(path), table, from_version, copies=copy_for_duckdb, following=follow)
         told = import_table(services, wanted, progress)
     sys.stdout.write(f"{table}: {summary(told)}\n")
+    for note in told.notes:
+        sys.stderr.write(f"{table}: {note}\n")
 
 
 def summary(told: Imported) -> str:

@@ -48,8 +48,9 @@ def test_a_database_without_a_catalog_is_told_so(empty_database_url):
             "duckicelake_refuse_writes on ducklake_snapshot_changes is missing",
         ),
         (
-            "INSERT INTO ducklake_table VALUES (7, gen_random_uuid(), 0, NULL, 0, 't', 't/', true); INSERT INTO "
-            + "duckicelake_delta_source VALUES (7, '/delta/t', 'id', 3, NULL, true, '{}', '', 'too new', now())",
+            """INSERT INTO ducklake_table VALUES (7, gen_random_uuid(), 0, NULL, 0, 't', 't/', true);
+            INSERT INTO duckicelake_delta_source
+            VALUES (7, '/delta/t', 'id', 3, NULL, true, '{}', '', 'too new', now())""",
             "Delta tables",
             "main.t stands still at version 3: too new",
         ),
