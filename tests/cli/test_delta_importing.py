@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
@@ -41,6 +42,20 @@ def test_summary_is_a_line_and_errors_say_what_to_do(lake: Path, tmp_path: Path)
             status, output = run(lake, *arguments)
             assert (status, output.count("\n")) == (2, 1), output
             assert said in output
+
+
+def test_timestamps_in_the_old_form_are_noted(lake: Path) -> None:
+    at = pa.table({"at": pa.array([0], pa.timestamp("us", tz="UTC"))})
+    folder = lake / "warehouse" / "delta"
+    for name in ("new", "old"):
+        write_deltalake(folder / name, at)
+    (file,) = (folder / "old").glob("*.parquet")
+    pq.write_table(at, file, use_deprecated_int96_timestamps=True)
+    with serving(lake):
+        assert run(lake, str(folder / "new"), "--table", "main.new")[1].count("\n") == 1
+        status, output = run(lake, str(folder / "old"), "--table", "main.old")
+    assert (status, output.count("\n")) == (0, 2)
+    assert "main.old: its timestamps are in Parquet's old form INT96" in output
 
 
 def test_versions_left_out_are_drawn_together() -> None:

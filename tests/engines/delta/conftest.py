@@ -33,7 +33,7 @@ from tests.engines.delta.readers import NAMESPACE, Imported, Imports
 ROOT = Path(__file__).parents[3]
 CORPUS = "DELTA_CORPUS"
 """Names another folder for the corpus than the one in the user's cache."""
-CORPUS_SECONDS = 540
+CORPUS_SECONDS = 1500
 QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
 
