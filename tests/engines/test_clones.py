@@ -2,11 +2,12 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import httpx
 import pytest
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -27,7 +28,7 @@ def rows(session: SparkSession, table: str) -> list[int]:
 
 def expire_in_java(session: SparkSession, table: str) -> None:
     """What Flink, Trino and programs do: files that expired snapshots removed are deleted, without looking further."""
-    jvm = session.sparkContext._jvm
+    jvm: Any = session.sparkContext._jvm
     loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, f"lake.ns.{table}")
     loaded.expireSnapshots().expireOlderThan(int(time.time() * 1000)).retainLast(1).commit()
 
