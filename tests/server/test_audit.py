@@ -26,28 +26,11 @@ from tests.server.logins import SECRET, Server, bearing, token
 from tests.server.test_idempotency import uuid7
 
 AUDITED = {
-    "append_rows",
-    "clone_table",
-    "commit",
-    "commit_table",
-    "commit_view",
-    "create_namespace",
-    "create_table",
-    "create_view",
-    "delete_rows",
-    "drop_namespace",
-    "drop_table",
-    "drop_view",
-    "expire",
-    "flush_table_rows",
-    "register_table",
-    "register_view",
-    "rename_table",
-    "rename_view",
-    "restore",
-    "sign_request",
-    "unregister_table",
-    "update_properties",
+    *("create_namespace", "drop_namespace", "update_properties"),
+    *("create_table", "commit_table", "drop_table", "rename_table", "register_table", "unregister_table", "commit"),
+    *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
+    *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
+    *("restore", "clone_table", "expire"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"
