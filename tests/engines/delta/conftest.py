@@ -25,6 +25,7 @@ from duckicelake.settings import read_settings
 from scripts.demo_job.backend import VARIABLE
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import RunningLake, running_lake
+from tests.delta.corpus.asking import QUICKLY
 from tests.delta.corpus.families import NAMES
 from tests.delta.corpus.recorded import DeltaTable, recorded
 from tests.engines.conftest import alone, new_folder
@@ -34,7 +35,6 @@ ROOT = Path(__file__).parents[3]
 CORPUS = "DELTA_CORPUS"
 """Names another folder for the corpus than the one in the user's cache."""
 CORPUS_SECONDS = 1500
-QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 
 
 @pytest.fixture(scope="session")
