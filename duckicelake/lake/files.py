@@ -67,16 +67,19 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
     cursor.execute(_SQL.replace_stats, parameters)
 
 
-def write_name_maps(cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int) -> dict[NameMap, int]:
-    """Register what files without field ids call the columns; the ids of the maps."""
-    ids = {names: first_id + index for index, names in enumerate(maps)}
-    for names, mapping_id in ids.items():
+def write_name_maps(
+    cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int, known: dict[NameMap, int]
+) -> None:
+    """Register what files without field ids call the columns, unless the table has such a map; `known` gets the ids."""
+    for mapping_id, names in enumerate(maps, start=first_id):
+        if names in known:
+            continue
+        known[names] = mapping_id
         cursor.execute(_SQL.insert_column_mapping, {"mapping_id": mapping_id, "table_id": table_id})
         rows = [
             {"mapping_id": mapping_id, "column_id": index, **asdict(name)} for index, name in enumerate(names.names)
         ]
         cursor.executemany(_SQL.insert_name_mapping, rows)
-    return ids
 
 
 def write_data_files(

@@ -226,6 +226,14 @@ def name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, N
     return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
 
 
+def newest_name_maps(cursor: Cursor[Row], table_id: int) -> dict[NameMap, int]:
+    """The table's last hundred maps, with their ids: DuckDB reads all of a lake, so that none should be there twice."""
+    found: defaultdict[int, list[MappedName]] = defaultdict(list)
+    for row in cursor.execute(_SQL.newest_name_maps, {"table_id": table_id}).fetchall():
+        found[row[0]].append(MappedName(*row[1:]))
+    return {NameMap(tuple(names)): mapping_id for mapping_id, names in found.items()}
+
+
 def column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
     """The types that columns of the table ever had."""
     return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())

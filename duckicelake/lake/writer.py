@@ -30,6 +30,7 @@ from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Progress, Wr
 from duckicelake.lake.database import Row, is_retryable
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.late_numbers import at_later
+from duckicelake.lake.model import NameMap
 from duckicelake.lake.names import check_name_is_free, check_name_is_new
 from duckicelake.lake.queries import queries
 from duckicelake.lake.snapshots import (
@@ -167,8 +168,9 @@ def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
         table_id, at = snapshots[0].first_catalog_id, snapshots[0].id
         definition.create_table(cursor, _creation_of(change), table_id, begun.schema_id, at)
     side_tables.give_row_ids(cursor, change.row_ids)
+    maps = _name_maps(cursor, change)
     for step, snapshot in zip(change.steps, snapshots, strict=True):
-        _write_step(cursor, step, table_id, snapshot)
+        _write_step(cursor, step, table_id, snapshot, maps)
     _finish(cursor, change, table_id, ids or (begun.newest,))
     written = Written(table_id, ids, ids[-1] if ids else begun.newest, change)
     ready = change.files if change.files is not None and change.files.fit(written) else None
@@ -178,6 +180,13 @@ def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
     paths += [file.path for step in change.steps for file in step.data_files if not file.path_is_relative]
     side_tables.unschedule(cursor, [*paths, *(file.path for file in (ready.files if ready else ()))])
     return replace(written, has_files=ready is not None)
+
+
+def _name_maps(cursor: Cursor[Row], change: ChangeSet) -> dict[NameMap, int]:
+    """Those that the table has, if the change needs any."""
+    if change.table_id is None or not any(step.name_maps for step in change.steps):
+        return {}
+    return native.newest_name_maps(cursor, change.table_id)
 
 
 def _creation_of(change: ChangeSet) -> Creation:
@@ -265,7 +274,9 @@ def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], up
         raise StaleBase(f"DuckDB changed table {table_id}")
 
 
-def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> None:
+def _write_step(
+    cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot, maps: dict[NameMap, int]
+) -> None:
     files.end_files(cursor, table_id, step, snapshot.id)
     if step.definition or step.creation:
         first_id = snapshot.first_catalog_id + (step.creation is not None)
@@ -279,18 +290,23 @@ def _write_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
     side_tables.write_step(cursor, table_id, step, joined, snapshot.id)
     runs.note(cursor, table_id, step.snapshots)
     producers.note_snapshots(cursor, table_id, step.snapshots, snapshot.id)
-    _write_files(cursor, step, table_id, joined, snapshot)
+    _write_files(cursor, step, table_id, joined, snapshot, maps)
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None
     record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
 
 
 def _write_files(
-    cursor: Cursor[Row], step: LakeStep, table_id: int, joined: Mapping[int, int], snapshot: NewSnapshot
+    cursor: Cursor[Row],
+    step: LakeStep,
+    table_id: int,
+    joined: Mapping[int, int],
+    snapshot: NewSnapshot,
+    maps: dict[NameMap, int],
 ) -> None:
-    """Ids are given to data files, delete files and name maps in this order."""
+    """Ids are given to data files, delete files and name maps in this order; `maps` are those that the table has."""
     first_delete = snapshot.first_file_id + len(step.data_files)
-    maps = files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files))
+    files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files), maps)
     files.write_data_files(cursor, table_id, step, joined, maps, snapshot.id)
     files.write_delete_files(cursor, table_id, step.delete_files, first_delete, snapshot.id)
 

@@ -53,6 +53,24 @@ def make(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, e
         database.close()
 
 
+def test_files_of_one_definition_share_what_they_call_the_columns(make: Make) -> None:
+    table = make("mapped")
+    table.append(batch(10, 5))
+    table.append(batch(20, 5))
+    assert table.sync() == 2
+    table.append(batch(30, 5))
+    assert table.sync() == 3
+    with table.services.database.reading() as cursor:
+        rows = cursor.execute(
+            "SELECT count(DISTINCT d.mapping_id), count(*), "
+            "(SELECT count(*) FROM ducklake_column_mapping m WHERE m.table_id = t.table_id) "
+            "FROM ducklake_data_file d JOIN ducklake_table t USING (table_id) "
+            "WHERE t.table_name = 'mapped' GROUP BY t.table_id"
+        ).fetchall()
+    assert rows == [(1, 4, 1)]
+    table.assert_alike()
+
+
 def test_each_version_is_a_commit_of_its_own(make: Make) -> None:
     table = make("appended")
     for number in range(1, 4):

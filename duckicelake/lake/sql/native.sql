@@ -140,6 +140,14 @@ FROM ducklake_name_mapping
 WHERE mapping_id = ANY(%(mapping_ids)s)
 ORDER BY mapping_id, column_id;
 
+-- newest_name_maps: the same of a table's last maps
+SELECT mapping_id, source_name, target_field_id, parent_column, coalesce(is_partition, false)
+FROM ducklake_name_mapping
+WHERE mapping_id IN (
+    SELECT mapping_id FROM ducklake_column_mapping WHERE table_id = %(table_id)s AND type = 'map_by_name'
+    ORDER BY mapping_id DESC LIMIT 100)
+ORDER BY mapping_id, column_id;
+
 -- column_types: the types that columns of a table ever had
 SELECT DISTINCT column_type FROM ducklake_column WHERE table_id = %(table_id)s;
 
