@@ -41,14 +41,18 @@ class ListedFile:
 
 
 class DuckStore:
-    """What a log's reader asks for, answered by a DuckDB connection; without `timed`, nothing is told about when."""
+    """What a log's reader asks for, answered by a DuckDB connection; without `timed`, nothing is told about when.
+
+    `read` may be called by several threads at once.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, timed: bool = False) -> None:
         self._connection, self._timed = connection, timed
 
     def read(self, location: str, at_most: int | None = None) -> bytes:  # noqa: ARG002 - DuckDB reads files whole
         try:
-            found = self._connection.execute("SELECT content FROM read_blob(?)", [escaped(location)]).fetchone()
+            with self._connection.cursor() as own:
+                found = own.execute("SELECT content FROM read_blob(?)", [escaped(location)]).fetchone()
         except duckdb.IOException as error:
             raise FileMissing(f"{location} can't be read: {error}") from error
         if found is None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ from duckdb_extensions import import_extension
 from duckicelake import delta
 from duckicelake.delta import z85
 from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb_store import DuckStore
 from duckicelake.errors import CatalogError, DamagedLog, Forgotten, InvalidRequest, NotDelta, Unsupported
 from tests.backends import Bucket
 from tests.delta.in_place import field, plain, read, rows, some, struct
@@ -413,6 +415,14 @@ def test_a_statement_in_a_transaction_goes_on_after_an_error(duck: Connection, t
     duck.execute(f"CREATE OR REPLACE TEMP TABLE kept AS FROM read_delta('{table.folder}')")
     duck.execute("COMMIT")
     assert rows(duck, "FROM kept") == [(0,)]
+
+
+def test_threads_that_read_a_log_at_once_get_their_own_files(tmp_path: Path) -> None:
+    texts = {str(tmp_path / f"{n:03}.json"): f"commit {n}".encode() * 100 for n in range(200)}
+    for path, text in texts.items():
+        Path(path).write_bytes(text)
+    with duckdb.connect() as duck, ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(DuckStore(duck).read, texts)) == list(texts.values())
 
 
 def test_tables_on_s3_are_read_by_the_connections_own_secret(bucket: Bucket, tmp_path: Path) -> None:
