@@ -95,6 +95,7 @@ class NewsReader:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _follow(self, cursor: Transaction) -> None:
+        chronicle.be_awaited(cursor)
         if self._told is not None and chronicle.newest(cursor) < self._told:
             self._told = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
         while not self._notices.is_closed:

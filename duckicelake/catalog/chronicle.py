@@ -4,11 +4,10 @@ One fold is one transaction that reads one state of the lake and moves the chron
 happened or it hasn't. Of several that try at the same time one waits for the other, and then finds nothing.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from duckicelake.bridge.columns import schema_of
 from duckicelake.catalog.chronicle_metrics import Metrics, Place, from_summary, metrics_of
@@ -29,26 +28,32 @@ _DEFINES: Final = frozenset({Kind.CREATE_TABLE, Kind.ALTER_TABLE})
 _OPERATIONS: Final = {kind.value: kind for kind in (Kind.APPEND, Kind.DELETE, Kind.OVERWRITE, Kind.REPLACE)}
 
 
-def fold(services: Services, cursor: Transaction) -> int:
-    """Fold the next snapshots, `MOST` at the most; how many, and changes without any. The connection is in none."""
+class Folded(NamedTuple):
+    """How many snapshots were, and changes without any. is_awaited: somebody waits for what comes next."""
+
+    number: int
+    is_awaited: bool
+
+
+def fold(services: Services, cursor: Transaction) -> Folded:
+    """Fold the next snapshots, `MOST` at the most. The cursor's connection is in no transaction."""
     with followed.one_state(cursor):
-        progress = followed.progress(cursor)
-        found = followed.snapshots(cursor, progress.position.snapshot_id, MOST)
-        snapshots = _whole_transactions(found)
-        unplaced = followed.take_unplaced(cursor, MOST) if len(found) < MOST else []
-        if not snapshots and not unplaced:
-            return 0
-        told = _Telling(services, cursor, progress, snapshots).changes()
-        changes, position = placed(told, without_snapshot(cursor, unplaced), snapshots, progress.position)
-        next_file_id = max([progress.next_file_id, *(each.next_file_id for each in snapshots)])
-        followed.write(cursor, changes, position, next_file_id)
-    return len(snapshots) + len(unplaced)
+        news = followed.news(cursor, MOST)
+        snapshots, progress = _whole_transactions(news.snapshots), news.progress
+        is_last = len(news.snapshots) < MOST
+        unplaced = followed.take_unplaced(cursor, MOST) if is_last and news.has_unplaced else []
+        if snapshots or unplaced:
+            told = _Telling(services, cursor, progress, snapshots).changes()
+            changes, position = placed(told, without_snapshot(cursor, unplaced), snapshots, progress.position)
+            next_file_id = max([progress.next_file_id, *(each.next_file_id for each in snapshots)])
+            followed.write(cursor, changes, position, next_file_id)
+    return Folded(len(snapshots) + len(unplaced), news.is_awaited)
 
 
 def fold_all(services: Services) -> None:
     """Bring the chronicle up to date."""
     with services.database.notices(SNAPSHOTS).listening() as cursor:
-        while fold(services, cursor):
+        while fold(services, cursor).number:
             pass
 
 
@@ -86,21 +91,20 @@ class _Telling:
             return []
         told = self._told()
         metrics = self._metrics(told)
-        object_ids = {each.thing.object_id for each in told if each.thing.object_id is not None}
-        places = followed_names.places(self._cursor, object_ids)
-        dropped = {each.thing.object_id or -1 for each in told if Kind.DROP_TABLE in each.thing.kinds}
-        places |= followed_names.last_places(self._cursor, dropped - places.keys())
+        dropped = {
+            each.thing.object_id or -1
+            for each in told
+            if Kind.DROP_TABLE in each.thing.kinds and each.thing.place is None
+        }
+        places = followed_names.last_places(self._cursor, dropped)
         return [self._change(each, metrics, places) for each in told]
 
     def _told(self) -> list[_Told]:
-        first, upto = self._snapshots[0].snapshot_id, self._snapshots[-1].snapshot_id
-        iceberg: dict[Place, IcebergSnapshot] = {}
-        tables: defaultdict[int, set[int]] = defaultdict(set)
-        for each in followed.iceberg_snapshots(self._cursor, first, upto):
-            iceberg[each.ducklake_id, each.table_id] = each
-            tables[each.ducklake_id].add(each.table_id)
-        requests = Requests(followed.entries(self._cursor, first, upto), self._snapshots)
-        things = Things(self._cursor, self._snapshots, tables)
+        iceberg = {
+            (snapshot.snapshot_id, each.table_id): each for snapshot in self._snapshots for each in snapshot.iceberg
+        }
+        requests = Requests(self._snapshots)
+        things = Things(self._cursor, self._snapshots)
         return [
             _Told(
                 snapshot,
@@ -130,7 +134,7 @@ class _Telling:
         snapshot, thing, entries = told.snapshot, told.thing, told.entries
         kinds = _kinds(told)
         summary = dict(told.iceberg.summary) if told.iceberg else {}
-        location, version = places.get(thing.object_id or -1) or (self._location(thing), None)
+        location, version = thing.place or places.get(thing.object_id or -1) or (self._location(thing), None)
         counted = metrics.get((snapshot.snapshot_id, thing.object_id or -1))
         facts = {
             "location": location,

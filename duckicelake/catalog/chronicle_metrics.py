@@ -13,7 +13,7 @@ from duckicelake.catalog.chronicle_things import ADDS, MOVES, REMOVES, Thing
 from duckicelake.lake import followed
 from duckicelake.lake.chronicle import Kind
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.followed import Added, Ended, InlinedChange, Snapshot
+from duckicelake.lake.followed import Added, Deleted, Ended, InlinedChange, Snapshot
 from duckicelake.lake.followed_rows import inlined_changes
 
 Place = tuple[int, int]
@@ -47,13 +47,14 @@ def metrics_of(
     numbered = dict(enumerate(ids))
     follows = {at: at - last == 1 for last, at in pairwise(ids)}
     added: defaultdict[Place, list[Added]] = defaultdict(list)
-    for number, files in followed.added_files(cursor, bounds):
+    new_files = followed.new_files(cursor, bounds)
+    for number, files in new_files.added:
         if follows[numbered[number]] or files.begin == numbered[number]:
             added[numbered[number], files.table_id].append(files)
     removing = [place for place, thing in things.items() if thing.words & (REMOVES | MOVES)]
     unknown = [place for place, thing in things.items() if "inlined_insert" in thing.words and place not in rows]
     inlined = inlined_changes(cursor, {*unknown, *(place for place in removing if things[place].words & REMOVES)})
-    removed = _removed(cursor, bounds, numbered, things, followed.ended_files(cursor, removing), inlined)
+    removed = _removed(cursor, new_files.deleted, numbered, things, followed.ended_files(cursor, removing), inlined)
     new_rows: Counter[Place] = Counter()
     for change in inlined:
         new_rows[change.at, change.table_id] += change.added
@@ -81,14 +82,13 @@ def _added(thing: Thing, files: Sequence[Added], rows: int | None, inlined: int)
 
 def _removed(
     cursor: Transaction,
-    bounds: Sequence[int],
+    delete_files: Sequence[tuple[int, Deleted]],
     numbered: Mapping[int, int],
     things: Mapping[Place, Thing],
     ended: Sequence[Ended],
     inlined: Sequence[InlinedChange],
 ) -> dict[Place, dict[str, int]]:
     """Of each (snapshot, table) what it took away. Remembers deleted rows of files for the snapshots to come."""
-    delete_files = followed.delete_files(cursor, bounds)
     known = followed.deleted_rows(
         cursor, {*(each.data_file_id for _, each in delete_files), *(each.data_file_id for each in ended)}
     )

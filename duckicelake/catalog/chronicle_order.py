@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from duckicelake.catalog.chronicle_requests import asker_of, facts_of, source_of
@@ -11,6 +12,7 @@ from duckicelake.lake import followed_names
 from duckicelake.lake.chronicle import Change, Kind, Position
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.followed import Heard, Snapshot
+from duckicelake.lake.followed_names import Name
 
 _WITHOUT_SNAPSHOT: Final = {
     "commit_table": Kind.UPDATE_TABLE,
@@ -21,33 +23,35 @@ _WITHOUT_SNAPSHOT: Final = {
 """What operations change that make no snapshot; those of others change nothing that anybody sees."""
 
 
-def without_snapshot(cursor: Transaction, entries: Sequence[Heard]) -> list[Change]:
+def without_snapshot(cursor: Transaction, entries: Sequence[tuple[datetime, Heard]]) -> list[Change]:
     """What changed by requests that made no snapshot, in the order in which they were done."""
     known = [
-        (entry, kind, *_split(entry.resource, kind))
-        for entry in entries
+        (at, entry, kind, *_split(entry.resource, kind))
+        for at, entry in entries
         if (kind := _WITHOUT_SNAPSHOT.get(entry.operation))
     ]
-    names = [(namespace, name) for _, _, namespace, name in known]
+    if not known:
+        return []
+    names = [(namespace, name) for *_, namespace, name in known]
     ids = (
         followed_names.live_schemas(cursor, [each for each in names if each[1] is None])
         | followed_names.live_tables(cursor, [each for each in names if each[1] is not None])
         | followed_names.live_views(cursor, [each for each in names if each[1] is not None])
     )
     return [
-        _unplaced_change(entry, kind, namespace, name, ids.get((namespace, name)))
-        for entry, kind, namespace, name in known
+        _unplaced_change(at, entry, kind, (namespace, name), ids.get((namespace, name)))
+        for at, entry, kind, namespace, name in known
     ]
 
 
-def _unplaced_change(entry: Heard, kind: Kind, namespace: str, name: str | None, object_id: int | None) -> Change:
+def _unplaced_change(at: datetime, entry: Heard, kind: Kind, named: Name, object_id: int | None) -> Change:
     return Change(
         snapshot_id=0,
         ordinal=0,
-        at=entry.at,
+        at=at,
         kind=kind,
-        namespace=namespace,
-        name=name,
+        namespace=named[0],
+        name=named[1],
         object_id=object_id,
         source=source_of([entry]),
         facts=facts_of([entry]),

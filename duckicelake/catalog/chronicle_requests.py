@@ -18,18 +18,15 @@ class Requests:
     A request that makes several snapshots of a table has an entry for the last one; all of a transaction have one time.
     """
 
-    def __init__(self, entries: Sequence[Heard], snapshots: Sequence[Snapshot]) -> None:
-        self._by_snapshot: defaultdict[int, list[Heard]] = defaultdict(list)
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self._by_time: defaultdict[tuple[datetime, str], list[Heard]] = defaultdict(list)
-        times = {each.snapshot_id: each.at for each in snapshots}
-        for entry in entries:
-            if entry.snapshot_id in times:
-                self._by_snapshot[entry.snapshot_id].append(entry)
-                self._by_time[times[entry.snapshot_id], entry.resource].append(entry)
+        for snapshot in snapshots:
+            for entry in snapshot.entries:
+                self._by_time[snapshot.at, entry.resource].append(entry)
 
-    def of(self, snapshot: Snapshot, thing: Thing) -> list[Heard]:
+    def of(self, snapshot: Snapshot, thing: Thing) -> Sequence[Heard]:
         """Those about the thing; if none names it, all of the snapshot; none of what DuckDB did."""
-        found = self._by_snapshot.get(snapshot.snapshot_id, [])
+        found = snapshot.entries
         names = {thing.resource, thing.previous}
         named = [entry for entry in found if entry.resource in names or (entry.detail or {}).get("to") in names]
         return named or found or self._by_time.get((snapshot.at, thing.resource), [])

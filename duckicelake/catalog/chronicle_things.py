@@ -31,7 +31,7 @@ Words = Sequence[tuple[str, str]]
 class Thing:
     """What a snapshot touched, and how: in its own words, and what they mean, the most telling first.
 
-    born: the schema and name that it was created with.
+    born: the schema and name that it was created with. place: location and format version that Iceberg clients know.
     """
 
     kinds: tuple[Kind, ...]
@@ -42,6 +42,7 @@ class Thing:
     previous: str | None = None
     words: frozenset[str] = frozenset()
     born: tuple[str, str | None] | None = None
+    place: tuple[str, int | None] | None = None
 
     @property
     def resource(self) -> str:
@@ -51,17 +52,19 @@ class Thing:
 class Things:
     """What several snapshots touched; looked up for all of them at once."""
 
-    def __init__(self, cursor: Transaction, snapshots: Sequence[Snapshot], others: Mapping[int, set[int]]) -> None:
-        """others: tables that a snapshot is about without saying so, by snapshot."""
+    def __init__(self, cursor: Transaction, snapshots: Sequence[Snapshot]) -> None:
         self._words = {each.snapshot_id: parse_changes(each.changes_made) for each in snapshots}
-        self._others = others
+        self._others: Mapping[int, set[int]] = {
+            each.snapshot_id: {iceberg.table_id for iceberg in each.iceberg} for each in snapshots
+        }
+        """Tables that a snapshot is about, perhaps without saying so."""
         self._new_tables = followed_names.begun_tables(cursor, self._begun("created_table"))
         self._new_views = followed_names.begun_views(cursor, self._begun("created_view"))
         self._new_schemas = followed_names.begun_schemas(cursor, [begun[:2] for begun in self._begun("created_schema")])
         tables = {
             *self._ids(_OF_TABLES),
             *self._new_tables.values(),
-            *(each for ids in others.values() for each in ids),
+            *(each for ids in self._others.values() for each in ids),
         }
         views = {*self._ids(_OF_VIEWS), *self._new_views.values()}
         schemas = {*self._ids({"dropped_schema"}), *self._new_schemas.values()}
@@ -161,7 +164,9 @@ class Things:
         previous = full_name(before.namespace, before.name) if before is not None and named is not before else None
         first = self._names[object_id][0]
         born = first.namespace, first.name
-        return [Thing(kinds, named.namespace, named.name, object_id, named.uuid, previous, frozenset(words), born)]
+        place = None if named.location is None else (named.location, named.format_version)
+        said = named.namespace, named.name, object_id, named.uuid, previous, frozenset(words)
+        return [Thing(kinds, *said, born, place)]
 
     def _named(self, at: int, object_id: int) -> Named | None:
         """What it is called from the snapshot on, or was called until then; else what it was called last."""

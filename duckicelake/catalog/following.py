@@ -1,13 +1,11 @@
 """A thread that follows the lake: of several processes one does, and another takes over when it has gone.
 
 It is woken by NOTIFY at each commit, ours or DuckDB's, and rests after each fold, so that many small commits are folded
-together and it never takes more than a small part of a processor.
+together: not for long while somebody awaits what it tells, and longer while nobody does.
 """
 
-import time
 from contextlib import AbstractContextManager
 from functools import partial
-from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.chronicle import MOST, fold
@@ -20,9 +18,9 @@ from duckicelake.lake.notices import Notices
 
 UNWOKEN: Final = 5.0
 """Seconds after which the lake is looked at though nobody has said that it changed."""
-_REST: Final = 9
-"""Times as long as it takes to fold: that makes a tenth of a processor."""
-_LONGEST_REST: Final = 0.08
+_REST: Final = 0.06
+_REST_UNAWAITED: Final = 0.5
+"""Seconds between two folds."""
 
 
 def following(services: Services, failed: Failed) -> AbstractContextManager[None]:
@@ -33,8 +31,8 @@ def following(services: Services, failed: Failed) -> AbstractContextManager[None
 
 def _follow(services: Services, notices: Notices, cursor: Transaction) -> None:
     while not notices.is_closed:
-        began = monotonic()
         folded = fold(services, cursor)
-        if folded < MOST:
-            time.sleep(min(_REST * (monotonic() - began), _LONGEST_REST) if folded else 0)
+        if folded.number < MOST:
+            if folded.number:
+                notices.rest(_REST if folded.is_awaited else _REST_UNAWAITED)
             notices.wait(UNWOKEN)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.database import Database, Transaction
 from duckicelake.lake.queries import queries
+from duckicelake.lake.snapshots import LOCK_KEY
 
 _SQL = queries("chronicle")
 BATCH: Final = 10_000
@@ -22,6 +23,8 @@ CHANNEL: Final = "duckicelake_change"
 """Who listens to it is notified of new changes."""
 SNAPSHOTS: Final = "duckicelake_snapshot"
 """Who listens to this one, of what they will be told of: DuckLake snapshots, and changes without any."""
+AWAITED_KEY: Final = LOCK_KEY + 5
+"""Of an advisory lock that all share who await the chronicle."""
 
 
 class Kind(StrEnum):
@@ -154,6 +157,11 @@ def changes(cursor: Transaction, after: Position, limit: int, wanted: WantedChan
 def latest(cursor: Transaction, before: Position, limit: int, wanted: WantedChanges = ANY) -> list[Change]:
     """What comes before a position, the newest first."""
     return _read(cursor, _SQL.latest, before, limit, wanted)
+
+
+def be_awaited(cursor: Transaction) -> None:
+    """Have the lake be followed without delay, for as long as the session lasts."""
+    cursor.execute(_SQL.be_awaited, {"key": AWAITED_KEY})
 
 
 def newest(cursor: Transaction) -> Position:

@@ -1,14 +1,14 @@
 """What whoever follows the lake reads of it, and adds to the chronicle, in one transaction that sees one state."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from psycopg import IsolationLevel
+import psycopg
 
-from duckicelake.lake.chronicle import Change, Position
+from duckicelake.lake.chronicle import AWAITED_KEY, Change, Position
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.documents import batches, document
 from duckicelake.lake.queries import queries
@@ -25,9 +25,29 @@ class Progress(NamedTuple):
     next_file_id: int
 
 
+class IcebergSnapshot(NamedTuple):
+    table_id: int
+    snapshot_id: int
+    summary: Mapping[str, str]
+
+
+class Heard(NamedTuple):
+    """An entry of the audit trail about something that was done."""
+
+    principal: str
+    request_id: str
+    operation: str
+    resource: str
+    detail: Mapping[str, Any] | None
+    client: Mapping[str, str] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A DuckLake snapshot in its own words; next_file_id: the counter of files after it."""
+    """A DuckLake snapshot in its own words; next_file_id: the counter of files after it.
+
+    iceberg: those for which clients of Iceberg had it made. entries: what the audit trail says of it.
+    """
 
     snapshot_id: int
     at: datetime
@@ -35,31 +55,31 @@ class Snapshot:
     changes_made: str | None
     author: str | None
     message: str | None
+    iceberg: Sequence[IcebergSnapshot]
+    entries: Sequence[Heard]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """An entry of the audit trail about something that was done."""
+class News:
+    """Up to where the chronicle is, and what comes next. is_awaited: somebody waits for the chronicle to tell it.
 
-    audit_id: int
-    at: datetime
-    principal: str
-    request_id: str
-    operation: str
-    resource: str
-    snapshot_id: int | None
-    detail: Mapping[str, Any] | None
-    client: Mapping[str, str] | None
+    has_unplaced: something has changed that made no snapshot.
+    """
+
+    progress: Progress
+    is_awaited: bool
+    has_unplaced: bool
+    snapshots: Sequence[Snapshot]
 
 
 class Added(NamedTuple):
     """Data files that a snapshot took ids for, of one table; begin: the oldest snapshot that sees them."""
 
     table_id: int
+    begin: int
     files: int
     records: int
     bytes: int
-    begin: int
 
 
 class Ended(NamedTuple):
@@ -76,9 +96,16 @@ class Deleted(NamedTuple):
     """A delete file: all deleted rows of a data file, of which the oldest were deleted at `begin`."""
 
     table_id: int
-    data_file_id: int
     begin: int
+    data_file_id: int
     rows: int
+
+
+class NewFiles(NamedTuple):
+    """Data files and delete files, each with the number of the snapshot that took their ids, from 1."""
+
+    added: list[tuple[int, Added]]
+    deleted: list[tuple[int, Deleted]]
 
 
 class InlinedChange(NamedTuple):
@@ -89,13 +116,6 @@ class InlinedChange(NamedTuple):
     added: int
     removed: int
     data_file_id: int | None = None
-
-
-class IcebergSnapshot(NamedTuple):
-    table_id: int
-    ducklake_id: int
-    snapshot_id: int
-    summary: Mapping[str, str]
 
 
 def is_free(cursor: Transaction) -> bool:
@@ -110,60 +130,56 @@ def lead(cursor: Transaction) -> bool:
 
 @contextmanager
 def one_state(cursor: Transaction) -> Iterator[None]:
-    """A transaction to fold in: nobody else does meanwhile, and every statement sees the same state."""
-    cursor.connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    with cursor.connection.transaction():
-        cursor.execute(_SQL.fold_alone)
+    """A transaction to fold in: nobody else does meanwhile, and every statement sees the same state.
+
+    The cursor's connection is in none; it begins, and waits for its turn, in one round trip.
+    """
+    try:
+        cursor.execute(_SQL.fold_alone, prepare=False)
         yield
+    except BaseException:
+        with suppress(psycopg.Error):
+            cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
 
 
-def progress(cursor: Transaction) -> Progress:
-    """How far the chronicle is."""
-    row = cursor.execute(_SQL.progress).fetchone()
-    assert row is not None
-    return Progress(Position(row[0], row[1]), row[2])
+def news(cursor: Transaction, limit: int) -> News:
+    """Up to where the chronicle is, and the next snapshots, `limit` at the most."""
+    rows = cursor.execute(_SQL.news, {"awaited": AWAITED_KEY, "limit": limit}).fetchall()
+    snapshot_id, ordinal, next_file_id, is_not_awaited, has_unplaced, *_ = rows[0]
+    progress = Progress(Position(snapshot_id, ordinal), next_file_id)
+    snapshots = [_snapshot(*row[5:]) for row in rows if row[5] is not None]
+    return News(progress, not is_not_awaited, has_unplaced, snapshots)
 
 
-def snapshots(cursor: Transaction, after: int, limit: int) -> list[Snapshot]:
-    """Those after one, in order."""
-    rows = cursor.execute(_SQL.snapshots, {"after": after, "limit": limit}).fetchall()
-    return [Snapshot(*row) for row in rows]
+def _snapshot(*row: Any) -> Snapshot:
+    *own, iceberg, entries = row
+    own += [[IcebergSnapshot(*each) for each in iceberg or ()], [Heard(*each) for each in entries or ()]]
+    return Snapshot(*own)
 
 
-def entries(cursor: Transaction, first: int, upto: int) -> list[Heard]:
-    """What the audit trail says of snapshots."""
-    return [Heard(*row) for row in cursor.execute(_SQL.entries, {"first": first, "upto": upto}).fetchall()]
-
-
-def take_unplaced(cursor: Transaction, limit: int) -> list[Heard]:
+def take_unplaced(cursor: Transaction, limit: int) -> list[tuple[datetime, Heard]]:
     """What the audit trail says of changes that made no snapshot, and that have no place in the chronicle until now."""
-    return [Heard(*row) for row in cursor.execute(_SQL.unplaced, {"limit": limit}).fetchall()]
+    rows = cursor.execute(_SQL.unplaced, {"limit": limit}).fetchall()
+    return [(at, Heard(*entry)) for at, *entry in rows]
 
 
-def iceberg_snapshots(cursor: Transaction, first: int, upto: int) -> list[IcebergSnapshot]:
-    """Those for which clients of Iceberg had DuckLake snapshots made."""
-    rows = cursor.execute(_SQL.iceberg_snapshots, {"first": first, "upto": upto}).fetchall()
-    return [IcebergSnapshot(*row) for row in rows]
-
-
-def added_files(cursor: Transaction, bounds: Sequence[int]) -> list[tuple[int, Added]]:
-    """Data files with the number of their snapshot, from 1. bounds: the file counter before the first and after each.
+def new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
+    """Files by the counter of files, which `bounds` tell from before the first snapshot and after each.
 
     Only ids tell: DuckDB's flushes and merges make files that earlier snapshots see, too.
     """
-    return [(number, Added(*row)) for number, *row in _of_counter(cursor, _SQL.added_files, bounds)]
-
-
-def delete_files(cursor: Transaction, bounds: Sequence[int]) -> list[tuple[int, Deleted]]:
-    """Delete files with the number of their snapshot, as `added_files`, in the order of their ids."""
-    return [(number, Deleted(*row)) for number, *row in _of_counter(cursor, _SQL.delete_files, bounds)]
-
-
-def _of_counter(cursor: Transaction, query: str, bounds: Sequence[int]) -> list[tuple[Any, ...]]:
     if bounds[0] == bounds[-1]:
-        return []
+        return NewFiles([], [])
     parameters = {"bounds": list(bounds), "first": bounds[0], "upto": bounds[-1]}
-    return cursor.execute(query, parameters).fetchall()
+    found = NewFiles([], [])
+    for number, table_id, begin, data_file_id, files, records, size, _ in cursor.execute(_SQL.new_files, parameters):
+        if data_file_id is None:
+            found.added.append((number, Added(table_id, begin, files, records, size)))
+        else:
+            found.deleted.append((number, Deleted(table_id, begin, data_file_id, records)))
+    return found
 
 
 def ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> list[Ended]:
@@ -190,7 +206,6 @@ def know_deleted_rows(cursor: Transaction, known: Mapping[int, int], gone: Itera
 
 def write(cursor: Transaction, changes: Sequence[Change], position: Position, next_file_id: int) -> None:
     """Add changes, and note how far the chronicle is; who waits for it is told once the transaction is committed."""
-    for part in batches(changes):
-        cursor.execute(_SQL.write, {"changes": document(part)})
-    parameters = {**position._asdict(), "next_file_id": next_file_id}
-    cursor.execute(_SQL.advance, parameters)
+    for part in batches(changes) or [()]:
+        parameters = {**position._asdict(), "next_file_id": next_file_id, "changes": document(part)}
+        cursor.execute(_SQL.write, parameters)

@@ -11,7 +11,10 @@ _SQL = queries("chronicle")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A name that a table, view or schema had from one snapshot to another; name: None of a schema."""
+    """A name that a table, view or schema had from one snapshot to another; name: None of a schema.
+
+    location, format_version: where Iceberg clients find the table or view now, if they have seen it.
+    """
 
     object_id: int
     uuid: str | None
@@ -19,6 +22,8 @@ class Named:
     end: int | None
     namespace: str
     name: str | None
+    location: str | None = None
+    format_version: int | None = None
 
     def visible(self, snapshot_id: int) -> bool:
         return self.begin <= snapshot_id and (self.end is None or snapshot_id < self.end)
@@ -104,15 +109,8 @@ def _live(cursor: Transaction, query: str, names: Sequence[Name]) -> dict[Name, 
     return {names[ordinal - 1]: found for ordinal, found in cursor.execute(query, parameters).fetchall()}
 
 
-def places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
-    """(Location, format version) of tables that Iceberg clients have seen, and of views."""
-    wanted = sorted(ids)
-    rows = cursor.execute(_SQL.places, {"ids": wanted}).fetchall() if wanted else []
-    return {object_id: (location, version) for object_id, location, version in rows}
-
-
 def last_places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
-    """The same of what is gone, as the chronicle told it last."""
+    """(Location, format version) of tables and views that are gone, as the chronicle told them last."""
     wanted = sorted(ids)
     rows = cursor.execute(_SQL.last_places, {"ids": wanted}).fetchall() if wanted else []
     return {object_id: (location, version) for object_id, location, version in rows}

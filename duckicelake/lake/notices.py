@@ -52,19 +52,26 @@ class Notices:
 
     def wait(self, seconds: float) -> None:
         """Until there is news, this is closed, or so long; Unavailable if the connection is lost."""
-        self._wakes = self._wakes or socket.socketpair()
-        poll = select.poll()
-        poll.register(self._wakes[0], select.POLLIN)
         connection = self._connection
-        if connection is not None:
-            poll.register(connection.fileno(), select.POLLIN)
-        if not self._has_news and not self.is_closed:
-            poll.poll(seconds * 1000)
+        if not self._has_news:
+            self._poll(seconds, *(() if connection is None else (connection.fileno(),)))
         if connection is not None:
             connection.pgconn.consume_input()
             while connection.pgconn.notifies() is not None:
                 pass
         self._has_news = False
+
+    def rest(self, seconds: float) -> None:
+        """So long, whatever news there is, or until this is closed."""
+        self._poll(seconds)
+
+    def _poll(self, seconds: float, *files: int) -> None:
+        self._wakes = self._wakes or socket.socketpair()
+        poll = select.poll()
+        for file in (self._wakes[0].fileno(), *files):
+            poll.register(file, select.POLLIN)
+        if not self.is_closed:
+            poll.poll(seconds * 1000)
 
     def close(self) -> None:
         """Have the wait under way end, and all that would follow."""

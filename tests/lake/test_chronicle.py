@@ -32,6 +32,7 @@ from duckicelake.lake.chronicle import (
     Kind,
     Position,
     WantedChanges,
+    be_awaited,
     changes,
     latest,
     newest,
@@ -360,6 +361,18 @@ def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Ser
             time.sleep(0.005)
         assert time.monotonic() - began < 2, "it was notified, and didn't look by itself"
     assert failures == []
+
+
+def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Services, lake: Lake) -> None:
+    database = services.database
+    with database.notices("x").listening() as cursor:
+        assert not fold(services, cursor).is_awaited
+        with database.notices("y").listening() as reader:
+            be_awaited(reader)
+            assert fold(services, cursor).is_awaited
+        lake.run("CREATE TABLE t (i INT)")
+        while fold(services, cursor).is_awaited:
+            time.sleep(0.01)  # until Postgres has noticed that the reader's session is over
 
 
 KILLS = 12

@@ -33,23 +33,32 @@ SELECT pg_try_advisory_lock(%(key)s);
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
 -- fold_alone: wait until nobody else folds; what the transaction sees is what there is then, as nothing was read before
+BEGIN ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE duckicelake_chronicle IN EXCLUSIVE MODE;
 
--- progress: how far the chronicle is
-SELECT snapshot_id, ordinal, next_file_id FROM duckicelake_chronicle;
+-- be_awaited: be one of those for whose sake the lake is followed without delay
+SELECT pg_advisory_lock_shared(%(key)s);
 
--- snapshots: those after one, in order
-SELECT s.snapshot_id, coalesce(s.snapshot_time, 'epoch'), coalesce(s.next_file_id, 0), c.changes_made, c.author, c.commit_message
-FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
-WHERE s.snapshot_id > %(after)s
-ORDER BY s.snapshot_id
-LIMIT %(limit)s;
-
--- entries: what the audit trail says of snapshots in [first, upto]
-SELECT id, at, principal, request_id, operation, resource, snapshot_id, detail, client
-FROM duckicelake_audit
-WHERE snapshot_id BETWEEN %(first)s AND %(upto)s AND result = 'ok'
-ORDER BY id;
+-- news: how far the chronicle is, whether nobody awaits it, whether changes without a snapshot wait for their place, and
+-- the next snapshots in order; of each those of Iceberg that its very transaction was for, and what the audit trail says
+SELECT p.snapshot_id, p.ordinal, p.next_file_id, (SELECT pg_try_advisory_xact_lock(%(awaited)s)),
+       EXISTS (SELECT FROM duckicelake_unplaced), s.*,
+       (SELECT json_agg(json_build_array(i.table_id, i.snapshot_id, i.summary) ORDER BY i.sequence_number)
+        FROM duckicelake_snapshot i WHERE i.ducklake_id = s.snapshot_id AND i.xmin = made.xmin),
+       (SELECT json_agg(json_build_array(a.principal, a.request_id, a.operation, a.resource, a.detail, a.client)
+                        ORDER BY a.id)
+        FROM duckicelake_audit a WHERE a.snapshot_id = s.snapshot_id AND a.result = 'ok')
+FROM duckicelake_chronicle p
+LEFT JOIN LATERAL (
+    SELECT s.snapshot_id, coalesce(s.snapshot_time, 'epoch'), coalesce(s.next_file_id, 0), c.changes_made, c.author,
+           c.commit_message
+    FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+    WHERE s.snapshot_id > p.snapshot_id
+    ORDER BY s.snapshot_id
+    LIMIT %(limit)s
+) s ON true
+LEFT JOIN ducklake_snapshot made ON made.snapshot_id = s.snapshot_id
+ORDER BY s.snapshot_id;
 
 -- unplaced: entries about changes that made no snapshot, which now get their place
 WITH taken AS (
@@ -57,7 +66,7 @@ WITH taken AS (
     WHERE audit_id IN (SELECT audit_id FROM duckicelake_unplaced ORDER BY audit_id LIMIT %(limit)s)
     RETURNING audit_id
 )
-SELECT a.id, a.at, a.principal, a.request_id, a.operation, a.resource, a.snapshot_id, a.detail, a.client
+SELECT a.at, a.principal, a.request_id, a.operation, a.resource, a.detail, a.client
 FROM taken JOIN duckicelake_audit a ON a.id = taken.audit_id
 ORDER BY a.id;
 
@@ -78,25 +87,32 @@ SELECT n.ordinal, s.schema_id
 FROM unnest(%(at)s::bigint[], %(names)s::text[]) WITH ORDINALITY AS n (at, name, ordinal)
 JOIN ducklake_schema s ON s.schema_name = n.name AND s.begin_snapshot = n.at;
 
--- table_names: all names that tables ever had
-SELECT t.table_id, t.table_uuid::text, t.begin_snapshot, t.end_snapshot, s.schema_name, t.table_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+-- table_names: all names that tables ever had, and where Iceberg clients find them, in which format
+SELECT t.table_id, t.table_uuid::text, t.begin_snapshot, t.end_snapshot, s.schema_name, t.table_name, d.location,
+       d.format_version
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id) LEFT JOIN duckicelake_table d USING (table_id)
 WHERE t.table_id = ANY(%(ids)s)
 ORDER BY t.table_id, t.begin_snapshot;
 
--- view_names: all names that views ever had
-SELECT v.view_id, v.view_uuid::text, v.begin_snapshot, v.end_snapshot, s.schema_name, v.view_name
-FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+-- view_names: all names that views ever had, and where Iceberg clients find them
+SELECT v.view_id, v.view_uuid::text, v.begin_snapshot, v.end_snapshot, s.schema_name, v.view_name,
+       d.metadata ->> 'location', NULL
+FROM ducklake_view v JOIN ducklake_schema s USING (schema_id) LEFT JOIN duckicelake_view d USING (view_id)
 WHERE v.view_id = ANY(%(ids)s)
 ORDER BY v.view_id, v.begin_snapshot;
 
 -- schema_names: the names of schemas
-SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, NULL
+SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, NULL, NULL, NULL
 FROM ducklake_schema WHERE schema_id = ANY(%(ids)s);
 
--- last_names: what things whose rows are gone were called when the chronicle last told of them
-SELECT i.id, last.uuid::text, -1, NULL, last.namespace, last.name
+-- last_names: what things whose rows are gone were called when the chronicle last told of them, and where they are
+SELECT i.id, last.uuid::text, -1, NULL, last.namespace, last.name, place.location, place.format_version
 FROM unnest(%(ids)s::bigint[]) AS i (id)
+LEFT JOIN (
+    SELECT table_id, location, format_version FROM duckicelake_table
+    UNION ALL
+    SELECT view_id, metadata ->> 'location', NULL FROM duckicelake_view
+) place (id, location, format_version) ON place.id = i.id
 CROSS JOIN LATERAL (
     SELECT c.uuid, c.namespace, c.name FROM duckicelake_change c
     WHERE c.object_id = i.id ORDER BY c.snapshot_id DESC, c.ordinal DESC LIMIT 1
@@ -119,11 +135,6 @@ SELECT n.ordinal, s.schema_id
 FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS n (name, ordinal)
 JOIN ducklake_schema s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
 
--- places: where Iceberg clients find tables and views, and the format version of the former
-SELECT table_id, location, format_version FROM duckicelake_table WHERE table_id = ANY(%(ids)s)
-UNION ALL
-SELECT view_id, metadata ->> 'location', NULL FROM duckicelake_view WHERE view_id = ANY(%(ids)s);
-
 -- last_places: where tables and views were when the chronicle last told that, and their format versions
 SELECT i.id, last.facts ->> 'location', (last.facts ->> 'format-version')::integer
 FROM unnest(%(ids)s::bigint[]) AS i (id)
@@ -133,30 +144,24 @@ CROSS JOIN LATERAL (
     ORDER BY c.snapshot_id DESC, c.ordinal DESC LIMIT 1
 ) last;
 
--- iceberg_snapshots: those that DuckLake snapshots in [first, upto] were made for, by the very transaction
-SELECT i.table_id, i.ducklake_id, i.snapshot_id, i.summary
-FROM duckicelake_snapshot i JOIN ducklake_snapshot s ON s.snapshot_id = i.ducklake_id AND s.xmin = i.xmin
-WHERE i.ducklake_id BETWEEN %(first)s AND %(upto)s
-ORDER BY i.ducklake_id, i.sequence_number;
-
--- added_files: data files by the snapshot that took their ids from the counter, which is at `bounds` after each
-SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, count(*), coalesce(sum(record_count), 0)::bigint,
-       coalesce(sum(file_size_bytes), 0)::bigint, begin_snapshot
+-- new_files: by the snapshot that took their ids from the counter, which is at `bounds` after each: data files of a table
+-- together, and each delete file in the order of their ids; old ones of those that only keep a file don't count
+SELECT width_bucket(data_file_id, %(bounds)s::bigint[]), table_id, begin_snapshot, NULL, count(*),
+       coalesce(sum(record_count), 0)::bigint, coalesce(sum(file_size_bytes), 0)::bigint, NULL AS number
 FROM ducklake_data_file
 WHERE data_file_id >= %(first)s AND data_file_id < %(upto)s
-GROUP BY 1, 2, begin_snapshot;
+GROUP BY 1, 2, 3
+UNION ALL
+SELECT width_bucket(delete_file_id, %(bounds)s::bigint[]), table_id, begin_snapshot, data_file_id, 1,
+       coalesce(delete_count, 0), 0, delete_file_id
+FROM ducklake_delete_file
+WHERE delete_file_id >= %(first)s AND delete_file_id < %(upto)s AND begin_snapshot < duckicelake_never()
+ORDER BY number;
 
 -- ended_files: data files that left tables at snapshots
 SELECT n.at, n.table_id, d.data_file_id, coalesce(d.record_count, 0), coalesce(d.file_size_bytes, 0)
 FROM unnest(%(at)s::bigint[], %(table_ids)s::bigint[]) AS n (at, table_id)
 JOIN ducklake_data_file d ON d.table_id = n.table_id AND d.end_snapshot = n.at;
-
--- delete_files: delete files by the snapshot that took their ids, as added_files; old ones that only keep a file don't count
-SELECT width_bucket(delete_file_id, %(bounds)s::bigint[]), table_id, data_file_id, begin_snapshot,
-       coalesce(delete_count, 0)
-FROM ducklake_delete_file
-WHERE delete_file_id >= %(first)s AND delete_file_id < %(upto)s AND begin_snapshot < duckicelake_never()
-ORDER BY delete_file_id;
 
 -- deleted_rows: what is known of deleted rows of data files
 SELECT data_file_id, count FROM duckicelake_deleted_rows WHERE data_file_id = ANY(%(ids)s);
@@ -182,15 +187,14 @@ SELECT t.id, 'ducklake_inlined_delete_' || t.id, false
 FROM unnest(%(ids)s::bigint[]) AS t (id)
 WHERE to_regclass('ducklake_inlined_delete_' || t.id) IS NOT NULL;
 
--- write: add changes
-INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, name, previous, object_id, uuid, source,
-    principal, agent, request_id, operation, iceberg_snapshot_id, facts)
-SELECT * FROM json_to_recordset(%(changes)s::json) AS c (snapshot_id bigint, ordinal integer, at timestamptz, kind text,
-    namespace text, name text, previous text, object_id bigint, uuid uuid, source text, principal text, agent text,
-    request_id text, operation text, iceberg_snapshot_id bigint, facts json);
-
--- advance: note how far the chronicle is, and tell those who wait for it
-WITH moved AS (
+-- write: add changes, note how far the chronicle is, and tell those who wait for it
+WITH added AS (
+    INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, name, previous, object_id, uuid, source,
+        principal, agent, request_id, operation, iceberg_snapshot_id, facts)
+    SELECT * FROM json_to_recordset(%(changes)s::json) AS c (snapshot_id bigint, ordinal integer, at timestamptz,
+        kind text, namespace text, name text, previous text, object_id bigint, uuid uuid, source text, principal text,
+        agent text, request_id text, operation text, iceberg_snapshot_id bigint, facts json)
+), moved AS (
     UPDATE duckicelake_chronicle
     SET snapshot_id = %(snapshot_id)s, ordinal = %(ordinal)s, next_file_id = %(next_file_id)s
 )
