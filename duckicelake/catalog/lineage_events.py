@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
-from duckicelake.catalog.lineage_inputs import with_inputs
+from duckicelake.catalog.lineage_inputs import Inputs
 from duckicelake.catalog.lineage_tables import Tables
 from duckicelake.catalog.lineage_views import definitions
 from duckicelake.catalog.services import Services
@@ -132,9 +132,10 @@ class LineageEvents:
         """Record what the due changes come to, and what was refused; `until` is how far time has passed for streams."""
         lake = Lake(progress.lake_id, self._uri)
         runs = runs_of(self._tables.tell(cursor, progress.position, due))
+        inputs = Inputs(cursor, runs, self._services.reads.window)
 
         def describe(run: Run) -> Json:
-            return with_inputs(cursor, run, described(run, lake), lake, self._services.reads.window)
+            return inputs.add(run, described(run, lake), lake)
 
         streams = Streams(progress.streams, describe, self._pace)
         events: list[Json] = []

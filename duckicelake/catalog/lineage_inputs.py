@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from duckicelake.catalog.reads import SESSION, inputs_of
-from duckicelake.lake import lineage_follower
+from duckicelake.catalog.reads import SESSION, inputs_of, reader_of
+from duckicelake.lake import lineage_follower, reads
 from duckicelake.lake.database import Transaction
 from duckicelake.lineage.facets import DATA, symlink
 from duckicelake.lineage.inference import InferredInput, Write, application_of
@@ -15,16 +15,27 @@ from duckicelake.lineage.runs import Run
 from duckicelake.lineage.told import Json
 
 
-def with_inputs(cursor: Transaction, run: Run, body: Json, lake: Lake, window: timedelta) -> Json:
-    """The run's body with its inferred inputs, and what they mean for its outputs' columns; window: see `ReadLog`."""
-    write = _write_of(run)
-    found = [] if write is None else inputs_of(cursor, write, window)
-    if not found:
-        return body
-    places = lineage_follower.places(cursor, [each.table_id for each in found])
-    inputs = [(each, located(places[each.table_id])) for each in found if each.table_id in places]
-    told = [_input(each, name, lake) for each, name in inputs]
-    return {**body, "inputs": told, "outputs": [_output(output, inputs, lake) for output in body["outputs"]]}
+class Inputs:
+    """What some runs were made from; asked of each once, in their order. window: see `ReadLog`."""
+
+    def __init__(self, cursor: Transaction, runs: Sequence[Run], window: timedelta) -> None:
+        self._cursor = cursor
+        self._window = window
+        writes = [write for run in runs if (write := _write_of(run)) is not None]
+        self._readers = reads.readers(cursor, [reader_of(write) for write in writes if write.is_known])
+
+    def add(self, run: Run, body: Json, lake: Lake) -> Json:
+        """The run's body with its inferred inputs, and what they mean for its outputs' columns."""
+        write = _write_of(run)
+        if write is None or not write.is_known or not self._readers.have(reader_of(write)):
+            return body
+        found = inputs_of(self._cursor, write, self._window)
+        if not found:
+            return body
+        places = lineage_follower.places(self._cursor, [each.table_id for each in found])
+        inputs = [(each, located(places[each.table_id])) for each in found if each.table_id in places]
+        told = [_input(each, name, lake) for each, name in inputs]
+        return {**body, "inputs": told, "outputs": [_output(output, inputs, lake) for output in body["outputs"]]}
 
 
 def _write_of(run: Run) -> Write | None:

@@ -150,14 +150,19 @@ def inputs_of(cursor: Transaction, write: Write, window: timedelta) -> list[Infe
     """
     if not write.is_known:
         return []
-    assert write.principal is not None
-    assert write.session is not None
-    reader = Reader(write.principal, write.session, write.application)
+    reader = reader_of(write)
     life = window if write.application is None else window * LIVES
     found = reads.reads_of(cursor, reader, write.outputs, write.at, life)
     if found:
         reads.mark(cursor, reader, min(write.outputs), write.at)
     return inferred_inputs(write, found, window)
+
+
+def reader_of(write: Write) -> Reader:
+    """The application that wrote, of which that is known."""
+    assert write.principal is not None
+    assert write.session is not None
+    return Reader(write.principal, write.session, write.application)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ What the catalog has told itself isn't changed by what it has received: a datase
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -197,7 +197,7 @@ class Directory:
             for entry, (number,) in zip(new, ids, strict=True):
                 entry.id = number
         if entries:
-            self._cursor.execute(_SQL.save_datasets, {"rows": _json([asdict(entry) for entry in entries])})
+            self._cursor.execute(_SQL.save_datasets, {"rows": _json(entries)})
         self._save_names()
         for lost, kept in self._merged:
             if lost.id:

@@ -1,7 +1,7 @@
 """Jobs and runs as the events of them come to be: in any order, what is newest counts, and an end beats a middle."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -74,7 +74,7 @@ def jobs(cursor: Transaction, events: Iterable[Event], origin: str) -> dict[Name
     new = [job for job in known.values() if not job.id]
     for job, (number,) in zip(new, cursor.execute(_SQL.job_ids, {"count": len(new)}).fetchall(), strict=True):
         job.id = number
-    cursor.execute(_SQL.save_jobs, {"rows": _json([asdict(job) for job in known.values()])})
+    cursor.execute(_SQL.save_jobs, {"rows": _json(list(known.values()))})
     return {name: job.id for name, job in known.items()}
 
 
@@ -102,7 +102,7 @@ def runs(
             run.origin, run.job_id, run.last_seen, run.facets = origin, job_ids[event.job], run.started, {}
         _take_in(run, event, event.type)
     if known:
-        cursor.execute(_SQL.save_runs, {"rows": _json([asdict(run) for run in known.values()])})
+        cursor.execute(_SQL.save_runs, {"rows": _json(list(known.values()))})
 
 
 def _take_in(run: Run, event: Event, kind: str) -> None:

@@ -73,7 +73,7 @@ def _keep(cursor: Transaction, events: Sequence[Json], origin: str, principal: s
             "job_name": told.job.name if told.job else None,
             "event_type": told.type,
             "digest": key,
-            "body": orjson.dumps(event).decode(),
+            "body": orjson.Fragment(orjson.dumps(event)),
         }
         for key, (event, told) in read_ones.items()
     ]

@@ -15,6 +15,8 @@ MOST: Final = 1000
 """Reads that count for one write: the newest."""
 KEPT: Final = 1_000_000
 """Rows at most, about."""
+_PROGRAM: Final = 16
+"""Letters of a session that stand for its program."""
 PRUNED: Final = 10_000
 """Rows that are forgotten at a time."""
 
@@ -69,6 +71,29 @@ class Reader:
     principal: str
     session: str
     application: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Programs, and applications that have names, of which reads are known."""
+
+    programs: frozenset[str]
+    applications: frozenset[str]
+
+    def have(self, reader: Reader) -> bool:
+        """Whether there may be any of the reader."""
+        return reader.session[:_PROGRAM] in self.programs or reader.application in self.applications
+
+
+def readers(cursor: Transaction, asked: Collection[Reader]) -> Readers:
+    """Which of these have read something lately."""
+    parameters = {
+        "programs": list({each.session[:_PROGRAM] for each in asked}),
+        "applications": list({each.application for each in asked if each.application is not None}),
+    }
+    rows = cursor.execute(_SQL.readers, parameters).fetchall() if asked else []
+    programs, applications = (frozenset(filter(None, found)) for found in zip(*rows, strict=True)) if rows else ((), ())
+    return Readers(frozenset(programs), frozenset(applications))
 
 
 def record(cursor: Transaction, seen: Collection[Seen], now: float) -> int:

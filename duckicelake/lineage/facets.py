@@ -28,7 +28,7 @@ DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
 """Kinds of changes that make a snapshot of a table's rows."""
 MOST_FIELDS: Final = 5000
 """At any depth: what a schema has beyond them is left out."""
-_KEPT: Final = 500
+KEPT: Final = 500
 """Facets that are made once for all whose they are; nobody changes them."""
 
 
@@ -50,6 +50,7 @@ def symlinks(told: Told, lake: Lake) -> Json:
     return {**symlink(change.resource, kind, lake), TABLE: table}
 
 
+@lru_cache(KEPT)
 def symlink(resource: str, kind: str, lake: Lake) -> Json:
     """The facet with the catalog's name of it alone."""
     identifier = symlinks_dataset.Identifier(*lake.named(resource), type=kind)
@@ -70,7 +71,7 @@ def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
     return {**constant, **{key: as_json(facet) for key, facet in facets.items()}, **schema}
 
 
-@lru_cache(_KEPT)
+@lru_cache(KEPT)
 def _constant(lake: Lake, namespace: str, *, is_view: bool) -> Json:
     """What is the same for all tables, or views, that lie in the namespace."""
     facets: dict[str, BaseFacet] = {
@@ -93,7 +94,7 @@ def _version(told: Told) -> str | None:
     return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
 
 
-@lru_cache(_KEPT)
+@lru_cache(KEPT)
 def _schema(schema: Schema) -> Json:
     left = iter(range(MOST_FIELDS))
     return as_json(schema_dataset.SchemaDatasetFacet(fields=list(_of_struct(schema.json.get("fields") or (), left))))

@@ -1,6 +1,7 @@
 """PURE. Which job a change is of: what one program does again and again to the same tables, for one principal."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -8,7 +9,7 @@ import orjson
 from openlineage.client.facet_v2 import job_type_job
 
 from duckicelake.lineage.engines import engine_of, is_streaming
-from duckicelake.lineage.facets import as_json
+from duckicelake.lineage.facets import KEPT, as_json
 from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.told import Json, Told
 
@@ -42,12 +43,14 @@ def job_name(tolds: Sequence[Told], lake: Lake) -> str:
 def job_of(tolds: Sequence[Told], lake: Lake) -> Json:
     """The job of a run's changes."""
     first, verb = tolds[0], verb_of(tolds)
-    job_type = job_type_job.JobTypeJobFacet(
-        processingType="STREAMING" if is_streaming(first) else "BATCH",
-        integration=engine_of(first).name.upper(),
-        jobType=_TYPES.get(verb, "DDL"),
-    )
-    return {"namespace": lake.uri, "name": job_name(tolds, lake), "facets": {"jobType": as_json(job_type)}}
+    processing = "STREAMING" if is_streaming(first) else "BATCH"
+    job_type = _job_type(processing, engine_of(first).name.upper(), _TYPES.get(verb, "DDL"))
+    return {"namespace": lake.uri, "name": job_name(tolds, lake), "facets": {"jobType": job_type}}
+
+
+@lru_cache(KEPT)
+def _job_type(processing: str, integration: str, job_type: str) -> Json:
+    return as_json(job_type_job.JobTypeJobFacet(processing, integration, job_type))
 
 
 def verb_of(tolds: Sequence[Told]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from openlineage.client.facet_v2 import (
 )
 
 from duckicelake.lineage.engines import Engine, engine_of
-from duckicelake.lineage.facets import as_json, own
+from duckicelake.lineage.facets import KEPT, as_json, own
 from duckicelake.lineage.jobs import principal_of
 from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.told import Json, Told
@@ -38,10 +39,11 @@ def run_facets(tolds: Sequence[Told], lake: Lake) -> Json:
     """The facets of the run that made these changes in one transaction."""
     first, engine = tolds[0], engine_of(tolds[0])
     said = {**_said_in_summary(first.summary), **first.client}
-    facets = [("processing_engine", _engine(engine)), ("parent", _parent(said)), ("nominalTime", _nominal(said))]
+    facets = [("parent", _parent(said)), ("nominalTime", _nominal(said))]
     if engine.query is not None:
         facets.append(("externalQuery", external_query_run.ExternalQueryRunFacet(engine.query, engine.name)))
-    return {key: as_json(facet) for key, facet in facets if facet is not None} | {COMMIT: _commit(tolds, engine, lake)}
+    known = {key: as_json(facet) for key, facet in facets if facet is not None}
+    return {"processing_engine": _engine(engine.name, engine.version), **known, COMMIT: _commit(tolds, engine, lake)}
 
 
 def _commit(tolds: Sequence[Told], engine: Engine, lake: Lake) -> Json:
@@ -68,8 +70,9 @@ def _made(snapshot_id: int) -> int | None:
     return None if snapshot_id < 0 else snapshot_id
 
 
-def _engine(engine: Engine) -> BaseFacet:
-    return processing_engine_run.ProcessingEngineRunFacet(version=engine.version or _NOBODY, name=engine.name)
+@lru_cache(KEPT)
+def _engine(name: str, version: str | None) -> Json:
+    return as_json(processing_engine_run.ProcessingEngineRunFacet(version=version or _NOBODY, name=name))
 
 
 def _said_in_summary(summary: Mapping[str, str]) -> dict[str, str]:

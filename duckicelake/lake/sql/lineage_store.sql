@@ -4,9 +4,9 @@ SELECT pg_advisory_xact_lock(%(key)s);
 -- add_events: those that aren't there yet
 INSERT INTO duckicelake_lineage_event
     (at, origin, principal, run_id, job_namespace, job_name, event_type, digest, body)
-SELECT at, %(origin)s, %(principal)s, run_id, job_namespace, job_name, event_type, digest, body::json
+SELECT at, %(origin)s, %(principal)s, run_id, job_namespace, job_name, event_type, digest, body
 FROM json_to_recordset(%(rows)s::json) AS told (at timestamptz, run_id uuid, job_namespace text, job_name text,
-                                                event_type text, digest uuid, body text)
+                                                event_type text, digest uuid, body json)
 ON CONFLICT (digest) DO NOTHING
 RETURNING id, digest;
 

@@ -8,6 +8,13 @@ FROM json_to_recordset(%(seen)s::json) AS seen (ago float8, kind text, principal
 JOIN ducklake_schema s ON s.schema_name = seen.schema_name AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = seen.table_name AND t.end_snapshot IS NULL;
 
+-- readers: of some programs, and of some applications, those of which anything is known
+SELECT program, NULL FROM unnest(%(programs)s::text[]) AS asked (program)
+WHERE EXISTS (SELECT FROM duckicelake_read r WHERE left(r.session, 16) = program)
+UNION ALL
+SELECT NULL, application FROM unnest(%(applications)s::text[]) AS asked (application)
+WHERE EXISTS (SELECT FROM duckicelake_read r WHERE r.application = asked.application);
+
 -- of_application: the newest before a moment of an application that has a name, and lookups by its program
 (SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
  FROM duckicelake_read
