@@ -102,9 +102,9 @@ def summary_of(version: DeltaVersion) -> dict[str, str]:
         "delta.operation": info.get("operation"),
         "delta.user-metadata": info.get("userMetadata"),
         "delta.engine-info": info.get("engineInfo"),
-        **{f"delta.txn.{app_id}": txn.version for app_id, txn in version.txns.items()},
+        **{f"delta.txn.{app_id}": txn.version for app_id, txn in version.txns.items() if len(app_id) <= _LONGEST},
     }
-    return {key: str(value)[:_LONGEST] for key, value in told.items() if value is not None}
+    return {key: str(value)[:_LONGEST].replace("\0", "\ufffd") for key, value in told.items() if value is not None}
 
 
 def operation_of(version: DeltaVersion, *, adds: bool, removes: bool) -> str:

@@ -28,7 +28,7 @@ def write(services: Services, location: str, data: bytes) -> None:
 def write_all(services: Services, files: Sequence[NewFile]) -> None:
     """Write several; returns when all are durable, and raises as `write` does."""
     locations = [location for location, _ in files]
-    links = (location for location in locations if _is_link(services, location))
+    links = (location for location in locations if is_link(services, location))
     for place in {*map(os.path.dirname, locations), *links}:
         _check_links(services, place, ())
     services.store.write_all(files)
@@ -36,11 +36,11 @@ def write_all(services: Services, files: Sequence[NewFile]) -> None:
 
 def _check_links(services: Services, location: str, places: Iterable[str]) -> None:
     """Check that links lead to where the places really are; for none of them, into the lake's zones."""
-    real = _real(services, location)
+    real = real_place(services, location)
     if real == canonical(location):
         return
-    zones = [_real(services, zone) for zone in _zones(services)]
-    allowed = [place for place in (_real(services, place) for place in places) if _is_in(place, zones)] or zones
+    zones = [real_place(services, zone) for zone in _zones(services)]
+    allowed = [place for place in (real_place(services, place) for place in places) if _is_in(place, zones)] or zones
     if not _is_in(real, allowed):
         raise InvalidRequest(f"{location} leads elsewhere by a symbolic link: put the file itself there")
 
@@ -55,7 +55,7 @@ def _is_in(place: str, zones: Iterable[str]) -> bool:
     return any(is_within(place, zone) for zone in zones)
 
 
-def _is_link(services: Services, location: str) -> bool:
+def is_link(services: Services, location: str) -> bool:
     path = _local_path(services, location)
     return path is not None and os.path.islink(path)  # noqa: PTH114 - what is no usable name is no link, either
 
@@ -67,7 +67,7 @@ def _local_path(services: Services, location: str) -> Path | None:
         return None
 
 
-def _real(services: Services, location: str) -> str:
+def real_place(services: Services, location: str) -> str:
     """The canonical location with symbolic links followed, where the store has them."""
     path = _local_path(services, location)
     try:

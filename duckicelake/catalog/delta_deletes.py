@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from duckicelake.bridge import positions
 from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.realise import AnyFile, deleted_positions
@@ -12,6 +13,10 @@ from duckicelake.catalog.moves import write_delete_files
 from duckicelake.catalog.served_deletes import NewlyDeleted, serve_deletes
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.workspace import Listed, Workspace
+from duckicelake.delta.actions import DeletionVector
+from duckicelake.delta.log import DeltaLog
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.deletes import MAX_POSITIONS, read_bitmap
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
@@ -61,6 +66,7 @@ class DeltaDeletes:
             self._live.deleted.pop(file_id, None)
         if not after:
             return Deleted(idle=idle)
+        positions.check(after, targets)
         before = {file_id: frozenset(self.of(file_id)) for file_id in after}
         newly = {file_id: found - before[file_id] for file_id, found in after.items()}
         files, deletions = self._serve(metadata, numbers, NewlyDeleted(newly, before, targets))
@@ -79,6 +85,14 @@ class DeltaDeletes:
         return tuple(file for each in served for file in each.files), tuple(
             row for each in served for row in each.deletions
         )
+
+
+def positions_of(log: DeltaLog, vector: DeletionVector, path: str) -> frozenset[int]:
+    """What a vector deletes of the data file at the log's path; DamagedLog, and InvalidRequest for too many rows."""
+    try:
+        return read_bitmap(log.positions(vector, path), MAX_POSITIONS)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"the deletion vector of {path} in {log.root} can't be taken over: {error}") from error
 
 
 def _live_files(space: Workspace, listed: Listed) -> LiveFiles:

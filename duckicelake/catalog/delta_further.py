@@ -1,6 +1,6 @@
 """The versions of a Delta table that come after its import, as changes of the table that is here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,15 @@ def next_versions(services: Services, cached: CachedTable, log: DeltaLog, source
     Raises Unsupported, InvalidRequest, DamagedLog, FileMissing where the last one can't be read.
     """
     commits = list(log.commits(source.position.version, upto))
-    files = look(services, log, [add for commit in commits for add in commit.adds], listing=False)
+    target = _target(services, cached, source)
+    space = Workspace(services, cached.materialized.row.table_id)
+
+    def known(paths: Iterable[str]) -> set[str]:
+        return {file.path for file in space.at_paths(target.listed, paths)}
+
+    files = look(services, log, [add for commit in commits for add in commit.adds], known)
     readable = ReadableVersions(files.missing)
-    translation = Translation(services, files, _target(services, cached, source))
+    translation = Translation(services, files, target)
     first = DeltaVersion(source.position.version, 0)
     changes = list(translation.changes(readable.after(first, commits)))
     for path in sorted(readable.absent):

@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from duckicelake.bridge.delta_versions import DeltaVersion, whole
-from duckicelake.catalog.confinement import check_readable
+from duckicelake.catalog.delta_places import check_files, check_root
 from duckicelake.catalog.ownership import check_may_read
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import AddFile, Commit, DeltaSnapshot
@@ -20,7 +21,7 @@ from duckicelake.lake import ownership
 from duckicelake.storage.local_copies import local_copies
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.parquet_counts import rows_in
-from duckicelake.storage.policy import canonical, is_within
+from duckicelake.storage.policy import canonical, check_file, is_within
 
 _LOCAL = "file://"
 
@@ -80,7 +81,7 @@ def open_log(services: Services, root: str) -> DeltaLog:
         raise InvalidRequest(
             f"{place} overlaps {data_path}, where DuckDB deletes what it doesn't know: move the Delta table elsewhere"
         )
-    check_readable(services, place, services.policy.warehouse)
+    check_root(services, place)
     check_may_read(services, [f"{place}/x"])
     return DeltaLog(services.store, place)
 
@@ -94,17 +95,27 @@ def read_history(services: Services, log: DeltaLog, from_version: int | None) ->
     return replace(history, files=look(services, log, list(history.adds())))
 
 
-def look(services: Services, log: DeltaLog, adds: Sequence[AddFile], *, listing: bool = True) -> DeltaFiles:
-    """Look whether files are there, by a listing of the table's folder or each by itself, and count uncounted rows."""
+def look(
+    services: Services,
+    log: DeltaLog,
+    adds: Sequence[AddFile],
+    known: Callable[[Iterable[str]], AbstractSet[str]] | None = None,
+) -> DeltaFiles:
+    """Look whether files are there, and where they may be; count uncounted rows.
+
+    known: which files the table has already, for one that is there; for a new one the whole folder is listed.
+    """
     places = DeltaFiles(log)
     paths = {add.path: places.located(add.path) for add in adds}
     vectors = {add.path: at for add in adds if (at := _vector_file(log.root, add)) is not None}
-    foreign = [at for at in {*paths.values(), *vectors.values()} if not at.startswith(f"{log.root}/")]
-    for at in foreign:
-        check_readable(services, at, services.policy.warehouse)
-    check_may_read(services, foreign)
-    there = _there(services, log.root) if listing else None
-    gone = _gone(services, log.root, {*paths.values(), *vectors.values()}, there)
+    wanted = {*paths.values(), *vectors.values()}
+    foreign = {at for at in wanted if not at.startswith(f"{log.root}/")}
+    there = None if known else _there(services, log.root)
+    for at in wanted:
+        check_file(at)
+    check_files(services, log.root, wanted - there if there else wanted)
+    check_may_read(services, foreign - known(foreign) if known and foreign else foreign)
+    gone = _gone(services, log.root, wanted, there)
     missing = frozenset(path for path, at in paths.items() if at in gone or (path in vectors and vectors[path] in gone))
     uncounted = [add.path for add in adds if not _is_counted(add) and add.path not in missing]
     return DeltaFiles(log, _counted(services, {path: paths[path] for path in uncounted}), missing)
@@ -141,13 +152,19 @@ def _there(services: Services, root: str) -> set[str]:
     local = services.store.local_path(root)
     if local is None:
         return {file.location for file in services.store.files_below(root)}
-    return set(_names_below(local))
+    return set(_names_below(str(local)))
 
 
-def _names_below(folder: Path) -> Iterator[str]:
-    """The paths of all files; to ask each for its size takes longer than all else."""
-    for place, _, names in os.walk(folder):
-        yield from (f"{place}/{name}" for name in names)
+def _names_below(folder: str) -> Iterator[str]:
+    """The paths of all files but links; to ask each for its size takes longer than all else."""
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_symlink():
+                    yield entry.path
 
 
 def _gone(services: Services, root: str, wanted: Iterable[str], there: set[str] | None) -> set[str]:

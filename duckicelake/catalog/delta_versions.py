@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from duckicelake.bridge import positions
 from duckicelake.bridge.caught_up import Line, moved
 from duckicelake.bridge.delta_columns import table_columns
 from duckicelake.bridge.delta_files import FileTranslator, TranslatedFile
@@ -21,7 +20,7 @@ from duckicelake.bridge.diff import Increment, KnownFiles, Move, NewList, change
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.numbering import Numbering, free_id
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.catalog.delta_deletes import Deleted, DeltaDeletes
+from duckicelake.catalog.delta_deletes import Deleted, DeltaDeletes, positions_of
 from duckicelake.catalog.delta_links import Linker
 from duckicelake.catalog.delta_reading import DeltaFiles
 from duckicelake.catalog.delta_targets import DeltaTarget
@@ -171,7 +170,7 @@ class Translation:
             vector = add.deletion_vector
             if vector is None and not before:
                 continue
-            after = frozenset() if vector is None else positions.decode(self._delta.log.positions(vector, path))
+            after = frozenset() if vector is None else positions_of(self._delta.log, vector, path)
             if before - after:
                 found.returning.add(live[path])
                 before = frozenset()

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from duckicelake.delta.actions import Metadata
 from duckicelake.delta.checkpoint_adds import ADD_FIELDS, adds_of
 from duckicelake.delta.commit_files import TAKERS, Actions, read_actions
-from duckicelake.delta.listing import FOLDER, Checkpoint
+from duckicelake.delta.listing import Checkpoint
 from duckicelake.delta.parsed_stats import with_parsed_stats
-from duckicelake.delta.paths import decoded, is_absolute
+from duckicelake.delta.paths import sidecar
 from duckicelake.delta.store import LogStore
 from duckicelake.errors import DamagedLog, FileMissing
 
@@ -26,13 +26,9 @@ def read_checkpoint(store: LogStore, root: str, checkpoint: Checkpoint) -> Actio
     for file in checkpoint.files:
         _read_into(actions, store, file.location)
     for path in actions.sidecars:
-        _read_into(actions, store, _sidecar(root, decoded(path)))
+        _read_into(actions, store, sidecar(root, path))
     actions.removes.clear()
     return actions
-
-
-def _sidecar(root: str, path: str) -> str:
-    return path if is_absolute(path) else f"{root.rstrip('/')}/{FOLDER}/_sidecars/{path}"
 
 
 def read_metadata(store: LogStore, checkpoint: Checkpoint) -> Metadata | None:

@@ -15,7 +15,7 @@ from duckicelake.delta.features import check_readable
 from duckicelake.delta.listing import FOLDER, Listing, listing_of
 from duckicelake.delta.log import DeltaLog
 from duckicelake.delta.parsing import metadata_of, protocol_of, vector_of
-from duckicelake.delta.paths import decoded, is_absolute, location
+from duckicelake.delta.paths import decoded, location, sidecar
 from duckicelake.delta.schema import DeltaField, parse_schema
 from duckicelake.delta.segments import Segment, check_version, newest, oldest, segments
 from duckicelake.delta.times import file_times, in_commit_times
@@ -143,7 +143,7 @@ def _take(connection: Connection, root: str, segment: Segment) -> None:
     checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
     _read(connection, [file.location for file in (*checkpoint, *segment.tail)])
     sidecars = connection.execute("SELECT DISTINCT sidecar FROM delta_line WHERE sidecar IS NOT NULL").fetchall()
-    _read(connection, [_sidecar(root, decoded(path)) for (path,) in sidecars])
+    _read(connection, [sidecar(root, path) for (path,) in sidecars])
     connection.execute(_LIVE)
 
 
@@ -162,10 +162,6 @@ def _read_lines(connection: Connection, patterns: list[str]) -> None:
         if "maximum_object_size" not in str(error):
             raise
         connection.execute(_COMMITS, {"files": patterns, "longest": _LONGEST})
-
-
-def _sidecar(root: str, path: str) -> str:
-    return path if is_absolute(path) else f"{root}/{FOLDER}/_sidecars/{path}"
 
 
 def _said(connection: Connection, root: str, version: int) -> tuple[Metadata, Protocol]:

@@ -13,11 +13,13 @@ from duckicelake.delta.store import LogFile
 
 FOLDER: Final = "_delta_log"
 
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_COMPACTED: Final = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
-_CLASSIC: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_PART: Final = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-_UUID_NAMED: Final = re.compile(r"(\d{20})\.checkpoint\.[0-9A-Fa-f-]{36}\.(?:json|parquet)")
+_VERSION: Final = r"(00[0-9]{18})"
+"""As a name has it; higher ones, which aren't numbers to every reader, no table gets to."""
+_COMMIT: Final = re.compile(rf"{_VERSION}\.json")
+_COMPACTED: Final = re.compile(rf"{_VERSION}\.{_VERSION}\.compacted\.json")
+_CLASSIC: Final = re.compile(rf"{_VERSION}\.checkpoint\.parquet")
+_PART: Final = re.compile(rf"{_VERSION}\.checkpoint\.([0-9]{{10}})\.([0-9]{{10}})\.parquet")
+_UUID_NAMED: Final = re.compile(rf"{_VERSION}\.checkpoint\.[0-9A-Fa-f-]{{36}}\.(?:json|parquet)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,9 @@ def _join_parts(
     """Put together what is complete; give what the others lack, by version."""
     torn: dict[int, str] = {}
     for (version, count), found in parts.items():
-        missing = [part for part in range(1, count + 1) if part not in found]
-        if missing:
-            torn[version] = f"{version:020}.checkpoint.{missing[0]:010}.{count:010}.parquet"
+        missing = next((part for part in range(1, count + 1) if part not in found), None)
+        if missing is not None:
+            torn[version] = f"{version:020}.checkpoint.{missing:010}.{count:010}.parquet"
         else:
             files = tuple(found[part] for part in range(1, count + 1))
             whole.setdefault(version, []).append(Checkpoint(version, files))

@@ -1,6 +1,7 @@
 """A Delta table's log, read: its versions, their commits and what the table holds at them."""
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from duckicelake.delta.actions import Commit, DeletionVector, DeltaSnapshot
 from duckicelake.delta.clock import Clock
@@ -62,13 +63,14 @@ class DeltaLog:
         if after < upto:
             check_version(self._listing, upto)
         versions, clock = range(after + 1, upto + 1), self._times()
-        there = [self._listing.commits[each].location for each in versions if each in self._listing.commits]
-        read = self._files.all_actions(there)
-        for version in versions:
-            if version not in self._listing.commits:
-                name = self._listing.commit_name(version)
-                raise DamagedLog(f"{name} is missing: what version {version} did can't be told")
-            yield self._commit(version, next(read), clock)
+        there = list(takewhile(self._listing.commits.__contains__, versions))
+        read = self._files.all_actions([self._listing.commits[version].location for version in there])
+        for version, actions in zip(there, read, strict=True):
+            yield self._commit(version, actions, clock)
+        if len(there) < len(versions):
+            missing = versions[len(there)]
+            name = self._listing.commit_name(missing)
+            raise DamagedLog(f"{name} is missing: what version {missing} did can't be told")
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.

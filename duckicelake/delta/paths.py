@@ -50,3 +50,8 @@ def _resolved(place: str) -> str:
         else:
             segments.append(segment)
     return f"{match[1]}/{'/'.join(segments)}"
+
+
+def sidecar(root: str, path: str) -> str:
+    """Where a V2 checkpoint's sidecar is, given as its name or a URI: always in the log's own folder for them."""
+    return f"{root.rstrip('/')}/_delta_log/_sidecars/{decoded(path).rpartition('/')[2]}"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
@@ -20,6 +21,10 @@ COMMENT: Final = "comment"
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 _DECIMAL: Final = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(-?\d+)\s*\))?")
+_DEEPEST: Final = 64
+"""Levels of nested types, which every JSON reader takes."""
+_HIGHEST_ID: Final = (1 << 31) - 1
+_TEXTS: Final = (COMMENT, DEFAULT, GENERATED, CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +144,22 @@ def parse_schema(text: str) -> DeltaStruct:
     return parsed
 
 
-def _type(json: Any) -> DeltaType:
+def _type(json: Any, depth: int = 0) -> DeltaType:
     if isinstance(json, str):
         return _plain(json)
-    kind = json["type"]
+    if depth > _DEEPEST:
+        raise ValueError(f"types are nested more than {_DEEPEST} levels deep")
+    kind, inside = json["type"], depth + 1
     match kind:
         case "struct":
-            return DeltaStruct(tuple(map(_field, json["fields"])))
+            return DeltaStruct(tuple(_field(each, inside) for each in json["fields"]))
         case "array":
-            return DeltaArray(_type(json["elementType"]), json["containsNull"])
+            return DeltaArray(_type(json["elementType"], inside), json["containsNull"])
         case "map":
-            return DeltaMap(_type(json["keyType"]), _type(json["valueType"]), json["valueContainsNull"])
+            key, value = _type(json["keyType"], inside), _type(json["valueType"], inside)
+            return DeltaMap(key, value, json["valueContainsNull"])
         case "udt":
-            return _type(json["sqlType"])
+            return _type(json["sqlType"], inside)
         case str():
             return _plain(kind)
         case _:
@@ -165,10 +173,29 @@ def _plain(name: str) -> DeltaType:
     return DeltaDecimal(int(match[1] or 10), int(match[2] or 0))
 
 
-def _field(json: Mapping[str, Any]) -> DeltaField:
-    if not isinstance(json["name"], str):
-        raise TypeError(f"{json['name']!r} isn't a name")
-    return DeltaField(json["name"], _type(json["type"]), json["nullable"], json.get("metadata") or {})
+def _field(json: Mapping[str, Any], depth: int) -> DeltaField:
+    metadata = json.get("metadata") or {}
+    _check_name(json["name"])
+    _check_metadata(json["name"], metadata)
+    return DeltaField(json["name"], _type(json["type"], depth), json["nullable"], metadata)
+
+
+def _check_metadata(column: str, metadata: Mapping[str, Any]) -> None:
+    """TypeError unless what is read of it has the types that it should have: SQL is made of it."""
+    if PHYSICAL_NAME in metadata:
+        _check_name(metadata[PHYSICAL_NAME])
+    for key in _TEXTS:
+        if type(metadata.get(key, "")) not in (str, NoneType):
+            raise TypeError(f"{key} of column {column} is {metadata[key]!r}, and must be a text")
+    ids = metadata.get(NESTED_IDS) or {}
+    for field_id in (metadata.get(FIELD_ID), *ids.values()):
+        if field_id is not None and (type(field_id) is not int or not 0 <= field_id <= _HIGHEST_ID):
+            raise TypeError(f"column {column} has the id {field_id!r}, and ids are whole numbers up to {_HIGHEST_ID}")
+
+
+def _check_name(name: object) -> None:
+    if type(name) is not str or not name or "\0" in name:
+        raise TypeError(f"{name!r} isn't a name")
 
 
 def schema_text(schema: DeltaStruct) -> str:

@@ -6,12 +6,15 @@ The protocol calls the latter "In-Commit Timestamps"; Delta does the former in i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from duckicelake.delta.actions import Metadata
 from duckicelake.delta.listing import Listing
 from duckicelake.delta.store import LogFile
 from duckicelake.errors import DamagedLog
+
+_YEAR_10000: Final = 253_402_300_800_000
+"""In milliseconds; from then on, and before 1970, no commit is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,13 @@ def in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
 def stated_time(info: Mapping[str, Any], location: str) -> int:
     """What a commit says that its time is; DamagedLog if it doesn't."""
     stated = info.get("inCommitTimestamp")
-    if not isinstance(stated, int):
+    if type(stated) is not int:
         raise DamagedLog(
             f"{location} has no commitInfo with an inCommitTimestamp, "
             "which the table's property delta.enableInCommitTimestamps promises"
         )
+    if not 0 <= stated < _YEAR_10000:
+        raise DamagedLog(f"{location} says of its inCommitTimestamp that it is {stated}: no commit is of then")
     return stated
 
 
@@ -73,6 +78,9 @@ def _file_of(listing: Listing, version: int) -> LogFile | None:
 
 
 def shown(timestamp_ms: int) -> str:
-    """A time as people read it, in UTC."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    """A time as people read it, in UTC; as milliseconds if no calendar has it."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
     return moment.isoformat(sep=" ", timespec="milliseconds")

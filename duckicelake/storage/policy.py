@@ -96,7 +96,11 @@ def _file_path(location: str, rest: str, *, has_authority: bool) -> str:
 
 def check_file(location: str) -> None:
     """Raise InvalidRequest for the name of a data or delete file that isn't the same file to every reader."""
-    if len(location.encode(errors="replace")) > _FILE_BYTES:
+    try:
+        length = len(location.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"the path {location!r} isn't valid Unicode") from error
+    if length > _FILE_BYTES:
         raise InvalidRequest(f"the path {location[:80]}… has more than {_FILE_BYTES} bytes")
     if _CONTROL.search(location):
         raise InvalidRequest(f"the path {location!r} holds a control character")

@@ -1,11 +1,12 @@
 """What is wrong with a log is said by file, line, feature and version."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from duckicelake.errors import DamagedLog, Unsupported
-from tests.delta.logs import Action, HandMade, add, metadata, paths, protocol
+from duckicelake.errors import DamagedLog, InvalidRequest, Unsupported
+from tests.delta.logs import Action, HandMade, add, metadata, paths, protocol, write_parquet
 
 FINE = b'{"add":{"path":"b","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}\n'
 
@@ -94,3 +95,39 @@ def test_all_features_that_only_writers_have_to_know_are_read(table: HandMade) -
     action["protocol"]["writerFeatures"] = only_writers
     table.commit(1, action)
     assert table.log.snapshot().protocol.writer_features == frozenset(only_writers)
+
+
+def test_names_that_no_writer_gives_cost_nothing(table: HandMade) -> None:
+    """Of a checkpoint with so many parts not even a list fits into memory, nor of so many versions."""
+    table.path(f"{0:020}.checkpoint.{1:010}.9999999999.parquet").write_bytes(b"")
+    for name in ("99999999999999999999", "09223372036854775807", f"{0:019}\u0661"):
+        table.path(f"{name}.json").write_bytes(b"{}")
+        write_parquet(table.path(f"{name}.checkpoint.parquet"), [protocol(), metadata(), add("z")])
+    assert (table.log.oldest(), table.log.newest(), paths(table.log)) == (0, 0, {"a"})
+
+
+def test_checkpoint_far_away_does_not_stand_for_what_is_missing(table: HandMade) -> None:
+    write_parquet(table.path(f"{10**18 - 1:020}.checkpoint.parquet"), [protocol(), metadata(), add("z")])
+    with pytest.raises(DamagedLog, match=r"0{19}1\.json is missing: what version 1 did can't be told"):
+        list(table.log.commits(0, 10**18 - 1))
+
+
+@pytest.mark.parametrize("stated", [-1, 2**62, 2**64 - 1, True, 1.5])
+def test_time_that_no_commit_has_is_named(table: HandMade, stated: object) -> None:
+    table.begin(**{"delta.enableInCommitTimestamps": "true"})
+    table.commit(1, {"commitInfo": {"inCommitTimestamp": stated}})
+    with pytest.raises(DamagedLog, match=r"0{19}1\.json .*inCommitTimestamp"):
+        list(table.log.commits(0, 1))
+
+
+def test_time_that_no_calendar_has_is_told_as_a_number(table: HandMade) -> None:
+    with pytest.raises(InvalidRequest, match=r"wasn't there at -9223372036854775808 ms"):
+        table.log.version_at(-(2**63))
+
+
+@pytest.mark.parametrize("path", ["file:///etc/passwd", "/etc/passwd", "../../../passwd", "s3://other/passwd"])
+def test_sidecar_is_read_from_the_logs_own_folder_alone(table: HandMade, path: str) -> None:
+    sidecar = {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}
+    table.lines(f"{3:020}.checkpoint.{UUID(int=1)}.json", protocol(), metadata(), sidecar)
+    with pytest.raises(DamagedLog, match=rf"{table.folder}/_delta_log/_sidecars/passwd doesn't exist"):
+        table.log.snapshot(3)

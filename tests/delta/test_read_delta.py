@@ -1,5 +1,6 @@
 """`read_delta` and `delta_history` of DuckDB beside delta-rs and DuckDB's own delta extension, row for row."""
 
+import json
 import re
 import subprocess
 import sys
@@ -349,6 +350,19 @@ def test_bad_calls_say_why(duck: Connection, tmp_path: Path) -> None:
             duck.execute(f"FROM {call}")
     with pytest.raises(duckdb.Error, match="none isn't a Delta table"):
         duck.sql(f"FROM read_delta('{tmp_path}/none')")
+
+
+def test_column_ids_are_no_sql(duck: Connection, tmp_path: Path) -> None:
+    table = HandMade(tmp_path / "t")
+    (tmp_path / "secret").write_text("found")
+    sql = f"""1: {{name: 'c0', type: 'BIGINT', default_value: NULL}}}}) AS data UNION ALL
+        SELECT length(content) FROM read_text('{tmp_path}/secret') --"""
+    mapped = {"delta.columnMapping.id": sql, "delta.columnMapping.physicalName": "id"}
+    field = {"name": "id", "type": "long", "nullable": True, "metadata": mapped}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    table.commit(0, protocol(2, 5), metadata({"delta.columnMapping.mode": "id"}, schema), table.rows("f.parquet", 0, 1))
+    with pytest.raises(DamagedLog, match=r"column id has the id .1: .name"):
+        read(duck, table.folder)
 
 
 def test_timestamps_answer_as_delta_does(duck: Connection, tmp_path: Path) -> None:

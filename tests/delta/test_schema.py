@@ -25,7 +25,8 @@ LONG = DeltaPrimitive("long")
 
 
 def extended(parts: st.SearchStrategy[DeltaType]) -> st.SearchStrategy[DeltaType]:
-    fields = st.builds(DeltaField, st.text(min_size=1), parts, st.booleans(), st.just({"delta.columnMapping.id": 3}))
+    names = st.text(min_size=1).filter(lambda name: "\0" not in name)
+    fields = st.builds(DeltaField, names, parts, st.booleans(), st.just({"delta.columnMapping.id": 3}))
     return (
         st.builds(DeltaArray, parts, st.booleans())
         | st.builds(DeltaMap, parts, parts, st.booleans())
@@ -97,8 +98,27 @@ def test_what_columns_say_of_themselves() -> None:
         (text({"name": "a", "type": {"type": "array", "elementType": "long"}}), "lacks 'containsNull'"),
         (text({"name": "a", "type": 7}), "can't be read"),
         ('{"type":"struct","fields":[' * 5000, "can't be read"),
+        (text({"name": "", "type": "long"}), "'' isn't a name"),
+        (text({"name": "a\0", "type": "long"}), "isn't a name"),
+        (text({"name": "a", "type": "long", "metadata": [1]}), "can't be read"),
+        (text({"name": "a", "type": "long", "metadata": {"comment": 7}}), "comment of column a is 7"),
+        (text({"name": "a", "type": "long", "metadata": {"delta.columnMapping.physicalName": 7}}), "7 isn't a name"),
+        (text({"name": "a", "type": "long", "metadata": {"delta.columnMapping.id": "7"}}), "has the id '7'"),
+        (text({"name": "a", "type": "long", "metadata": {"delta.columnMapping.id": 2**31}}), "has the id 2147483648"),
+        (text({"name": "a", "type": "long", "metadata": {"delta.columnMapping.nested.ids": {"a": "7"}}}), "the id '7'"),
     ],
 )
 def test_what_is_no_schema_is_refused(schema: str, why: str) -> None:
     with pytest.raises(DamagedLog, match=why):
         parse_schema(schema)
+
+
+def test_types_are_nested_as_deep_as_json_may_be() -> None:
+    def nested(levels: int) -> str:
+        opening = '{"type":"struct","fields":[{"name":"f","nullable":true,"metadata":{},"type":'
+        return f'{opening * levels}"long"{"}]}" * levels}'
+
+    parsed = parse_schema(nested(64))
+    assert parse_schema(schema_text(parsed)) == parsed
+    with pytest.raises(DamagedLog, match="nested more than 64 levels deep"):
+        parse_schema(nested(300))
