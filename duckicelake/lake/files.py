@@ -88,6 +88,11 @@ def write_data_files(
     """Register data files of main under the ids that `joined` gives them; their side-table rows must be there."""
     for files in batches(step.data_files):
         _insert(cursor, table_id, [(file, joined[file.file_id]) for file in files], maps, at)
+    register_older(cursor, step, joined)
+
+
+def register_older(cursor: Cursor[Row], step: LakeStep, joined: Mapping[int, int]) -> None:
+    """Note in the side-table rows of files from former steps which rows of DuckLake they have now."""
     new = {file.file_id for file in step.side.files}
     older = [file for file in step.data_files if file.file_id not in new]
     if older:
@@ -141,11 +146,15 @@ def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:
     ]
 
 
-def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
+def partitioning(file: NewDataFile, data_file_id: int) -> int | None:
     """A partitioned file is of a partitioning of its own: DuckDB dies merging files of one partition from two folders.
 
     It skips files by the values alone, wherever a filter names a bucket.
     """
+    return _OWN_PARTITIONING + data_file_id if file.partition_values else None
+
+
+def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
     return {
         "data_file_id": data_file_id,
         "path": file.path,
@@ -153,7 +162,7 @@ def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]
         "record_count": file.record_count,
         "file_size_bytes": file.file_size_bytes,
         "row_id_start": file.row_id_start,
-        "partition_id": _OWN_PARTITIONING + data_file_id if file.partition_values else None,
+        "partition_id": partitioning(file, data_file_id),
         "mapping_id": None if file.name_map is None else maps[file.name_map],
     }
 

@@ -19,6 +19,7 @@ from duckicelake.lake import (
     copying,
     definition,
     files,
+    long_changes,
     native,
     producers,
     reader,
@@ -60,9 +61,12 @@ class _Begun:
 
 def write(cursor: Cursor[Row], change: ChangeSet) -> Written:
     """Write one client's commit to one table; StaleBase if the table changed since it was computed."""
+    is_long = long_changes.is_long(change)
     with cursor.connection.pipeline():
         lock(cursor)
-        (written,) = Group(cursor, [[change]]).write()
+        group = Group(cursor, [[change]])
+        commits = [] if is_long else group.write()
+    (written,) = group.write(by_copy=True) if is_long else commits
     if isinstance(written, Exception):
         raise written
     return written[0]
@@ -93,17 +97,18 @@ class Group:
         self._taken: set[int | str] = set()
         self._admitted = [self._admit(commit) for commit in commits]
 
-    def write(self) -> list[list[Written] | StaleBase | CatalogError]:
+    def write(self, *, by_copy: bool = False) -> list[list[Written] | StaleBase | CatalogError]:
         """Write them; in the place of one that can't be written is why. What is raised is of all of them.
 
-        The first reason is raised if the snapshot id is of no use to those that hold: it must not stay.
+        The first reason is raised if the snapshot id is of no use to those that hold: it must not stay. by_copy: they
+        are long, and the connection isn't in a pipeline any more.
         """
         if self._claimed is not None and not self._rows:
             raise next(each for each in self._admitted if isinstance(each, Exception))
         if self._claimed is not None:
             insert_snapshots(self._cursor, self._claimed, self._rows)
         return [
-            each if isinstance(each, Exception) else [_write(self._cursor, begun) for begun in each]
+            each if isinstance(each, Exception) else [_write(self._cursor, begun, by_copy=by_copy) for begun in each]
             for each in self._admitted
         ]
 
@@ -159,7 +164,7 @@ def _wanted(step: LakeStep) -> Wanted:
     )
 
 
-def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
+def _write(cursor: Cursor[Row], begun: _Begun, *, by_copy: bool) -> Written:
     change, snapshots = begun.change, begun.snapshots
     ids = tuple(snapshot.id for snapshot in snapshots)
     table_id = change.table_id
@@ -169,8 +174,12 @@ def _write(cursor: Cursor[Row], begun: _Begun) -> Written:
         definition.create_table(cursor, _creation_of(change), table_id, begun.schema_id, at)
     side_tables.give_row_ids(cursor, change.row_ids)
     maps = _name_maps(cursor, change)
-    for step, snapshot in zip(change.steps, snapshots, strict=True):
-        _write_step(cursor, step, table_id, snapshot, maps)
+    steps = list(zip(change.steps, snapshots, strict=True))
+    if by_copy:
+        _write_runs(cursor, steps, table_id, maps)
+    else:
+        for step, snapshot in steps:
+            _write_step(cursor, step, table_id, snapshot, maps)
     _finish(cursor, change, table_id, ids or (begun.newest,))
     written = Written(table_id, ids, ids[-1] if ids else begun.newest, change)
     ready = change.files if change.files is not None and change.files.fit(written) else None
@@ -274,16 +283,23 @@ def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], up
         raise StaleBase(f"DuckDB changed table {table_id}")
 
 
+def _write_runs(
+    cursor: Cursor[Row],
+    steps: Sequence[tuple[LakeStep, NewSnapshot]],
+    table_id: int,
+    maps: dict[NameMap, int],
+) -> None:
+    for (first, snapshot), *others in long_changes.together(steps):
+        run = [(_begin_step(cursor, first, table_id, snapshot), snapshot), *others]
+        long_changes.write(cursor, table_id, run, maps)
+        said = ((made.id, _tokens(step, table_id), _extra_info(step, table_id)) for step, made in run)
+        copying.copy_changes(cursor, said)
+
+
 def _write_step(
     cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot, maps: dict[NameMap, int]
 ) -> None:
-    files.end_files(cursor, table_id, step, snapshot.id)
-    if step.definition or step.creation:
-        first_id = snapshot.first_catalog_id + (step.creation is not None)
-        definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
-    if step.divides_files and not definition.begins_version(step.definition):
-        definition.name_version(cursor, table_id, snapshot)
-    step = absorbed_rows.insert(cursor, table_id, step, snapshot.id)
+    step = _begin_step(cursor, step, table_id, snapshot)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
     joined = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(step.data_files)}
@@ -291,9 +307,18 @@ def _write_step(
     runs.note(cursor, table_id, step.snapshots)
     producers.note_snapshots(cursor, table_id, step.snapshots, snapshot.id)
     _write_files(cursor, step, table_id, joined, snapshot, maps)
-    newest = step.snapshots[-1].snapshot_id if step.snapshots else None
-    extra_info = orjson.dumps({"iceberg": {str(table_id): newest}}).decode() if newest is not None else None
-    record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=extra_info)
+    record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=_extra_info(step, table_id))
+
+
+def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot) -> LakeStep:
+    """Write what must be there before what the step adds; the step with what its files hold of inlined rows."""
+    files.end_files(cursor, table_id, step, snapshot.id)
+    if step.definition or step.creation:
+        first_id = snapshot.first_catalog_id + (step.creation is not None)
+        definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
+    if step.divides_files and not definition.begins_version(step.definition):
+        definition.name_version(cursor, table_id, snapshot)
+    return absorbed_rows.insert(cursor, table_id, step, snapshot.id)
 
 
 def _write_files(
@@ -314,6 +339,11 @@ def _write_files(
 def _tokens(step: LakeStep, table_id: int) -> list[str]:
     created = [_created(step.creation)] if step.creation else []
     return created + [f"{kind}:{table_id}" for kind in step.kinds]
+
+
+def _extra_info(step: LakeStep, table_id: int) -> str | None:
+    newest = step.snapshots[-1].snapshot_id if step.snapshots else None
+    return None if newest is None else orjson.dumps({"iceberg": {str(table_id): newest}}).decode()
 
 
 def _created(creation: Creation) -> str:

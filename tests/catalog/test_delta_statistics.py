@@ -21,6 +21,7 @@ TABLE = pa.table(
         "long": LONG,
         "cut": [text[:40] for text in LONG],
         "short": ["x", "", "\U0001f600"],
+        "odd": ["\\N", "\t\n\r\\.\\t\x7f\u2028", "\\"],
         "us": pa.array([1, 1001, 10**15 + 999], pa.timestamp("us", "UTC")),
         "ntz": pa.array([-1, 1001, 10**15 + 999], pa.timestamp("us")),
         "f": pa.array([1.5, float("nan"), -0.0], pa.float32()),

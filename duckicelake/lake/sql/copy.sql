@@ -24,3 +24,19 @@ SELECT coalesce(max(ordinal), 0) FROM duckicelake_snapshot_log WHERE table_id = 
 
 -- log: when main moved
 COPY duckicelake_snapshot_log (table_id, ordinal, snapshot_id, timestamp_ms) FROM STDIN;
+
+-- data_files: data files of main
+COPY ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,
+    file_size_bytes, row_id_start, partition_id, mapping_id)
+FROM STDIN;
+
+-- values: their values of the partition keys
+COPY ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value) FROM STDIN;
+
+-- stats: statistics of their columns
+COPY ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
+    min_value, max_value, contains_nan)
+FROM STDIN;
+
+-- changes: what DuckLake snapshots changed
+COPY ducklake_snapshot_changes (snapshot_id, changes_made, commit_extra_info) FROM STDIN;
