@@ -24,7 +24,7 @@ from duckicelake.lake.delta_sources import Source
 from duckicelake.lake.notices import Notices
 from duckicelake.storage.parallel import in_parallel
 
-_UNWOKEN: Final = 5.0
+_IDLE: Final = 1.0
 """Seconds between two looks for tables to follow, while there are none."""
 _LIST_EVERY: Final = 60.0
 """Seconds after which a log is listed although its next version isn't there: it may have been replaced."""
@@ -42,7 +42,7 @@ def following_delta(
     """
     follower = Follower(replace(services, caller=SYNCER), table_failed)
     work = partial(_follow, follower, seconds)
-    duty = Duty("delta-follower", delta_sources.CHANNEL, delta_sources.is_free, delta_sources.lead, work)
+    duty = Duty("delta-follower", None, delta_sources.is_free, delta_sources.lead, work)
     return leading(services, duty, failed)
 
 
@@ -51,7 +51,7 @@ def _follow(follower: "Follower", seconds: float, notices: Notices, cursor: Tran
         followed = delta_sources.sources(cursor, followed=True)
         came = follower.look(followed, lambda: notices.is_closed)
         if not came:
-            notices.wait(seconds if followed else _UNWOKEN)
+            notices.rest(seconds if followed else _IDLE)
 
 
 @dataclass(slots=True)

@@ -1,10 +1,13 @@
-"""A thread that keeps Delta logs in step with the tables that want one, soon after each commit, ours or DuckDB's."""
+"""A thread that keeps Delta logs in step with the tables that want one, soon after each commit, ours or DuckDB's.
+
+While no table wants one, it hears of no commit, and looks for such a table now and then.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.delta_log import keep_in_step
@@ -25,6 +28,10 @@ _UNWOKEN: Final = 5.0
 _REST: Final = 9
 """Times as long as a look takes: that makes a tenth of a processor."""
 _LONGEST_REST: Final = 0.5
+_IDLE: Final = 1.0
+"""Seconds, at least, between two looks while no table wants a log."""
+_IDLE_REST: Final = 99
+"""As `_REST`, of those looks."""
 _KEEPER: Final = Caller(Principal("duckicelake", ()), operation="keep_delta_log")
 
 TableFailed = Callable[[str, Exception], object]
@@ -36,16 +43,21 @@ def keeping_delta_logs(services: Services, failed: Failed, table_failed: TableFa
     `table_failed` hears, with its name, of each new reason why a table's can't be kept; `failed` of what keeps all.
     """
     keeper = Keeper(replace(services, caller=_KEEPER), table_failed)
-    duty = Duty("delta-keeper", SNAPSHOTS, delta_logs.is_free, delta_logs.lead, partial(_keep, keeper))
+    duty = Duty("delta-keeper", None, delta_logs.is_free, delta_logs.lead, partial(_keep, keeper))
     return leading(services, duty, failed)
 
 
 def _keep(keeper: "Keeper", notices: Notices, cursor: Transaction) -> None:
     while not notices.is_closed:
         began = monotonic()
-        keeper.look(cursor, lambda: notices.is_closed)
-        sleep(min(_REST * (monotonic() - began), _LONGEST_REST))
-        notices.wait(_UNWOKEN)
+        if keeper.look(cursor, lambda: notices.is_closed):
+            if notices.hear(SNAPSHOTS):
+                continue
+            notices.rest(min(_REST * (monotonic() - began), _LONGEST_REST))
+            notices.wait(_UNWOKEN)
+        else:
+            notices.hear(None)
+            notices.rest(max(_IDLE_REST * (monotonic() - began), _IDLE))
 
 
 class Keeper:
@@ -59,8 +71,8 @@ class Keeper:
         self._failures: dict[int, str] = {}
         self._mended: set[int] = set()
 
-    def look(self, cursor: Transaction, is_ended: Callable[[], bool] = lambda: False) -> None:
-        """Bring each log up to date, and take away those that aren't wanted any more."""
+    def look(self, cursor: Transaction, is_ended: Callable[[], bool] = lambda: False) -> bool:
+        """Bring each log up to date, and take away those that aren't wanted any more; whether any is wanted."""
         versions = delta_logs.versions(cursor)
         changed = {table_id for table_id, version in versions.items() if self._versions.get(table_id) != version}
         same = self._enabled & versions.keys() - changed
@@ -70,6 +82,7 @@ class Keeper:
         for table_id in sorted(self._enabled):
             if not is_ended():
                 self._look_at(cursor, table_id)
+        return bool(self._enabled)
 
     def _look_at(self, cursor: Transaction, table_id: int) -> None:
         named = ownership.name_of(cursor, table_id)

@@ -23,11 +23,11 @@ class Duty:
     """What is to be done, and how it is known who does it.
 
     is_free: whether nobody has the duty at this moment. lead: takes it for as long as the session lasts; False if
-    another has it. work: does it, until the notices are closed. channel: what they hear.
+    another has it. work: does it, until the notices are closed. channel: what they hear from the beginning.
     """
 
     name: str
-    channel: str
+    channel: str | None
     is_free: Callable[[Transaction], bool]
     lead: Callable[[Transaction], bool]
     work: Callable[[Notices, Transaction], None]

@@ -147,7 +147,7 @@ class Database:
         self._lines.append(line)
         return line
 
-    def notices(self, channel: str) -> Notices:
+    def notices(self, channel: str | None) -> Notices:
         """A connection past the pool for what is notified there, which is closed with it."""
         notices = Notices(self.url, _defaults(self.url), channel, self._configure)
         self._lines.append(notices)

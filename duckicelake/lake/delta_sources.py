@@ -13,8 +13,6 @@ from duckicelake.lake.snapshots import LOCK_KEY
 
 _SQL = queries("delta_sources")
 FOLLOWER_KEY: Final = LOCK_KEY + 3
-CHANNEL: Final = "duckicelake_delta_sources"
-"""Notified when there is another table to follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,6 @@ def record(cursor: Transaction, table_id: int, root: str, position: Position, *,
     """
     parameters = {"table_id": table_id, "root": root.rstrip("/"), "following": following, **_columns(position)}
     cursor.execute(_SQL.record, parameters)
-    if following:
-        cursor.execute(_SQL.notify, {"channel": CHANNEL})
 
 
 def sources(cursor: Transaction, name: str | None = None, *, followed: bool = False) -> list[Source]:

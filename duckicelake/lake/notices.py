@@ -20,15 +20,19 @@ class Notices:
     """For one thread, which listens until this is closed by another, and then releases what it has."""
 
     def __init__(
-        self, url: str, patience: Mapping[str, Any], channel: str, configure: Callable[[Connection[Row]], None]
+        self, url: str, patience: Mapping[str, Any], channel: str | None, configure: Callable[[Connection[Row]], None]
     ) -> None:
-        """patience: parameters of connections that say how soon to give up. configure: makes them like the pool's."""
+        """channel: heard from the beginning. configure: makes connections like the pool's.
+
+        patience: parameters of connections that say how soon to give up.
+        """
         self._url = url
         self._patience = {"tcp_user_timeout": _LOST_AFTER, **patience}
         self._channel = channel
         self._configure = configure
         self._wakes: tuple[socket.socket, socket.socket] | None = None
         self._connection: Connection[Row] | None = None
+        self._heard: str | None = None
         self._has_news = False
         self.is_closed = False
 
@@ -42,13 +46,25 @@ class Notices:
             with psycopg.connect(self._url, autocommit=True, **self._patience) as connection:
                 self._configure(connection)
                 connection.add_notify_handler(self._hear)
-                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-                self._connection = connection
+                self._connection, self._heard = connection, None
+                self.hear(self._channel)
                 yield connection.cursor()
         except psycopg.Error as error:
             raise Unavailable(f"Postgres does not answer: {error}") from error
         finally:
             self._connection = None
+
+    def hear(self, channel: str | None) -> bool:
+        """Have a `wait` end by what is notified there; None: by nothing, which spares Postgres to tell of it.
+
+        Whether that is new, so that something may have been missed until now.
+        """
+        if self._connection is None or channel == self._heard:
+            return False
+        listen = sql.SQL("UNLISTEN *") if channel is None else sql.SQL("LISTEN {}").format(sql.Identifier(channel))
+        self._connection.execute(listen)
+        self._heard = channel
+        return channel is not None
 
     def wait(self, seconds: float) -> None:
         """Until there is news, this is closed, or so long; Unavailable if the connection is lost."""

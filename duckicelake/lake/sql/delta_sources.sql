@@ -47,9 +47,6 @@ WHERE table_id = %(table_id)s AND following;
 -- refusal: why a table mustn't be written; null if it may be
 SELECT duckicelake_read_only(%(table_id)s);
 
--- notify: those who follow Delta tables, once the transaction is committed
-SELECT pg_notify(%(channel)s, '');
-
 -- is_free: whether nobody follows Delta tables
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
