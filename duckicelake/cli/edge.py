@@ -14,7 +14,7 @@ from duckicelake.server.quotas import Rates
 from duckicelake.settings import Settings
 
 _SIGN_OF_LIFE_SECONDS = 15
-"""A worker that gives none for so long is replaced: time to start on a busy machine. SIGTERM may wait as long, too."""
+"""A worker that gives none for so long is replaced: time to start on a busy machine."""
 
 
 def edge_of(settings: Settings) -> Edge:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from uvicorn import Server
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
 
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
@@ -21,6 +20,7 @@ from duckicelake.cli.listening import listen, uri_of
 from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.running import noted
 from duckicelake.cli.signals import end_on_signals, ignore_signals
+from duckicelake.cli.supervising import Supervisor
 from duckicelake.cli.tls import check_certificate
 from duckicelake.cli.worker import FACTORY
 from duckicelake.errors import StartupError
@@ -78,7 +78,7 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce()
-        supervisor = Multiprocess(config_of(settings, FACTORY, factory=True), [listener])
+        supervisor = Supervisor(config_of(settings, FACTORY, factory=True), [listener])
         supervisor.run()
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):

@@ -1,0 +1,49 @@
+"""The parent of several workers, which doesn't wait for a sign of life of one that has ended, or when it is to end."""
+
+import time
+from typing import Final
+
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
+
+_LOOK_SECONDS: Final = 0.1
+
+
+class Supervisor(Multiprocess):
+    """Starts workers, and others in the place of those that have ended or are stuck, until SIGTERM or SIGINT.
+
+    uvicorn's own waits all the time that a sign of life may take for that of a worker which was killed after it was
+    asked, as this process has both ends of the line; and it hears no signal meanwhile, nor while a worker starts.
+    """
+
+    def keep_subprocess_alive(self) -> None:
+        for index, worker in enumerate(self.processes):
+            if self.is_well(worker, self.config.timeout_worker_healthcheck):
+                continue
+            worker.kill()
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE:
+                self.should_exit.set()
+            if self._is_to_end():
+                return
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
+
+    def is_well(self, worker: Process, seconds: float) -> bool:
+        """Whether it gives a sign of life in time, or nobody needs to know any more."""
+        until = time.monotonic() + seconds
+        try:
+            worker.parent_conn.send(b"ping")
+            while not worker.parent_conn.poll(_LOOK_SECONDS):
+                if self._is_to_end():
+                    return True
+                if not worker.process.is_alive() or time.monotonic() > until:
+                    return False
+            worker.parent_conn.recv()
+        except (OSError, EOFError):
+            return False
+        return worker.process.is_alive()
+
+    def _is_to_end(self) -> bool:
+        return self.should_exit.is_set() or bool(self.signal_queue)
