@@ -48,6 +48,7 @@ from duckicelake.server.routes import (
     row_posts,
     rows,
     storage,
+    table_posts,
     tables,
     transactions,
     ui,
@@ -174,7 +175,7 @@ def routes_only() -> App:
     )
     of_tables = (namespaces, tables, restore, clones, rows, flush, storage)
     others = (views, transactions, events, history, pipeline, maintenance, lineage, marquez, health, ui)
-    modules = (row_posts, oauth, config, *of_tables, *others)
+    modules = (table_posts, row_posts, oauth, config, *of_tables, *others)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
         # tell which methods a path takes.

@@ -1,10 +1,10 @@
-"""The short way to routes whose endpoints take the request as it is: past FastAPI's layers and its list of routes."""
+"""The short way to routes that take requests apart by themselves: past FastAPI's layers and its list of routes."""
 
 from fastapi import FastAPI, Request
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
-from duckicelake.server.whole_requests import WholeRequestRoute
+from duckicelake.server.quick_routes import QuickRoute
 
 
 class ShortWay:
@@ -12,7 +12,7 @@ class ShortWay:
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
-        self._routes = [route for route in app.router.routes if isinstance(route, WholeRequestRoute)]
+        self._routes = [route for route in app.router.routes if isinstance(route, QuickRoute)]
 
     async def answers(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Whether it was a request for one of the routes, and has its answer."""
@@ -24,7 +24,7 @@ class ShortWay:
                 return True
         return False
 
-    async def _answer(self, route: WholeRequestRoute, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, route: QuickRoute, scope: Scope, receive: Receive, send: Send) -> None:
         is_begun = False
 
         async def send_on(message: Message) -> None:

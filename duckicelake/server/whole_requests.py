@@ -4,35 +4,21 @@ To take a request apart as an endpoint's signature says costs more than to inser
 """
 
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duckicelake.server.quick_routes import QuickRoute
 
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
-Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class WholeRequestRoute(APIRoute):
-    """Its endpoint is a coroutine from the request to the response."""
-
-    def __init__(self, path: str, endpoint: Endpoint, **described: Any) -> None:
-        super().__init__(path, endpoint, **described)
-        self.app = _app_of(endpoint)
-
-
-def _app_of(endpoint: Endpoint) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await endpoint(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-    return app
+WholeRequestRoute = QuickRoute
 
 
 def query_of(request: Request, model: type[Model]) -> Model:

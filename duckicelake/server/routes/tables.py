@@ -1,4 +1,4 @@
-"""Tables: list, create, load, test, commit, rename, drop, and the reports that engines send about them."""
+"""Tables: list, load, test, drop, rename, take over, give up; `table_posts` has what is asked most often."""
 
 from typing import Annotated, Literal
 
@@ -6,11 +6,10 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import tables
-from duckicelake.iceberg.reports import MetricsReport
-from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, RegisterTableRequest, RenameTableRequest
+from duckicelake.iceberg.rest import RegisterTableRequest, RenameTableRequest
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
-from duckicelake.server.context import AppContext, AppServices
+from duckicelake.server.context import AppServices
 from duckicelake.server.delegation import AccessWish
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
@@ -49,13 +48,6 @@ def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery
     return TableList(identifiers=names, next_page_token=found.next_token)
 
 
-@router.post("/namespaces/{namespace}/tables", openapi_extra=takes(CreateTableRequest))
-def create_table(services: KeyedServices, namespace: NamespacePath, wish: AccessWish, body: Body) -> Response:
-    """Create a table, or stage its creation for a later commit."""
-    loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body), wish)
-    return conditional(loaded.body, loaded.etag)
-
-
 @router.get(TABLE)
 def load_table(
     request: Request,
@@ -77,13 +69,6 @@ def table_exists(services: AppServices, namespace: NamespacePath, table: TablePa
     """Answer 204 if the table exists."""
     tables.table_exists(services, namespace, table)
     return Response(status_code=204)
-
-
-@router.post(TABLE, openapi_extra=takes(CommitTableRequest))
-def commit_table(services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
-    """Commit updates if the requirements hold."""
-    committed = tables.commit_table(services, namespace, table, parse_body(CommitTableRequest, body))
-    return conditional(committed.body, committed.etag)
 
 
 @router.delete(TABLE, status_code=204)
@@ -117,15 +102,3 @@ def register_table(services: KeyedServices, namespace: NamespacePath, wish: Acce
 def unregister_table(services: KeyedServices, namespace: NamespacePath, table: TablePath) -> Response:
     """Give a table up to another catalog; its files stay."""
     return conditional(tables.unregister_table(services, namespace, table), None)
-
-
-@router.post(f"{TABLE}/metrics", status_code=204, openapi_extra=takes(MetricsReport))
-def report_metrics(
-    context: AppContext, services: AppServices, namespace: NamespacePath, table: TablePath, body: Body
-) -> Response:
-    """Take an engine's report of a scan or a commit, count it, and remember what was read."""
-    report = parse_body(MetricsReport, body)
-    tables.table_exists(services, namespace, table)
-    services.reads.note_report(services.caller, namespace, table, report)
-    context.metrics.report_received(report.report_type)
-    return Response(status_code=204)

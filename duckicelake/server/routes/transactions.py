@@ -8,9 +8,10 @@ from duckicelake.server.bodies import Body, takes
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedAdmission
+from duckicelake.server.quick_routes import QuickRoute
 from duckicelake.server.validation import parse_body
 
-router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES)
+router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES, route_class=QuickRoute)
 
 
 @router.post("/transactions/commit", status_code=204, openapi_extra=takes(CommitTransactionRequest))
