@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 from duckicelake.catalog.attempts import TableCommit, change_over, creation_of
 from duckicelake.catalog.auditing import actions, touched
+from duckicelake.catalog.beside import Ready
 from duckicelake.catalog.cache import CachedTable, Materialized
+from duckicelake.catalog.foreseen import Foreseen, foresee
 from duckicelake.catalog.groups import Commit, Settle
 from duckicelake.catalog.known import Unwritten
-from duckicelake.catalog.loading import current_table, follow, freshness, is_current, prepare, refresh
+from duckicelake.catalog.loading import current_table, follow, freshness, is_current, refresh
 from duckicelake.catalog.materialize import Prepared
 from duckicelake.catalog.overtaken import until_written
 from duckicelake.catalog.releasing import release_files
@@ -28,20 +30,16 @@ from duckicelake.lake.audit import Touched
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.files import StaleBase
-from duckicelake.lake.foreseen import with_files
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do.
-
-    `prepared` is what the change would make.
-    """
+    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do."""
 
     table: Touched
     cached: CachedTable | None
     change: ChangeSet | None
-    prepared: Prepared | None = None
+    foreseen: Foreseen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,8 @@ def commit_all(
         if not changes:
             table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-        return planned, _write(services, changes, settle, alone=alone)
+        ready = [plan.foreseen.ready for plan in planned if plan.foreseen is not None]
+        return planned, _write(services, changes, settle, ready, alone=alone)
 
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     planned, written = until_written(services, names, attempt, is_alone=is_alone)
@@ -103,8 +102,8 @@ def commit_all(
 
 
 def _outcome(plan: _Planned, written: Written | None) -> Outcome:
-    is_prepared = written is not None and written.has_files
-    return Outcome(plan.cached, written, plan.prepared if is_prepared else None)
+    has_files = written is not None and written.has_files
+    return Outcome(plan.cached, written, plan.foreseen.version if plan.foreseen is not None and has_files else None)
 
 
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
@@ -140,7 +139,7 @@ def _plan(services: Services, commits: Sequence[TableCommit], *, prepare: bool) 
         loaded = [_load(services, each) for each in commits]
         try:
             planned = _changes(services, commits, loaded)
-            return [_prepared(services, planned[0]), *planned[1:]] if prepare else planned
+            return [_foreseen(services, planned[0]), *planned[1:]] if prepare else planned
         except Unwritten:
             for cached in filter(None, loaded):
                 services.cache.forget(cached.materialized.row.table_id)
@@ -153,14 +152,11 @@ def _plan(services: Services, commits: Sequence[TableCommit], *, prepare: bool) 
             raise
 
 
-def _prepared(services: Services, plan: _Planned) -> _Planned:
-    """What it would make, where that takes no rows that this commit changes: all row ids, when it becomes version 3."""
-    if plan.change is None or plan.cached is None or plan.change.row_ids:
+def _foreseen(services: Services, plan: _Planned) -> _Planned:
+    if plan.change is None or plan.cached is None:
         return plan
-    prepared = prepare(services, plan.cached, plan.change)
-    if prepared is None:
-        return plan
-    return replace(plan, change=with_files(plan.change, prepared.files), prepared=prepared)
+    foreseen = foresee(services, plan.table.resource, plan.cached, plan.change)
+    return plan if foreseen is None else replace(plan, change=foreseen.change, foreseen=foreseen)
 
 
 def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
@@ -205,15 +201,15 @@ def _write(
     services: Services,
     changes: Sequence[tuple[Touched, ChangeSet]],
     settle: Settle | None = None,
+    ready: Sequence[Ready] = (),
     *,
     alone: bool = False,
 ) -> Iterator[Written]:
     """Write all changes in one transaction."""
-    commit = Commit(
-        [change for _, change in changes], settle=settle or _settling(services, [table for table, _ in changes])
-    )
     if not changes:
         return iter(())
+    settle = settle or _settling(services, [table for table, _ in changes])
+    commit = Commit([change for _, change in changes], settle=settle, ready=ready)
     write = services.commits.write_alone if alone else services.commits.write
     written: Sequence[Written] = write(services.database, services.meter, commit)
     return iter(written)

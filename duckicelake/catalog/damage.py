@@ -50,4 +50,17 @@ def naming_damage(services: Services, table_id: int) -> Iterator[None]:
     except _SIGNS as error:
         with services.database.reading() as cursor:
             name = native.full_name(cursor, table_id)
-        raise DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do") from error
+        raise damaged(name, error) from error
+
+
+@contextmanager
+def damage_of(name: str) -> Iterator[None]:
+    """The same where the table's name is known: nothing is read."""
+    try:
+        yield
+    except _SIGNS as error:
+        raise damaged(name, error) from error
+
+
+def damaged(name: str, error: Exception) -> DamagedTable:
+    return DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")

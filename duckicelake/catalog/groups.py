@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from duckicelake.catalog.auditing import Noted, note_all
+from duckicelake.catalog.beside import Late, Ready, wait_briefly
 from duckicelake.catalog.courtesy import Courtesy
 from duckicelake.catalog.idempotency import Once, settle_results
 from duckicelake.catalog.measuring import Meter
@@ -81,9 +82,13 @@ class Work(Generic[W, R]):
 
 @dataclass(slots=True)
 class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
-    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result."""
+    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result.
+
+    ready: what to wait for before COMMIT if all came as it was foreseen.
+    """
 
     settle: Settle = field(kw_only=True)
+    ready: Sequence[Ready] = field(default=(), kw_only=True)
 
     @staticmethod
     def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
@@ -93,7 +98,9 @@ class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:  # noqa: ARG004
         for each, result in pairs:
             each.settle(cursor, result)
-        return lambda: None
+        foreseen = [each for each, result in pairs if any(written.has_files for written in result)]
+
+        return partial(wait_briefly, [ready for each in foreseen for ready in each.ready])
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[Any]) -> None:
@@ -174,8 +181,15 @@ class CommitQueue:
             meter.retried("serialization")
             return True
 
+        def attempt() -> None:
+            try:
+                self._attempt(database, meter, group, is_alone=is_alone)
+            except Late as late:
+                late.wait()
+                self._attempt(database, meter, group, is_alone=is_alone)
+
         try:
-            retrying(lambda: self._attempt(database, meter, group, is_alone=is_alone), again)
+            retrying(attempt, again)
         except (Unavailable, CommitStateUnknown) as error:
             for each in group:
                 each.outcome = error

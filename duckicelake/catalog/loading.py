@@ -6,7 +6,7 @@ from dataclasses import replace
 from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
-from duckicelake.catalog.materialize import Prepared, materialize, materialize_next, prepare_next
+from duckicelake.catalog.materialize import Prepared, materialize, materialize_next
 from duckicelake.catalog.outdated import delete_outdated
 from duckicelake.catalog.ownership import granted
 from duckicelake.catalog.principal import Capability
@@ -14,8 +14,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import native, ownership, reader
-from duckicelake.lake.changes import ChangeSet, Written
-from duckicelake.lake.foreseen import expected_of
+from duckicelake.lake.changes import Written
 from duckicelake.lake.freshness import freshness as lake_freshness
 from duckicelake.lake.state import Asked, Freshness, TableRow
 
@@ -87,18 +86,6 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
         table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch)
     services.cache.put(table)
     return table
-
-
-def prepare(services: Services, before: CachedTable, change: ChangeSet) -> Prepared | None:
-    """Write what the change would make of the table if nobody else commits before; None if that isn't known."""
-    assert change.table_id is not None
-    expected = expected_of(change.table_id, change)
-
-    def write() -> Prepared | None:
-        with services.meter.phase("materialize"):
-            return prepare_next(services, before.materialized, change, expected)
-
-    return undamaged(services, change.table_id, write)
 
 
 def follow(services: Services, before: CachedTable, written: Written, prepared: Prepared | None = None) -> CachedTable:

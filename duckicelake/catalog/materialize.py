@@ -5,7 +5,7 @@ loses nothing: the next load writes the same bytes. What comes before and isn't 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.artifacts import (
     Artifact,
@@ -31,6 +31,7 @@ from duckicelake.lake import reader
 from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, Written, WrittenFile
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
+from duckicelake.storage.objects import NewFile as FileToWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,11 @@ class _Unwritten:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A version all of whose files are written, and those of them that aren't recorded yet."""
+    """A version, and those of its files that aren't recorded yet: as rows, and what is to be written."""
 
     table: Materialized
-    files: tuple[WrittenFile, ...]
+    rows: tuple[WrittenFile, ...]
+    files: tuple[FileToWrite, ...] = field(repr=False)
 
 
 def materialize(services: Services, table_id: int, change: ChangeSet | None = None) -> Materialized:
@@ -66,8 +68,8 @@ def materialize(services: Services, table_id: int, change: ChangeSet | None = No
             metadata = project(state, (before.state, before.metadata) if before else None)
             body = metadata_artifact(metadata, state.row.version).data
             return Materialized(state.row, state, metadata, state.metadata_location, body)
-        prepared = _write(services, state, unwritten, before)
-        if _record(services, prepared):
+        prepared = _prepared(state, unwritten, before)
+        if _write(services, prepared):
             return prepared.table
 
 
@@ -79,11 +81,11 @@ def materialize_next(
     None if somebody has changed the table since, or as for `prepare_next`.
     """
     prepared = prepare_next(services, before, change, written)
-    return prepared.table if prepared is not None and _record(services, prepared) else None
+    return prepared.table if prepared is not None and _write(services, prepared) else None
 
 
 def prepare_next(services: Services, before: Materialized, change: ChangeSet, written: Written) -> Prepared | None:
-    """Write the files of the version that this change would make of the one before, if it were written so.
+    """The version that this change would make of the one before, if it were written so; its files are yet to be.
 
     None where the metadata log gets longer than what is known of it, or files of the version before got lost.
     """
@@ -95,7 +97,7 @@ def prepare_next(services: Services, before: Materialized, change: ChangeSet, wr
     unwritten = _unwritten_of(services, before.known, change, state)
     if unwritten is None:
         return None
-    prepared = _write(services, state, unwritten, before)
+    prepared = _prepared(state, unwritten, before)
     if before.known.lake is not None:
         after = prepared.table
         after.known.lake = lake_after(before.known.lake, change, after.metadata, after.row)
@@ -165,8 +167,8 @@ def _listed(manifest: NewManifest) -> list[tuple[int, int]]:
     return [(int(status), file_id) for status, ids in groups for file_id in ids]
 
 
-def _write(services: Services, state: TableState, unwritten: _Unwritten, before: Materialized | None) -> Prepared:
-    """The state with its files written."""
+def _prepared(state: TableState, unwritten: _Unwritten, before: Materialized | None) -> Prepared:
+    """The state with its files encoded."""
     older = (before.state, before.metadata) if before else None
     definitions = definitions_of(project(replace(state, snapshots=(), snapshot_log=(), metadata_log=()), older))
     manifests, new = _encode_manifests(unwritten, definitions)
@@ -176,13 +178,12 @@ def _write(services: Services, state: TableState, unwritten: _Unwritten, before:
     metadata = project(state, older)
     document = metadata_artifact(metadata, state.row.version)
     artifacts = [*new, *lists, document]
-    write_all(services, [(artifact.path, artifact.data) for artifact in artifacts])
     state = replace(state, metadata_location=document.path)
     current = state.current()
     listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
     known = Known({id_: manifests[id_] for id_ in listed})
     table = Materialized(state.row, state, metadata, document.path, document.data, known)
-    return Prepared(table, tuple(map(_row, artifacts)))
+    return Prepared(table, tuple(map(_row, artifacts)), tuple((each.path, each.data) for each in artifacts))
 
 
 def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
@@ -204,13 +205,14 @@ def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
     return row if row.manifest_list is not None else replace(row, manifest_list=lists[row.snapshot_id])
 
 
-def _record(services: Services, prepared: Prepared) -> bool:
-    """Record what was written; whether the version is still the newest, so that its metadata.json counts."""
+def _write(services: Services, prepared: Prepared) -> bool:
+    """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
+    write_all(services, prepared.files)
     row = prepared.table.row
 
     def attempt() -> bool:
         with services.database.statement() as cursor:
-            return lake_artifacts.record(cursor, row.table_id, prepared.files, row.version)
+            return lake_artifacts.record(cursor, row.table_id, prepared.rows, row.version)
 
     is_newest = retrying(attempt)
     if is_newest:

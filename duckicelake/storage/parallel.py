@@ -1,4 +1,4 @@
-"""The same for many files at once, a few at a time: a distant store takes its time for each of them."""
+"""Work on files beside other work: the same for many at once, a few at a time, as distant stores take their time."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +40,19 @@ def in_parallel(act: Callable[[T], R], items: Iterable[T]) -> list[R]:
     if failures:
         raise failures[min(failures)]
     return [made[index] for index in range(len(given))]
+
+
+def begun(act: Callable[[], R]) -> Callable[[float | None], R]:
+    """Begin to act in another thread; what is given waits for the result so many seconds, or raises as `act` did.
+
+    TimeoutError if it isn't over by then. Who waits for any time acts itself where all threads are still busy.
+    """
+    beginning = _pool().submit(copy_context().run, act)
+
+    def result(seconds: float | None) -> R:
+        return act() if seconds is None and beginning.cancel() else beginning.result(seconds)
+
+    return result
 
 
 @cache

@@ -5,12 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
+from threading import Event
+from time import sleep
+from typing import Any
 
 import duckdb
 import pytest
 
 from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.services import Services
+from duckicelake.errors import Unavailable
 from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
     Client,
@@ -164,11 +168,13 @@ def test_commit_that_others_overtake_after_its_files_were_written_is_shown_as_it
     ducklake.execute("CREATE TABLE lake.ns.other (id BIGINT)")
     queue, overtakers = CommitQueue(), iter(range(1))
 
-    def overtake() -> None:
+    def overtaken(*arguments: Any) -> Any:
         for number in overtakers:
             ducklake.execute(f"INSERT INTO lake.ns.other VALUES ({number})")
+        return write(*arguments)
 
-    store = Overtaken(services.store, others=overtake)
+    store, write = Recorded(services.store), queue.write
+    queue.write = overtaken  # type: ignore[method-assign,assignment]
     answer = Client(replace(fresh(services), store=store, commits=queue)).append((1, "one"))
     assert not queue.is_calm
     ((newest,),) = ducklake.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
@@ -177,6 +183,35 @@ def test_commit_that_others_overtake_after_its_files_were_written_is_shown_as_it
     assert recorded_metadata(services) == [(0, True), (1, True)]
     assert sum(location.endswith(".metadata.json") for location, _ in store.written) == 2
     assert_whole(answer)
+
+
+def test_files_that_take_long_keep_no_other_commit_waiting(services: Services, client: Client) -> None:
+    client.create("slow")
+    client.create("quick")
+    may_end, quick = Event(), Client(replace(fresh(services), commits=CommitQueue()))
+    slow_store = Overtaken(services.store, others=lambda: may_end.wait(60))
+    slow = Client(replace(fresh(services), store=slow_store, commits=CommitQueue()))
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(slow.append, (1, "one"), name="slow")
+        while not slow_store.written:
+            sleep(0.01)
+        assert_whole(quick.append((2, "two"), name="quick"))
+        assert not answer.done()
+        may_end.set()
+        assert_whole(answer.result())
+
+
+def test_commit_whose_files_cannot_be_written_is_refused_and_not_there(services: Services, client: Client) -> None:
+    before = client.create()
+
+    def fail() -> None:
+        raise Unavailable("the disk is full")
+
+    store = Overtaken(services.store, others=fail)
+    with pytest.raises(Unavailable, match="disk is full"):
+        Client(replace(fresh(services), store=store, commits=CommitQueue())).append((1, "one"))
+    assert client.load()["metadata"] == before["metadata"]
+    assert_whole(client.append((1, "one")))
 
 
 def test_many_commits_write_each_manifest_once_and_cost_the_same(services: Services, client: Client) -> None:
