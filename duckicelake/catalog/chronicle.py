@@ -35,13 +35,13 @@ class Folded(NamedTuple):
     is_awaited: bool
 
 
-def fold(services: Services, cursor: Transaction) -> Folded:
-    """Fold the next snapshots, `MOST` at the most. The cursor's connection is in no transaction."""
+def fold(services: Services, cursor: Transaction, most: int = MOST, unplaced_most: int = MOST) -> Folded:
+    """Fold the next snapshots, and after the last changes without any. The cursor's connection is in no transaction."""
     with followed.one_state(cursor):
-        news = followed.news(cursor, MOST)
-        snapshots, progress = _whole_transactions(news.snapshots), news.progress
-        is_last = len(news.snapshots) < MOST
-        unplaced = followed.take_unplaced(cursor, MOST) if is_last and news.has_unplaced else []
+        news = followed.news(cursor, most)
+        snapshots, progress = _whole_transactions(news.snapshots, most), news.progress
+        is_last = len(news.snapshots) < most
+        unplaced = followed.take_unplaced(cursor, unplaced_most) if is_last and news.has_unplaced else []
         if snapshots or unplaced:
             told = _Telling(services, cursor, progress, snapshots).changes()
             changes, position = placed(told, without_snapshot(cursor, unplaced), snapshots, progress.position)
@@ -57,9 +57,9 @@ def fold_all(services: Services) -> None:
             pass
 
 
-def _whole_transactions(found: Sequence[Snapshot]) -> Sequence[Snapshot]:
+def _whole_transactions(found: Sequence[Snapshot], most: int) -> Sequence[Snapshot]:
     """Without those at the end whose transaction may go on after them: all of one have the same time."""
-    if len(found) < MOST:
+    if len(found) < most:
         return found
     whole = [each for each in found if each.at != found[-1].at]
     return whole or found

@@ -9,8 +9,8 @@ from duckicelake.bridge.types import iceberg_type
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.lake.damage import damaged, table_names
 from duckicelake.lake.database import Database, Transaction
-from duckicelake.lake.doctor import Finding
 from duckicelake.lake.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
+from duckicelake.lake.findings import Finding
 from duckicelake.lake.inlined_damage import damaged_inlining
 from duckicelake.lake.repairs import end_data_file
 from duckicelake.storage.objects import ObjectStore

@@ -19,6 +19,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.lake import lineage_follower, lineage_store
 from duckicelake.lake.chronicle import Change, changes
 from duckicelake.lake.database import Transaction
+from duckicelake.lake.left_out import LeftOut, is_of_what_is_told, leave_out
 from duckicelake.lake.lineage_follower import Progress, Refusal
 from duckicelake.lake.native import newest_snapshot
 from duckicelake.lineage.failures import Refused, failed_runs, is_failure
@@ -42,10 +43,6 @@ _ENTRIES: Final = 5000
 _REFUSAL_AGE: Final = timedelta(seconds=5)
 """So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
 _ORIGIN: Final = "catalog"
-
-
-class LeftOut(Exception):  # noqa: N818 - says what happened
-    """No events can be made of something, whatever is tried."""
 
 
 class LineageEvents:
@@ -83,7 +80,7 @@ class LineageEvents:
                 if not self._advance(1):
                     return None
             except Exception as error:
-                if not lineage_follower.is_of_what_is_told(error):
+                if not is_of_what_is_told(error):
                     raise
                 return self._leave_out(error)
 
@@ -98,9 +95,7 @@ class LineageEvents:
             position = due[-1].position if due else progress.position
             lineage_follower.move(cursor, position, noted, streams)
             what = f"{len(due)} changes up to {position}, refusals after entry {progress.audit_id} of the audit trail"
-        left_out = LeftOut(f"there will be no events of {what}: {type(error).__name__}: {error}")
-        left_out.__cause__ = error
-        return left_out
+            return leave_out(cursor, "lineage", what, error)
 
     def _advance(self, batch: int) -> bool:
         with self._services.database.transaction() as cursor:
@@ -231,5 +226,5 @@ def _run(maker: LineageEvents, failed: Callable[[Exception], object], ended: thr
             pause, failures = time.monotonic() - began if maker.advance() else PAUSE, 0
         except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
             pause = min(2 * max(pause, PAUSE), _LONGEST_PAUSE)
-            failures = failures + 1 if lineage_follower.is_of_what_is_told(error) else 0
+            failures = failures + 1 if is_of_what_is_told(error) else 0
             failed(error)

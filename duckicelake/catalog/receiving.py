@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from duckicelake.catalog.principal import Capability, Principal
 from duckicelake.catalog.services import Services
-from duckicelake.errors import Forbidden, InvalidRequest, Unavailable
+from duckicelake.errors import Forbidden, InvalidRequest, TooManyRequests, Unavailable
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.lake import lineage_owners, lineage_store
 from duckicelake.lake.database import Transaction
@@ -21,6 +21,8 @@ from duckicelake.lineage.naming import located
 from duckicelake.storage.policy import LocationPolicy, is_within
 
 MOST_EVENTS: Final = 1000
+MOST_AN_HOUR: Final = 100_000
+"""Events that are kept of a principal; a batch that is begun within them is kept whole."""
 _AHEAD: Final = timedelta(days=1)
 """For so long another's clock may be ahead. What is told later counts more: events of next year would for a year."""
 _ROOM: Final = threading.BoundedSemaphore(16)
@@ -31,7 +33,7 @@ _WRITE: Final = (Capability.WRITE,)
 
 
 def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
-    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest.
+    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest, TooManyRequests.
 
     host: where the sender believes this catalog to be; names of tables of a catalog that is there mean ours.
     """
@@ -47,6 +49,8 @@ def receive(services: Services, events: Sequence[Mapping[str, Any]], host: str =
     if not who.grants:
         raise Forbidden("Events of lineage are kept for those who were granted something in the catalog")
     with _turn(), services.database.transaction() as cursor:
+        if lineage_store.is_over(cursor, who.name, MOST_AN_HOUR):
+            raise TooManyRequests(f"You have sent {MOST_AN_HOUR} events of lineage within an hour; send fewer")
         owners = _Owners(cursor, services.policy, told)
         for event in told:
             _check(owners, who, event)

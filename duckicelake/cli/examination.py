@@ -14,8 +14,9 @@ from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
 from duckicelake.lake.address import embedded_url
 from duckicelake.lake.database import Database
-from duckicelake.lake.doctor import Finding, diagnose, is_prepared
+from duckicelake.lake.doctor import diagnose, is_prepared
 from duckicelake.lake.examination import NeededFile
+from duckicelake.lake.findings import Finding
 from duckicelake.settings import Settings
 from duckicelake.storage.access_examination import try_vending
 from duckicelake.storage.objects import ObjectStore
@@ -28,7 +29,7 @@ from duckicelake.storage.vending import StsVendor
 def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     """All findings. Raises StartupError where there is no lake to examine."""
     with reachable_postgres(settings) as url, closing(store_of(settings)) as store:
-        findings, files = _database(url)
+        findings, files = _database(url, with_lineage=settings.lineage != "off")
         found = list(_store(store, settings))
         if all(finding.ok for finding in found) and with_files:
             return [*findings, *found, *_files(store, files)]
@@ -50,13 +51,13 @@ def reachable_postgres(settings: Settings) -> Iterator[str]:
         yield url or ""
 
 
-def _database(url: str) -> tuple[list[Finding], list[NeededFile]]:
+def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[NeededFile]]:
     """(Findings on the lake, and on its tables if it is one; the files that must be in the store)."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         with closing(Database(url, 1)) as database:
             database.check()
-            findings = diagnose(database)
+            findings = diagnose(database, with_lineage=with_lineage)
             if not is_prepared(findings):
                 return findings, []
             damage, files = examine_tables(database)

@@ -6,7 +6,7 @@ None of it comes about by itself: whatever DuckDB, this server and its clients d
 from dataclasses import dataclass
 
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.doctor import Finding
+from duckicelake.lake.findings import Finding
 from duckicelake.lake.model import Column
 from duckicelake.lake.queries import queries
 from duckicelake.lake.repairs import in_new_snapshot

@@ -1,11 +1,12 @@
 """Is this lake fit to serve? Read-only checks, each with advice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake import delta_sources
 from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.doctor_followers import followers
+from duckicelake.lake.findings import Finding, finding
 from duckicelake.lake.format import check_supported, read_options
 from duckicelake.lake.migrate import applied_migrations, known_migrations
 from duckicelake.lake.queries import queries
@@ -22,18 +23,11 @@ _SQL, _ROLES = queries("doctor"), queries("roles")
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of one check; `advice` says what to do and is empty where nothing is to be done."""
+def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
+    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down.
 
-    name: str
-    ok: bool
-    detail: str
-    advice: str
-
-
-def diagnose(database: Database) -> list[Finding]:
-    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down."""
+    with_lineage: servers make events of lineage of what changes.
+    """
     with database.reading() as cursor:
         if not _may_write(cursor):
             return [_postgres_version(cursor), _roles(cursor)]
@@ -41,7 +35,8 @@ def diagnose(database: Database) -> list[Finding]:
         if read_options(cursor) is not None:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
-            findings += [_roles(cursor), _followed(cursor)] if is_prepared(findings) else []
+            if is_prepared(findings):
+                findings += [_roles(cursor), _followed(cursor), *followers(cursor, with_lineage=with_lineage)]
     return findings
 
 
@@ -53,7 +48,7 @@ def is_prepared(findings: list[Finding]) -> bool:
 def _postgres_version(cursor: Transaction) -> Finding:
     (text,) = cursor.execute(_SQL.server_version).fetchall()[0]
     ok = int(text.split(".")[0]) >= OLDEST_POSTGRES
-    return _finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
+    return finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
 
 
 def _catalog(cursor: Transaction) -> Finding:
@@ -74,7 +69,7 @@ def _migrations(cursor: Transaction) -> Finding:
     detail = f"{len(applied)} applied, {len(known)} known"
     if applied - known:
         return Finding("migrations", ok=False, detail=detail, advice="run the newer duckicelake that made them")
-    return _finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
+    return finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
 
 
 def _triggers(cursor: Transaction) -> Finding:
@@ -85,7 +80,7 @@ def _triggers(cursor: Transaction) -> Finding:
         "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones in DuckDB until they are "
         "back: run CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql and 0021_delta_sources.sql do"
     )
-    return _finding("triggers", not missing, detail, advice)
+    return finding("triggers", not missing, detail, advice)
 
 
 def _snapshots(cursor: Transaction) -> Finding:
@@ -96,7 +91,7 @@ def _snapshots(cursor: Transaction) -> Finding:
     if unrecorded:
         detail += f", {unrecorded} without a record of changes"
     advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
-    return _finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+    return finding("snapshot ids", gap is None and not unrecorded, detail, advice)
 
 
 def _followed(cursor: Transaction) -> Finding:
@@ -105,7 +100,7 @@ def _followed(cursor: Transaction) -> Finding:
     told = [f"{each.name} stands still at version {each.position.version}: {each.error}" for each in stuck[:_NAMED]]
     detail = "; ".join(told) or f"{len(followed)} are followed"
     advice = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"
-    return _finding("Delta tables", not stuck, detail, advice)
+    return finding("Delta tables", not stuck, detail, advice)
 
 
 def _may_write(cursor: Transaction) -> bool:
@@ -125,8 +120,4 @@ def _roles(cursor: Transaction) -> Finding:
     for login, name in cursor.execute(_ROLES.half_readers).fetchall()[:_NAMED]:
         wrong.append(f"{login} reads DuckLake's snapshots, but may not read {name}")
     advice = "let a superuser run what `duckicelake grants` prints for your logins; it may be run again"
-    return _finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)
-
-
-def _finding(name: str, ok: bool, detail: str, advice: str) -> Finding:
-    return Finding(name, ok, detail, "" if ok else advice)
+    return finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)

@@ -165,6 +165,12 @@ def take_unplaced(cursor: Transaction, limit: int) -> list[tuple[datetime, Heard
     return [(at, Heard(*entry)) for at, *entry in rows]
 
 
+def pass_snapshot(cursor: Transaction) -> int:
+    """Go on past the next snapshot, of which nothing is told; its id."""
+    (snapshot_id,) = cursor.execute(_SQL.pass_snapshot).fetchall()[0]
+    return int(snapshot_id)
+
+
 def new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
     """Files by the counter of files, which `bounds` tell from before the first snapshot and after each.
 

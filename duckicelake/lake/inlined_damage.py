@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from duckicelake.lake.database import Transaction
-from duckicelake.lake.doctor import Finding
+from duckicelake.lake.findings import Finding
 from duckicelake.lake.queries import queries
 
 _SQL = queries("damage")

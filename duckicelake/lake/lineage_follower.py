@@ -7,9 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-import psycopg
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake.chronicle import Position
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.model import ViewDefinition
@@ -64,13 +62,6 @@ def noted(cursor: Transaction, after: int, before: datetime, most: int) -> int:
     """The last of the next entries of the audit trail that are from before a time."""
     row = cursor.execute(_SQL.noted, {"after": after, "before": before, "most": most}).fetchone()
     return after if row is None or row[0] is None else int(row[0])
-
-
-def is_of_what_is_told(error: Exception) -> bool:
-    """Whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
-    if isinstance(error, psycopg.Error):
-        return isinstance(error, psycopg.DataError)
-    return not isinstance(error, (Unavailable, CommitStateUnknown))
 
 
 def refusals(cursor: Transaction, after: int, upto: int) -> list[Refusal]:

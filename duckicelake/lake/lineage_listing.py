@@ -16,6 +16,8 @@ Counted = Literal["jobs", "datasets", "sources"]
 _COUNTS: Final = {"jobs": _SQL.count_jobs, "datasets": _SQL.count_datasets, "sources": _SQL.count_sources}
 _MOST_COUNTED: Final = 100_000
 _MOST: Final = 100_000
+EXAMINED: Final = 20_000
+"""Events of which is found out whether a reader may know of them, who may not know of all: it takes a second or so."""
 
 
 class Part(NamedTuple):
@@ -187,12 +189,15 @@ class Listing:
         return [ColumnListed(*row) for row in self._rows(_SQL.columns_to, ids=list(ids), limit=_MOST)]
 
     def events(self, part: Part, between: Between, *, is_newest_first: bool) -> list[dict[str, Any]]:
+        """Those that the reader may know all of: of a reader with few grants, among the first `EXAMINED` in between."""
         query = _SQL.events if is_newest_first else _SQL.earliest_events
-        return [body for (body,) in self._rows(query, part, after=between.after, before=between.before)]
+        rows = self._rows(query, part, after=between.after, before=between.before, examined=EXAMINED)
+        return [body for (body,) in rows]
 
     def count_events(self, between: Between) -> int:
         """How many there are; it isn't counted on for ever."""
-        rows = self._rows(_SQL.count_events, Part(_MOST_COUNTED), after=between.after, before=between.before)
+        times = {"after": between.after, "before": between.before}
+        rows = self._rows(_SQL.count_events, Part(_MOST_COUNTED), **times, examined=EXAMINED)
         return int(rows[0][0])
 
     def search(self, pattern: str, filter_: str, limit: int, *, by_time: bool) -> list[Found]:

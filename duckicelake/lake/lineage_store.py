@@ -58,6 +58,11 @@ def record(
     return len(kept)
 
 
+def is_over(cursor: Transaction, principal: str, most: int) -> bool:
+    """Whether so many events, or more, were received from the principal within the last hour."""
+    return cursor.execute(_SQL.is_over, {"principal": principal, "most": most - 1}).fetchone() == (True,)
+
+
 def _is_taken(known: Mapping[UUID, Run], event: Event) -> bool:
     run = None if event.run is None else known.get(event.run)
     return run is not None and run.origin != RECEIVED

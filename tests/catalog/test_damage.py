@@ -17,7 +17,8 @@ from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable
 from duckicelake.lake import inlined
-from duckicelake.lake.doctor import Finding, diagnose
+from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.findings import Finding
 from duckicelake.server.app import create_app
 from tests.catalog.foreign import CLEANERS
 from tests.catalog.history import FLUSH, MERGE, History

@@ -12,6 +12,7 @@ from random import Random
 from threading import Event, Thread
 
 import duckdb
+import psycopg
 import pyarrow as pa
 import pyiceberg
 import pytest
@@ -20,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
 
 from duckicelake.catalog.chronicle import MOST, fold, fold_all
-from duckicelake.catalog.following import following
+from duckicelake.catalog.following import TRIES, Follower, following
 from duckicelake.catalog.rows import PostedRows, append_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
@@ -373,6 +374,25 @@ def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Service
         lake.run("CREATE TABLE t (i INT)")
         while fold(services, cursor).is_awaited:
             time.sleep(0.01)  # until Postgres has noticed that the reader's session is over
+
+
+def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(services: Services, lake: Lake) -> None:
+    lake.run("CREATE TABLE t (i INT)", *["INSERT INTO t FROM range(50)"] * 4)
+    last = lake.newest()
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = 'infinity' WHERE snapshot_id = %s", [last - 2])
+    failures: list[Exception] = []
+    follower = Follower(services, failures.append)
+    with services.database.notices(None).listening() as cursor:
+        for _ in range(TRIES):
+            with pytest.raises(psycopg.DataError):
+                follower.fold(cursor)
+        assert told(services.database) == []
+        follower.fold(cursor)
+    (failure,) = failures
+    assert str(failure).startswith(f"the chronicle will not tell of snapshot {last - 2}: DataError")
+    kinds = [(each.snapshot_id, each.kind.value) for each in told(services.database) if each.name == "t"]
+    assert kinds == [(1, "create-table"), *((each, "append") for each in (last - 3, last - 1, last))]
 
 
 KILLS = 12

@@ -2,6 +2,7 @@ import pytest
 
 from duckicelake.lake.database import Database
 from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.followed import lead
 from duckicelake.lake.migrate import known_migrations
 
 KNOWN = len(known_migrations())
@@ -16,7 +17,7 @@ def test_a_prepared_lake_is_healthy(database):
 
     assert [finding.name for finding in findings if finding.ok] == [
         "Postgres version", "DuckLake catalog", "migrations", "triggers", "snapshot ids", "roles",
-        "Delta tables",
+        "Delta tables", "chronicle", "lineage", "deliveries",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 
@@ -54,6 +55,22 @@ def test_a_database_without_a_catalog_is_told_so(empty_database_url):
             "Delta tables",
             "main.t stands still at version 3: too new",
         ),
+        (
+            "INSERT INTO duckicelake_left_out VALUES ('chronicle', now(), 'snapshots 5 to 6', 'DataError: too large')",
+            "chronicle",
+            "snapshots 5 to 6: left out (DataError: too large)",
+        ),
+        (
+            "INSERT INTO duckicelake_left_out VALUES ('lineage', now(), 'changes', 'AttributeError')",
+            "lineage",
+            "changes: left out",
+        ),
+        (
+            """INSERT INTO duckicelake_delivery VALUES ('http://marquez', 0);
+            INSERT INTO duckicelake_dead_letter VALUES ('http://marquez', 1, now(), 422, 'no', 1, false, '{}')""",
+            "deliveries",
+            "http://marquez has refused 1 events",
+        ),
     ],
 )
 def test_damage_is_found_and_named(database, damage, name, detail):
@@ -64,3 +81,25 @@ def test_damage_is_found_and_named(database, damage, name, detail):
 
     assert detail in finding.detail
     assert finding.advice
+
+
+def test_what_waits_for_long_is_a_fault_only_while_somebody_follows_the_lake(database):
+    with database.transaction() as cursor:
+        cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = now() - interval '1 hour'")
+        cursor.execute(
+            "INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, source, facts)"
+            " VALUES (0, 0, now() - interval '1 hour', 'create-namespace', 'main', 'duckdb', '{}')"
+        )
+        cursor.execute("INSERT INTO duckicelake_delivery VALUES ('http://marquez', 0)")
+        cursor.execute(
+            "INSERT INTO duckicelake_lineage_event (at, origin, digest, body)"
+            " VALUES (now() - interval '1 hour', 'catalog', gen_random_uuid(), '{}')"
+        )
+    assert sick(database) == {}
+    with database.notices(None).listening() as follower:
+        assert lead(follower)
+        assert sick(database).keys() == {"chronicle", "lineage", "deliveries"}
+        assert {finding.name for finding in diagnose(database, with_lineage=False) if not finding.ok} == {
+            "chronicle",
+            "deliveries",
+        }

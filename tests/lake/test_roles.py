@@ -17,8 +17,9 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import StartupError, UnsupportedCatalog
 from duckicelake.lake.database import Database
-from duckicelake.lake.doctor import Finding, diagnose
+from duckicelake.lake.doctor import diagnose
 from duckicelake.lake.embedded import duckdb_attach
+from duckicelake.lake.findings import Finding
 from duckicelake.lake.format import prepare
 from duckicelake.lake.roles import Logins, apply, grants
 from tests.catalog.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from duckicelake.catalog import receiving
+from duckicelake.lake import lineage_listing
 from duckicelake.lake.database import Database
 from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.lineage_store import record
@@ -435,6 +437,28 @@ def test_batch_has_a_limit(lake: Lake) -> None:
     answer = lake.send([changed()] * 1001, path="/api/v1/lineage/batch")
     assert answer.status_code == 400
     assert "1000" in answer.json()["error"]["message"]
+
+
+def test_who_sends_too_many_events_is_told_to_wait(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "MOST_AN_HOUR", 3)
+    batch = [event(number, outputs=(foreign("pg://quota", "t"),), job="quota") for number in range(70, 73)]
+    assert lake.send(batch, "hr", "/api/v1/lineage/batch").json() == {"received": 3, "new": 3}
+    refused = lake.send(batch[0], "hr")
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"]
+    assert lake.send(batch[0], "writer").status_code == 200
+
+
+def test_events_for_who_may_not_know_all_are_among_those_that_are_examined(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(who: str) -> int:
+        return len(lake.get("/api/v1/events/lineage", who, limit=1000)["events"])
+
+    few, all_ = listed("sales"), listed("root")
+    assert 0 < few < all_
+    monkeypatch.setattr(lineage_listing, "EXAMINED", 0)
+    assert (listed("sales"), listed("root")) == (0, all_)
 
 
 def test_times_are_told_in_utc(lake: Lake) -> None:

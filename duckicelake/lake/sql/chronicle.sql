@@ -70,6 +70,13 @@ SELECT a.at, a.principal, a.request_id, a.operation, a.resource, a.detail, a.cli
 FROM taken JOIN duckicelake_audit a ON a.id = taken.audit_id
 ORDER BY a.id;
 
+-- pass_snapshot: go on past the next snapshot, whatever is in it
+UPDATE duckicelake_chronicle c
+SET snapshot_id = s.snapshot_id, ordinal = 0, next_file_id = greatest(c.next_file_id, s.next_file_id)
+FROM ducklake_snapshot s
+WHERE s.snapshot_id = (SELECT min(n.snapshot_id) FROM ducklake_snapshot n WHERE n.snapshot_id > c.snapshot_id)
+RETURNING s.snapshot_id;
+
 -- begun_tables: tables that got these names at these snapshots
 SELECT n.ordinal, t.table_id
 FROM unnest(%(at)s::bigint[], %(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (at, schema, name, ordinal)

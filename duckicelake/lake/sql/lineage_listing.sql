@@ -91,25 +91,38 @@ WHERE c.target = ANY (%(ids)s) AND c.until IS NULL
 ORDER BY c.target, c.target_field, d.shown_name, c.source_field
 LIMIT %(limit)s;
 
--- events: between two times, of which all may be known; the newest first
-SELECT event.body FROM duckicelake_lineage_event event
-WHERE event.at >= %(after)s AND event.at < %(before)s
-  AND (%(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[]))
+-- events: between two times, of which all may be known; the newest first. For who may not know of every one, only so many
+-- are examined
+SELECT event.body FROM (
+    SELECT event.id, event.at, event.run_id, event.body FROM duckicelake_lineage_event event
+    WHERE event.at >= %(after)s AND event.at < %(before)s
+    ORDER BY event.at DESC, event.id DESC
+    LIMIT CASE WHEN %(granted)s::text[] IS NOT NULL THEN %(examined)s::bigint END
+) AS event
+WHERE %(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[])
 ORDER BY event.at DESC, event.id DESC
 LIMIT %(limit)s OFFSET %(offset)s;
 
 -- earliest_events: the same, the oldest first
-SELECT event.body FROM duckicelake_lineage_event event
-WHERE event.at >= %(after)s AND event.at < %(before)s
-  AND (%(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[]))
+SELECT event.body FROM (
+    SELECT event.id, event.at, event.run_id, event.body FROM duckicelake_lineage_event event
+    WHERE event.at >= %(after)s AND event.at < %(before)s
+    ORDER BY event.at, event.id
+    LIMIT CASE WHEN %(granted)s::text[] IS NOT NULL THEN %(examined)s::bigint END
+) AS event
+WHERE %(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[])
 ORDER BY event.at, event.id
 LIMIT %(limit)s OFFSET %(offset)s;
 
 -- count_events: how many there are, as far as it is worth to count them
 SELECT count(*) FROM (
-    SELECT FROM duckicelake_lineage_event event
-    WHERE event.at >= %(after)s AND event.at < %(before)s
-      AND (%(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[]))
+    SELECT FROM (
+        SELECT event.run_id FROM duckicelake_lineage_event event
+        WHERE event.at >= %(after)s AND event.at < %(before)s
+        ORDER BY event.at DESC, event.id DESC
+        LIMIT CASE WHEN %(granted)s::text[] IS NOT NULL THEN %(examined)s::bigint END
+    ) AS event
+    WHERE %(granted)s::text[] IS NULL OR duckicelake_lineage_sees_run(event.run_id, %(granted)s::text[])
     LIMIT %(limit)s
 ) AS counted;
 

@@ -1,6 +1,12 @@
 -- lock: queue behind other recorders until the end of the transaction
 SELECT pg_advisory_xact_lock(%(key)s);
 
+-- is_over: whether a principal has sent more than so many events within the last hour
+SELECT EXISTS (
+    SELECT FROM duckicelake_lineage_event
+    WHERE origin = 'received' AND principal = %(principal)s AND recorded > clock_timestamp() - interval '1 hour'
+    OFFSET %(most)s);
+
 -- add_events: those that aren't there yet
 INSERT INTO duckicelake_lineage_event
     (at, origin, principal, run_id, job_namespace, job_name, event_type, digest, body)
