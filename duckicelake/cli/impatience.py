@@ -1,9 +1,10 @@
 """Clients that are slow, or never come to an end, on purpose or not: their connections are closed."""
 
 import asyncio
+from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from duckicelake.cli.repeats import Repeats
 
@@ -20,6 +21,15 @@ class EdgeConfig(Config):
 
     receive_seconds: float = 60.0
     repeats: Repeats
+
+
+class _Exchange(RequestResponseCycle):
+    """A request and its answer. When a client goes, uvicorn tells only the last of its requests, not those answered."""
+
+    async def send(self, message: Any) -> None:
+        if self.transport.is_closing():
+            self.disconnected = True
+        await super().send(message)
 
 
 class ImpatientProtocol(HttpToolsProtocol):
@@ -54,6 +64,8 @@ class ImpatientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_body = True
         super().on_headers_complete()
+        # uvicorn makes it, and has begun no task of its yet.
+        self.cycle.__class__ = _Exchange
 
     def on_body(self, body: bytes) -> None:
         self._unread -= len(body) + _CHUNK_FRAME

@@ -1,8 +1,10 @@
 """The layers that stand before the routes: safe headers, CORS, load shedding, slow bodies, https behind a proxy."""
 
 import io
+import random
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -372,3 +374,24 @@ def test_tracebacks_on_a_terminal_show_no_variables() -> None:
         make_logger(stream, "console").error("request", exc_info=error)
     assert "in fail" in stream.getvalue()
     assert "hunter2" not in stream.getvalue()
+
+
+def test_clients_that_are_gone_before_their_answers_are_no_errors(services: Services) -> None:
+    """Some with more requests behind the one that is being answered: the server is told of the last alone."""
+    log, chance = io.StringIO(), random.Random(7)
+    requests = [f"{method} {TABLES}/gone HTTP/1.1\r\nhost: x\r\n\r\n".encode() for method in ("GET", "HEAD")]
+    with behind(create_app(services, log=make_logger(log))) as uri:
+        host, port = uri.removeprefix("http://").split(":")
+        for _ in range(300):
+            with socket.create_connection((host, int(port))) as connection, suppress(OSError):
+                for _ in range(chance.randint(1, 3)):
+                    connection.sendall(chance.choice(requests))
+                    if chance.random() < 0.3:
+                        time.sleep(chance.random() * 0.004)
+                    if chance.random() < 0.3:
+                        connection.sendall(requests[0][: chance.randrange(60)])
+                if chance.random() < 0.5:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        httpx.get(f"{uri}/healthz")
+    assert '"event":"request"' in log.getvalue()
+    assert '"level":"error"' not in log.getvalue()
