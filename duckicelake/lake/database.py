@@ -16,6 +16,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.notices import Notices
+from duckicelake.lake.pipelines import PatientConnection
 from duckicelake.lake.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -76,7 +77,7 @@ class Database:
         self._statement_seconds = statement_seconds
         self._pool = ConnectionPool[Connection[Row]](
             url,
-            connection_class=traced_by(traced) if traced else Connection,
+            connection_class=traced_by(traced) if traced else PatientConnection,
             kwargs=_defaults(url),
             min_size=1,
             max_size=pool_size,

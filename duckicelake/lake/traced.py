@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
-from psycopg import Connection, Cursor
+from psycopg import Cursor
 
+from duckicelake.lake.pipelines import PatientConnection
 from duckicelake.lake.queries import name_of
 
 Around = Callable[[str], AbstractContextManager[object]]
 """Gives a block for the statement of a name."""
 
 
-def traced_by(around: Around) -> type[Connection[Any]]:
+def traced_by(around: Around) -> type[PatientConnection]:
     """The class of connections that make each statement and each COMMIT in a block of its own."""
 
     class TracedCursor(Cursor[Any]):
@@ -24,7 +25,7 @@ def traced_by(around: Around) -> type[Connection[Any]]:
             with around(name_of(query)):
                 super().executemany(query, params_seq, **kwargs)
 
-    class TracedConnection(Connection[Any]):
+    class TracedConnection(PatientConnection):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.cursor_factory = TracedCursor
