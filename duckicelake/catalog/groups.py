@@ -154,6 +154,10 @@ class CommitQueue:
         self._turns.do(commit, partial(self._write_all, database, meter))
         return commit.result()
 
+    def write_together(self, database: Database, meter: Meter, commits: Sequence[Work[Any, Any]]) -> None:
+        """Write the commits; each knows its outcome then."""
+        self._turns.do_all(commits, partial(self._write_all, database, meter))
+
     @contextmanager
     def alone(self, database: Database) -> Iterator[None]:
         """Keep all other commits waiting, in other processes, too; what is to be written goes through `write_alone`."""

@@ -7,7 +7,7 @@ from sys import maxsize
 from threading import Lock
 from typing import Final
 
-from duckicelake.bridge.constraints import Constraint, constraints_of
+from duckicelake.bridge.constraints import Constraint, constraints_of, texts_of
 from duckicelake.bridge.stats import widen
 from duckicelake.catalog.turns import Lanes
 from duckicelake.iceberg.metadata import TableMetadata
@@ -34,6 +34,11 @@ class RowTarget:
     schema: Schema
     folder: str
     leaves: Mapping[int, PrimitiveType]
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether rows must keep more than their columns' types, so that reading them takes longer."""
+        return bool(texts_of(self.metadata.properties))
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

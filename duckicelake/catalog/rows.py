@@ -3,7 +3,9 @@
 Nothing is written to the side tables: Iceberg clients see the rows at their next load, as they see what DuckDB wrote.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -18,9 +20,9 @@ from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import producers
 from duckicelake.lake.producers import LONGEST_APP_ID, Applied, Producer
-from duckicelake.lake.row_batches import RowBatch, WrittenRows, packed
+from duckicelake.lake.row_batches import Packed, RowBatch, WrittenRows, packed
 from duckicelake.rows import inlining, statistics
-from duckicelake.rows.batch import Batch
+from duckicelake.rows.batch import Batch, joined
 from duckicelake.rows.constraint_rows import check_rows
 from duckicelake.rows.problems import OnUnknown
 from duckicelake.rows.reading import read_batch
@@ -118,7 +120,7 @@ def nothing_posted(services: Services, posted: PostedRows) -> RowsAnswer:
 def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_alone: bool = False) -> WrittenRows:
     """Write a prepared batch, StaleBase if it doesn't hold; is_alone: the caller keeps all other commits waiting."""
     write = services.commits.write_alone if is_alone else services.commits.write
-    return write(services.database, services.meter, _commit(services, posted, batch))
+    return write(services.database, services.meter, commit_of(services, posted, batch))
 
 
 def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
@@ -133,11 +135,16 @@ def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, bat
 
 def _prepared(services: Services, target: RowTarget, batch: Batch) -> RowBatch:
     """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files."""
+    pack = partial(_packed, target)
     if batch.num_rows > target.lake.limit or inlining.obstacle(batch) is not None:
         files = write_files(services, target, batch)
-        return RowBatch(target.lake, batch.num_rows, [file.stats for file in files], target.widen, files=files)
-    stats = [statistics.column_stats(batch)]
-    return RowBatch(target.lake, batch.num_rows, stats, target.widen, packed_columns(target, batch))
+        return RowBatch(target.lake, batch.num_rows, target.widen, pack, files=files)
+    return RowBatch(target.lake, batch.num_rows, target.widen, pack, batch)
+
+
+def _packed(target: RowTarget, batches: Sequence[Batch]) -> Packed:
+    batch = joined(batches)
+    return Packed(packed_columns(target, batch), statistics.column_stats(batch))
 
 
 def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
@@ -148,7 +155,7 @@ def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
     return [packed(values, kind) for (_, values), kind in zip(by_id, target.lake.inlined.types, strict=True)]
 
 
-def _commit(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
+def commit_of(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
     """The batch with the last steps of its transaction."""
     what = replace(touched(posted.namespace, posted.table, {"rows": batch.count}), table_id=batch.table_id)
 

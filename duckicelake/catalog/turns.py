@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
 from threading import BoundedSemaphore, Event, Lock
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -29,15 +28,19 @@ class Turns(Generic[T]):
 
         What `act` raises reaches the thread that called it, and no other.
         """
-        own = _Waiting(work)
+        self.do_all([work], act)
+
+    def do_all(self, works: Sequence[T], act: Callable[[Sequence[T]], None]) -> None:
+        """The same for several works, which stay together, however many there are."""
+        own = _Waiting(works)
         self._wait(own)
         if own.is_done:
             return
         with self._mutex:
-            batch = list(takewhile(lambda each: each.shares, self._waiting[: self._most]))
+            batch = self._batch()
             del self._waiting[: len(batch)]
         try:
-            act([each.work for each in batch])
+            act([work for each in batch for work in each.works])
         finally:
             self._pass_on()
             for each in batch:
@@ -47,7 +50,7 @@ class Turns(Generic[T]):
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Have a turn without work that others could do."""
-        own = _Waiting[Any](None, shares=False)
+        own = _Waiting[Any]((), shares=False)
         self._wait(own)
         try:
             with self._mutex:
@@ -55,6 +58,16 @@ class Turns(Generic[T]):
             yield
         finally:
             self._pass_on()
+
+    def _batch(self) -> "list[_Waiting[T]]":
+        """The first of those that wait, and those after it that may go with it."""
+        batch, count = [self._waiting[0]], len(self._waiting[0].works)
+        for each in self._waiting[1:]:
+            count += len(each.works)
+            if not each.shares or count > self._most:
+                break
+            batch.append(each)
+        return batch
 
     def _wait(self, own: "_Waiting[T]") -> None:
         """Until the work is done, or first in the line and the turn free."""
@@ -89,8 +102,8 @@ class Lanes:
 
 
 class _Waiting(Generic[T]):
-    def __init__(self, work: T, *, shares: bool = True) -> None:
-        self.work = work
+    def __init__(self, works: Sequence[T], *, shares: bool = True) -> None:
+        self.works = works
         self.shares = shares
         self.awake = Event()
         self.is_done = False

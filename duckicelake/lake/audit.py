@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
-
 from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.documents import document
 from duckicelake.lake.queries import queries
 
 OK: Final = "ok"
@@ -99,16 +98,8 @@ def record_all(
 ) -> Callable[[], list[Entry]]:
     """The same for several requests of one transaction, each with where it came from."""
     parameters = {
-        "principals": [each.principal for each in origins],
-        "addresses": [each.address for each in origins],
-        "request_ids": [each.request_id for each in origins],
-        "operations": [each.operation for each in origins],
+        "changed": document([_changed(*each) for each in zip(origins, touched, strict=True)]),
         "result": result,
-        "resources": [each.resource for each in touched],
-        "table_ids": [each.table_id for each in touched],
-        "snapshot_ids": [each.snapshot_id for each in touched],
-        "details": [None if each.detail is None else orjson.dumps(each.detail).decode() for each in touched],
-        "clients": [orjson.dumps(each.client).decode() if each.client else None for each in origins],
         "is_change": is_change and result == OK,
         "author": ", ".join(dict.fromkeys(each.principal for each in origins)),
         "operation": ", ".join(dict.fromkeys(each.operation for each in origins)),
@@ -116,6 +107,20 @@ def record_all(
     }
     recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
     return lambda: [Entry(*row) for row in recorded.fetchall()]
+
+
+def _changed(origin: Origin, touched: Touched) -> dict[str, Any]:
+    return {
+        "principal": origin.principal,
+        "address": origin.address,
+        "request_id": origin.request_id,
+        "operation": origin.operation,
+        "resource": touched.resource,
+        "table_id": touched.table_id,
+        "snapshot_id": touched.snapshot_id,
+        "detail": touched.detail,
+        "client": origin.client or None,
+    }
 
 
 def entries(cursor: Transaction, wanted: Wanted, limit: int) -> list[Entry]:

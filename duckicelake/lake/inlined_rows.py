@@ -5,8 +5,8 @@ what DuckDB wrote: when somebody next loads the table.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,10 +20,11 @@ from duckicelake.lake.documents import document
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.idempotency import Repeated
 from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.pipelines import send_off
 from duckicelake.lake.producers import Producer
 from duckicelake.lake.queries import queries
-from duckicelake.lake.row_batches import RowBatch, WrittenRows
-from duckicelake.lake.row_tables import TableNow, ask
+from duckicelake.lake.row_batches import Packed, RowBatch, WrittenRows
+from duckicelake.lake.row_tables import Asked, TableNow, ask
 from duckicelake.lake.snapshots import ROWS_CHECKED, Wanted, claim, record_changes
 
 _SQL = queries("rows")
@@ -37,7 +38,8 @@ class Group:
         self._cursor = cursor
         file_ids = max(1, sum(len(batch.files) for batch in batches))
         wanted = Wanted(schema_change=any(batch.makes_table for batch in batches), file_ids=file_ids)
-        self._claimed, asked = claim(cursor, wanted, partial(ask, cursor, batches))
+        self._foreseen: dict[int, tuple[list[RowBatch], Packed]] = {}
+        self._claimed, asked = claim(cursor, wanted, partial(self._ask, batches))
         self._before = wanted.before(self._claimed)
         self._next_file_id = self._before.next_file_id
         self._tables, self._sequences, self._keys = asked()
@@ -45,16 +47,30 @@ class Group:
         self._admitted: set[int] = set()
         self._outcomes = [self._admit(batch) for batch in batches]
 
+    def _ask(self, batches: Sequence[RowBatch]) -> Asked:
+        """Ask what the tables are, and pack meanwhile the rows that are most likely written."""
+        asked = ask(self._cursor, batches)
+        send_off(self._cursor)
+        if not self._foreseen:
+            for table_id, group in _by_table(each for each in batches if not each.files).items():
+                alike = [each for each in group if each.target is group[0].target]
+                self._foreseen[table_id] = alike, _packed(alike)
+        return asked
+
     def write(self) -> list[WrittenRows | StaleBase | CatalogError | Repeated]:
         """Write them; in the place of one that can't be written is why. The reason is raised if none can."""
         admitted = [each for each in self._outcomes if isinstance(each, RowBatch)]
         if not admitted:
             raise next(each for each in self._outcomes if not isinstance(each, RowBatch))
-        by_table: defaultdict[int, list[RowBatch]] = defaultdict(list)
-        for batch in admitted:
-            by_table[batch.table_id].append(batch)
-        written = {id(batch): rows for group in by_table.values() for batch, rows in self._write_table(group)}
-        _write_stats(self._cursor, [(self._tables[table_id], group) for table_id, group in by_table.items()])
+        by_table = _by_table(admitted)
+        written: dict[int, WrittenRows] = {}
+        gains = []
+        for table_id, group in by_table.items():
+            inlined = [batch for batch in group if not batch.files]
+            packed = self._packed(inlined) if inlined else None
+            gains.append(_Gain(self._tables[table_id], group, _stats(group, packed)))
+            written.update((id(batch), rows) for batch, rows in self._write_table(group, packed))
+        _write_stats(self._cursor, gains)
         producers.note(self._cursor, self._new_sequences, self._claimed.snapshot_id)
         record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table), extra_info=ROWS_CHECKED)
         return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
@@ -84,13 +100,16 @@ class Group:
             return f"table {batch.table_id} was touched after DuckLake snapshot {after}"
         return None
 
-    def _write_table(self, batches: Sequence[RowBatch]) -> list[tuple[RowBatch, WrittenRows]]:
+    def _packed(self, batches: list[RowBatch]) -> Packed:
+        foreseen, packed = self._foreseen.get(batches[0].table_id, ([], None))
+        return packed if packed is not None and list(map(id, foreseen)) == list(map(id, batches)) else _packed(batches)
+
+    def _write_table(self, batches: Sequence[RowBatch], packed: Packed | None) -> list[tuple[RowBatch, WrittenRows]]:
         """In the order of the batches, but inlined rows before files, so that their row ids follow each other."""
         state, at = self._tables[batches[0].table_id], self._claimed.snapshot_id
         ordered = sorted(batches, key=lambda batch: bool(batch.files))
-        inlined = [batch for batch in ordered if not batch.files]
-        if inlined:
-            self._insert(state, inlined)
+        if packed is not None:
+            self._insert(state, ordered[0], packed)
         row_id, written = state.sizes[1], []
         for batch in ordered:
             written.append((batch, WrittenRows(at, row_id, batch.count)))
@@ -101,13 +120,13 @@ class Group:
             row_id += batch.count
         return written
 
-    def _insert(self, state: "TableNow", batches: Sequence[RowBatch]) -> None:
-        target = batches[0].target
+    def _insert(self, state: TableNow, first: RowBatch, packed: Packed) -> None:
+        target = first.target
         assert target.inlined is not None
-        if batches[0].makes_table:
+        if first.makes_table:
             columns, version = target.definition.columns, target.inlined.version
-            definition.make_inlined_table(self._cursor, batches[0].table_id, columns, version)
-        arrays = [f"{{{','.join(parts)}}}" for parts in zip(*(batch.columns for batch in batches), strict=True)]
+            definition.make_inlined_table(self._cursor, first.table_id, columns, version)
+        arrays = [f"{{{values}}}" for values in packed.columns]
         query = insert_into(target.inlined.name, target.inlined.types)
         self._cursor.execute(query, [state.sizes[1] - 1, self._claimed.snapshot_id, *arrays])
 
@@ -136,40 +155,52 @@ def _numbered(batch: RowBatch, row_id: int) -> list[NewDataFile]:
     return numbered
 
 
-def _write_stats(cursor: Cursor[Row], tables: Sequence[tuple[TableNow, Sequence[RowBatch]]]) -> None:
-    for state, batches in tables:
-        if not state.has_rows:
-            files.write_stats(cursor, state.table_id, _first_stats(batches))
-    known = [(state, batches) for state, batches in tables if state.has_rows]
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """What a table gets. stats: exact ones of each part of the rows."""
+
+    state: TableNow
+    batches: Sequence[RowBatch]
+    stats: Sequence[Sequence[ColumnStats]]
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.count for batch in self.batches)
+
+    @property
+    def size(self) -> int:
+        return sum(file.file_size_bytes for batch in self.batches for file in batch.files)
+
+    def widened(self) -> dict[int, ColumnStats | None]:
+        """The table's statistics then."""
+        return self.batches[0].widen(self.state.stats if self.state.has_rows else None, self.stats)
+
+
+def _write_stats(cursor: Cursor[Row], gains: Sequence[_Gain]) -> None:
+    for gain in gains:
+        if not gain.state.has_rows:
+            stats = TableStats(gain.rows, gain.rows, gain.size, gain.widened())
+            files.write_stats(cursor, gain.state.table_id, stats)
+    known = [gain for gain in gains if gain.state.has_rows]
     if not known:
         return
     wider, unknown = _changed(known)
-    parameters = {
-        "table_ids": [state.table_id for state, _ in known],
-        "counts": [_rows(batches) for _, batches in known],
-        "sizes": [_size(batches) for _, batches in known],
-        "columns": document(wider),
-    }
+    tables = [{"table_id": each.state.table_id, "count": each.rows, "size": each.size} for each in known]
+    parameters = {"tables": document(tables), "columns": document(wider)}
     cursor.execute(_SQL.count_rows, parameters)
     if unknown:
         table_ids, column_ids = zip(*unknown, strict=True)
         cursor.execute(_SQL.forget_columns, {"table_ids": list(table_ids), "column_ids": list(column_ids)})
 
 
-def _first_stats(batches: Sequence[RowBatch]) -> TableStats:
-    columns = batches[0].widen(None, _stats(batches))
-    return TableStats(_rows(batches), _rows(batches), _size(batches), columns)
-
-
-def _changed(
-    tables: Sequence[tuple[TableNow, Sequence[RowBatch]]],
-) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+def _changed(gains: Sequence[_Gain]) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """(the column statistics that have become wider, tables and columns of which none are known any more)."""
     wider: list[dict[str, Any]] = []
     unknown: list[tuple[int, int]] = []
-    for state, batches in tables:
+    for gain in gains:
+        state = gain.state
         assert state.stats is not None
-        for column, row in batches[0].widen(state.stats, _stats(batches)).items():
+        for column, row in gain.widened().items():
             if row is None:
                 unknown.append((state.table_id, column))
             elif row is not state.stats[column]:
@@ -186,16 +217,20 @@ def _values(row: ColumnStats) -> dict[str, bool | str | None]:
     }
 
 
-def _stats(batches: Sequence[RowBatch]) -> list[Sequence[ColumnStats]]:
-    return [stats for batch in batches for stats in batch.stats]
+def _by_table(batches: Iterable[RowBatch]) -> dict[int, list[RowBatch]]:
+    found: defaultdict[int, list[RowBatch]] = defaultdict(list)
+    for batch in batches:
+        found[batch.table_id].append(batch)
+    return found
 
 
-def _rows(batches: Sequence[RowBatch]) -> int:
-    return sum(batch.count for batch in batches)
+def _packed(batches: Sequence[RowBatch]) -> Packed:
+    return batches[0].pack([batch.rows for batch in batches])
 
 
-def _size(batches: Sequence[RowBatch]) -> int:
-    return sum(file.file_size_bytes for batch in batches for file in batch.files)
+def _stats(batches: Sequence[RowBatch], packed: Packed | None) -> list[Sequence[ColumnStats]]:
+    inlined = [] if packed is None else [packed.stats]
+    return [*inlined, *(file.stats for batch in batches for file in batch.files)]
 
 
 def _tokens(by_table: Mapping[int, Sequence[RowBatch]]) -> list[str]:

@@ -22,6 +22,18 @@ Widen = Callable[[Mapping[int, ColumnStats] | None, Sequence[Iterable[ColumnStat
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Rows to be inlined, of one batch or several. columns: the values of each as `packed` makes them; stats: exact."""
+
+    columns: Sequence[str]
+    stats: Sequence[ColumnStats]
+
+
+Pack = Callable[[Sequence[Any]], Packed]
+"""Packs what the batches for a table have as `rows`."""
+
+
+@dataclass(frozen=True, slots=True)
 class InlinedTable:
     """The table that takes a table's inlined rows: `types` are those of its columns in Postgres, in order.
 
@@ -57,16 +69,16 @@ class InsertTarget:
 class RowBatch:
     """Rows for a table, inlined or as files; all of them are there afterwards or none.
 
-    stats: exact ones of each part of the rows. columns: of inlined rows, for each column its values as `packed` makes
-    them. producer: who counts the batch, with its sequence. key: of a request that must not run twice. untouched_since:
-    the DuckLake snapshot after which nothing may have touched the table.
+    rows: those to be inlined, for `pack`. files: in their place. producer: who counts the batch, with its sequence.
+    key: of a request that must not run twice. untouched_since: the DuckLake snapshot after which nothing may have
+    touched the table.
     """
 
     target: InsertTarget
     count: int
-    stats: Sequence[Sequence[ColumnStats]]
     widen: Widen
-    columns: Sequence[str] = ()
+    pack: Pack
+    rows: Any = None
     files: Sequence[NewDataFile] = ()
     producer: Producer | None = None
     sequence: int = 0

@@ -58,9 +58,10 @@ class TableNow:
         return None
 
 
-def ask(
-    cursor: Cursor[Row], batches: Sequence[RowBatch]
-) -> Callable[[], tuple[dict[int, TableNow], dict[Producer, int], set[UUID]]]:
+Asked = Callable[[], tuple[dict[int, TableNow], dict[Producer, int], set[UUID]]]
+
+
+def ask(cursor: Cursor[Row], batches: Sequence[RowBatch]) -> Asked:
     """Ask what the tables are, how far the producers, and which requests have come before."""
     table_ids = sorted({batch.table_id for batch in batches})
     asked = cursor.connection.cursor().execute(_SQL.states, {"table_ids": table_ids})

@@ -1,6 +1,8 @@
 """PURE. Rows that fit a table: what reading makes, and everything else here takes."""
 
+from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -61,3 +63,12 @@ class Batch:
     def encoded(self) -> list[list[Encoded]]:
         """The values of each stored column as Postgres holds them inlined (see `encoding`)."""
         return [encode(values) for encode, values in zip(self.layout.encoders, self.values, strict=True)]
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The rows of batches of one layout, in their order."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    values = [list(chain.from_iterable(parts)) for parts in zip(*(batch.values for batch in batches), strict=True)]
+    return Batch(first.layout, sum(batch.num_rows for batch in batches), values=values)

@@ -17,6 +17,8 @@ def encode(batch: Batch) -> list[list[Encoded]]:
 
 def _nul(batch: Batch) -> str | None:
     """Nested values are texts in Postgres, which holds no NUL in any; flat ones are bytes."""
+    if not batch.layout.nested:
+        return None
     for column, values in zip(batch.layout.stored, batch.encoded, strict=True):
         if not isinstance(column.type, PrimitiveType) and any("\0" in str(value) for value in values):
             return f"Postgres holds no NUL character in {column.name}, a column of nested values"

@@ -11,10 +11,13 @@ from starlette.types import Scope
 
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principal
+from duckicelake.catalog.row_groups import RowsRequest, append_together
+from duckicelake.catalog.rows import RowsAnswer
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden
 from duckicelake.server.auth import Authentication
 from duckicelake.server.feed_hub import FeedHub
+from duckicelake.server.gathering import Gathering
 from duckicelake.server.metrics import Metrics
 from duckicelake.server.permissions import InBody, check_body
 from duckicelake.server.quotas import Quotas, Rates
@@ -26,6 +29,9 @@ PRINCIPAL_KEY: Final = "duckicelake.principal"
 CALLER_KEY: Final = "duckicelake.caller"
 NEED_KEY: Final = "duckicelake.need"
 """Where in the ASGI scope the layers leave for each other what they know of the request."""
+
+
+RowsGathering = Gathering[RowsRequest, RowsAnswer | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Context:
     metrics_public: bool = False
     readiness: Readiness = field(default_factory=Readiness)
     quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))
+    rows: RowsGathering = field(default_factory=lambda: Gathering(append_together, "rows"))
 
 
 def address_of(scope: Scope) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from threading import Event
 from typing import Any
@@ -188,6 +189,24 @@ def test_what_one_thread_raises_while_it_does_the_work_of_all_reaches_no_other()
         errors = [future.exception() for future in futures]
     assert sorted(done) == [0, 1, 2]
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
+
+
+def test_works_of_one_thread_stay_together_and_take_others_along_up_to_a_limit() -> None:
+    turns, groups = Turns[int](3), list[list[int]]()
+
+    def act(batch: Sequence[int]) -> None:
+        groups.append(list(batch))
+
+    with ThreadPoolExecutor(4) as pool, turns.alone():
+        for works in ([1, 2, 3, 4], [5, 6], [7, 8], [9]):
+            waiting = len(turns._waiting)
+            pool.submit(turns.do_all, works, act)
+            until(partial(_is_longer, turns._waiting, waiting))
+    assert groups == [[1, 2, 3, 4], [5, 6], [7, 8, 9]]
+
+
+def _is_longer(line: Sequence[object], length: int) -> bool:
+    return len(line) > length
 
 
 def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(

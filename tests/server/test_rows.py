@@ -1,6 +1,7 @@
 """The rows endpoint at the edge: what it takes and answers, and how much of it."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -102,6 +103,35 @@ def test_batch_sent_again_with_its_key_gets_the_same_answer(http: httpx.Client, 
     assert first.json() == again.json()
     assert ducklake.execute("SELECT count(*) FROM lake.ns.t").fetchall() == [(1,)]
     assert http.post(ROWS, content=b'[{"id": 2}]', headers=headers).status_code == 422
+
+
+def test_batches_that_are_written_together_get_an_answer_each(http: httpx.Client, ducklake: Any) -> None:
+    def post(number: int) -> httpx.Response:
+        kind = {"Content-Type": "application/json"}
+        match number % 8:
+            case 0:
+                return http.post(ROWS, content=b'[{"id": "no number"}]', headers=kind)
+            case 1:
+                return http.post(ROWS, content=b"[]", headers=kind)
+            case 2:
+                return http.post(ROWS, content=b'[{"id": -2}]', headers={**kind, "Idempotency-Key": KEY})
+            case 3:
+                return http.post(f"{ROWS}?app-id=a&sequence=1", content=b'[{"id": -1}]', headers=kind)
+            case _:
+                return http.post(ROWS, content=b'[{"id": %d}]' % number, headers=kind)
+
+    assert post(4).status_code == 200
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(post, range(160)))
+    by_case = [[answer.status_code for answer in answers[case::8]] for case in range(8)]
+    assert by_case[0] == [400] * 20
+    assert sorted(by_case[3]) == [200] + [409] * 19
+    assert [by_case[case] for case in (1, 2, 4, 5, 6, 7)] == [[200] * 20] * 6
+    assert len({answer.text for answer in answers[2::8]}) == 1
+    ids = sorted([4, -1, -2, *(number for number in range(160) if number % 8 > 3)])
+    assert [id_ for (id_,) in ducklake.execute("SELECT id FROM lake.ns.t ORDER BY id").fetchall()] == ids
+    rows = [answer.json()["row-ids"]["first"] for case in (4, 5, 6, 7) for answer in answers[case::8]]
+    assert len(set(rows)) == 80
 
 
 @pytest.mark.parametrize("rates", [Rates(requests=0.01), Rates(bytes=10)])

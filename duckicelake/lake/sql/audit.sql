@@ -11,10 +11,10 @@ WITH recorded AS (
                     (SELECT t.caught_up_to FROM duckicelake_table t WHERE t.table_id = changed.table_id),
                     (SELECT max(newest.snapshot_id) FROM ducklake_snapshot newest))
             ) made WHERE made.xmin = pg_current_xact_id()::xid),
-           changed.detail::json, changed.client::json
-    FROM unnest(%(principals)s::text[], %(addresses)s::text[], %(request_ids)s::text[], %(operations)s::text[],
-                %(resources)s::text[], %(table_ids)s::bigint[], %(snapshot_ids)s::bigint[], %(details)s::text[],
-                %(clients)s::text[])
+           changed.detail, changed.client
+    FROM ROWS FROM (json_to_recordset(%(changed)s::json) AS (
+             principal text, address text, request_id text, operation text, resource text, table_id bigint,
+             snapshot_id bigint, detail json, client json))
          WITH ORDINALITY AS changed (principal, address, request_id, operation, resource, table_id, snapshot_id, detail,
                                      client, ordinal)
     ORDER BY changed.ordinal

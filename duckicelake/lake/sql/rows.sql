@@ -40,7 +40,7 @@ WITH counted AS (
     UPDATE ducklake_table_stats s
     SET record_count = s.record_count + n.count, next_row_id = s.next_row_id + n.count,
         file_size_bytes = s.file_size_bytes + n.size
-    FROM unnest(%(table_ids)s::bigint[], %(counts)s::bigint[], %(sizes)s::bigint[]) AS n (table_id, count, size)
+    FROM json_to_recordset(%(tables)s::json) AS n (table_id bigint, count bigint, size bigint)
     WHERE s.table_id = n.table_id
 )
 UPDATE ducklake_table_column_stats c

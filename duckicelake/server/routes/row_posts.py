@@ -7,13 +7,15 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from duckicelake.catalog.row_groups import RowsRequest
 from duckicelake.catalog.row_upserts import upsert_rows
-from duckicelake.catalog.rows import Counted, PostedRows
+from duckicelake.catalog.rows import Counted, PostedRows, RowsAnswer
 from duckicelake.catalog.rows import append_rows as append
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.names import decode_namespace
 from duckicelake.server.bodies import within_quota
+from duckicelake.server.context import Context
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyHeaders, keyed_services
@@ -97,8 +99,17 @@ async def append_rows(request: Request) -> Response:
         query.on_unknown,
         query.counted(),
     )
-    answer = await run_in_threadpool(_write, keyed_services(request, body), posted, query)
-    return Response(answer, media_type="application/json")
+    asked = RowsRequest(keyed_services(request, body), posted)
+    written = await _gathered(request, asked) if query.mode == "append" and asked.is_small else None
+    if written is None:
+        written = await run_in_threadpool(_write, asked.services, posted, query)
+    return Response(orjson.dumps(written.as_json()), media_type="application/json")
+
+
+async def _gathered(request: Request, asked: RowsRequest) -> RowsAnswer | None:
+    """The answer if the rows could be written with those of others."""
+    context: Context = request.app.state.context
+    return await context.rows.do(asked)
 
 
 def key_names(key: str | None) -> tuple[str, ...]:
@@ -106,7 +117,6 @@ def key_names(key: str | None) -> tuple[str, ...]:
     return tuple(key.split(",")) if key else ()
 
 
-def _write(services: Services, posted: PostedRows, query: RowsQuery) -> bytes:
+def _write(services: Services, posted: PostedRows, query: RowsQuery) -> RowsAnswer:
     is_upsert = query.mode == "upsert"
-    written = upsert_rows(services, posted, key_names(query.key)) if is_upsert else append(services, posted)
-    return orjson.dumps(written.as_json())
+    return upsert_rows(services, posted, key_names(query.key)) if is_upsert else append(services, posted)
