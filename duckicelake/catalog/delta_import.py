@@ -22,7 +22,7 @@ from duckicelake.catalog.delta_targets import DeltaTarget, numbers_are_shared, w
 from duckicelake.catalog.delta_versions import Translation
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import Metadata
-from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, NoSuchNamespace
 from duckicelake.iceberg.names import Namespace, check_name, check_namespace, namespace_of, schema_name
 from duckicelake.lake import delta_sources, native
 from duckicelake.lake.changes import Creation
@@ -31,6 +31,7 @@ from duckicelake.lake.delta_sources import Position
 from duckicelake.lake.files import StaleBase
 from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import lock, retrying
+from duckicelake.storage.policy import canonical
 
 _PATIENCE: Final = 2
 """Attempts in which others may commit meanwhile, where the table's numbers depend on that."""
@@ -83,8 +84,7 @@ def import_table(services: Services, wanted: DeltaImport, progress: Progress = l
 
     Raises AlreadyExists, NoSuchNamespace, NotDelta, InvalidRequest, Unsupported, DamagedLog, FileMissing, Forgotten.
     """
-    with services.database.reading() as cursor:
-        check_name_is_free(cursor, schema_name(wanted.namespace), wanted.name)
+    _check_name(services, wanted)
     history = read_history(services, open_log(services, wanted.root), wanted.from_version)
     plan = _Plan(services, wanted, history, progress)
     attempts = 0
@@ -93,6 +93,29 @@ def import_table(services: Services, wanted: DeltaImport, progress: Progress = l
         with suppress(StaleBase):
             done = retrying(lambda alone=attempts > _PATIENCE: plan.attempt(alone=alone))  # type: ignore[misc]
             return replace(done, notes=notes(services, history))
+
+
+def _check_name(services: Services, wanted: DeltaImport) -> None:
+    """AlreadyExists or NoSuchNamespace, saying what to do where an import is what is wanted."""
+    schema = schema_name(wanted.namespace)
+    try:
+        with services.database.reading() as cursor:
+            check_name_is_free(cursor, schema, wanted.name)
+    except NoSuchNamespace as error:
+        raise NoSuchNamespace(
+            f"{error}. Create it first, in DuckDB with CREATE SCHEMA or through the catalog"
+        ) from error
+    except AlreadyExists as error:
+        with services.database.reading() as cursor:
+            found = delta_sources.sources(cursor, f"{schema}.{wanted.name}")
+        if not found or canonical(found[0].root) != canonical(wanted.root):
+            raise
+        name, version = found[0].name, found[0].position.version
+        raise AlreadyExists(
+            f"{error}, with version {version} of this very Delta table. `duckicelake delta sync {name}` brings what "
+            "came since, unless it was written here; to have it followed (again), drop it, which deletes no file of "
+            "Delta's, and import it with --follow"
+        ) from error
 
 
 class _Plan:
@@ -200,5 +223,6 @@ def _check_newest(readable: ReadableVersions, history: History) -> None:
     for path in sorted(readable.absent):
         raise FileMissing(
             f"{history.files.located(path)}, or its deletion vector, isn't there, but is part of version "
-            f"{history.newest}, the newest of the Delta table {history.files.log.root}: nobody can read that"
+            f"{history.newest}, the newest of the Delta table {history.files.log.root}: nobody can read that. "
+            "Bring the file back, or have Delta let go of it (FSCK REPAIR TABLE, or RESTORE to a version without it)"
         )

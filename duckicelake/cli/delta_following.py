@@ -71,7 +71,8 @@ def adopt_table(
 ) -> None:
     """Take over a table that follows a Delta table: from now on it is written here, and no longer synced.
 
-    Its files stay where they are, and nothing here deletes what is in the Delta table's folder.
+    Its files stay where they are, and nothing here deletes what is in the Delta table's folder. There is no way back:
+    to have it followed again, drop it and import it with --follow.
     """
     with one_line_errors(), opened(read_settings({"lake": lake})) as services:
         was = take_over(replace(services, caller=_ADOPTER), name)

@@ -100,8 +100,9 @@ def is_redefined(cursor: Transaction, source: Source) -> bool:
 
 
 def fail(cursor: Transaction, source: Source, error: str) -> bool:
-    """Note why the next version can't be had; False if that is known already."""
-    parameters = {"table_id": source.table_id, "version": source.position.version, "error": error}
+    """Note why the next version can't be had, as far as Postgres keeps such a text; False if that is known already."""
+    kept = error.replace("\0", "\ufffd").encode(errors="replace").decode()
+    parameters = {"table_id": source.table_id, "version": source.position.version, "error": kept}
     return bool(cursor.execute(_SQL.fail, parameters).rowcount)
 
 

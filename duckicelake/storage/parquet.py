@@ -1,11 +1,13 @@
 """Parquet through DuckDB: position deletes to read, and inlined rows to write."""
 
 import tempfile
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import duckdb
 
@@ -19,6 +21,7 @@ _ROWS = """
 SELECT coalesce(sum(rows), 0)
 FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows FROM parquet_metadata($file))
 """
+_THREAD: Final = threading.local()
 MAX_POSITIONS = 1 << 24
 """Positions of one delete file that are taken from clients."""
 
@@ -35,7 +38,7 @@ class ParquetRows:
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
     """The sorted positions of a delete file by data file path; InvalidRequest if it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
-    with _temporary(data) as file, _connect() as connection:
+    with _temporary(data) as file, _own_connection() as connection:
         check_footer(file, location)
         try:
             with in_time(connection):
@@ -61,7 +64,7 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
     InvalidRequest if it isn't one.
     """
-    with _temporary(data) as file, _connect() as connection:
+    with _temporary(data) as file, _own_connection() as connection:
         try:
             relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": str(file)})
             snapshot = SNAPSHOT if SNAPSHOT in relation.columns else "NULL"
@@ -86,9 +89,21 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
             return ParquetRows(path.read_bytes(), count, _stats(connection, rows.columns))
 
 
+@contextmanager
+def _own_connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """The thread's own database, for what leaves nothing in it: to open one takes longer than most files. Never nested.
+
+    One in which something failed is not used again.
+    """
+    connection = getattr(_THREAD, "connection", None) or _connect()
+    _THREAD.connection = None
+    yield connection
+    _THREAD.connection = connection
+
+
 def _connect() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY, "autoload_known_extensions": False})
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_external_file_cache = false")
     return connection
 
 

@@ -258,6 +258,25 @@ def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
         adopt(table.services, "main.adopted")
 
 
+def test_error_that_postgres_can_not_keep_stops_no_other_table(make: Make) -> None:
+    odd, other = make("odd"), make("beside")
+    odd.log(
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["a\0b"],
+                "writerFeatures": ["a\0b"],
+            }
+        }
+    )
+    other.append()
+    follower = Follower(odd.services, lambda *_: None)
+    follower.look([odd.source(), other.source()])
+    assert "a\ufffdb" in (odd.source().error or "")
+    assert other.source().position.version == 1
+
+
 def test_follower_goes_on_after_a_rename_and_past_a_drop(make: Make) -> None:
     table, dropped = make("named"), make("doomed")
     failed: list[Exception] = []

@@ -116,7 +116,9 @@ def test_imported_twice_is_refused_and_changes_nothing(services: Services, folde
     write_deltalake(folder, pa.table({"id": [1]}))
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     imported(services, folder)
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(
+        AlreadyExists, match=r"with version 0 of this very Delta table. `duckicelake delta sync ns\.t` brings"
+    ):
         imported(services, folder)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
 
@@ -279,7 +281,7 @@ def test_what_can_not_be_imported_is_named_and_leaves_nothing(
     with pytest.raises(InvalidRequest, match="where DuckDB deletes"):
         imported(services, inside)
     write_deltalake(folder, pa.table({"id": [1]}))
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespace, match="Create it first"):
         import_table(services, DeltaImport(str(folder), ("nowhere",), "t"))
     next(folder.glob("*.parquet")).unlink()
     with pytest.raises(FileMissing, match=r"\.parquet.*version 0"):

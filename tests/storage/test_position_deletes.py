@@ -2,13 +2,16 @@
 
 import random
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
+from duckicelake.errors import InvalidRequest
 from duckicelake.storage.parquet import read_position_deletes
 from duckicelake.storage.position_deletes import write_position_deletes
 
@@ -58,3 +61,17 @@ def test_pages_have_the_sizes_that_duckdb_is_told(tmp_path: Path) -> None:
 
 def test_many_positions_of_one_file_take_little_room() -> None:
     assert len(write_position_deletes(CASES["a large file"])) < 3 * 300_000
+
+
+def test_files_are_read_after_one_that_is_none_and_by_several_threads(tmp_path: Path) -> None:
+    def read(number: int) -> object:
+        path = tmp_path / f"{number}.parquet"
+        if number % 3 == 0:
+            pq.write_table(pa.table({"x": [1]}), path)
+            with pytest.raises(InvalidRequest, match="isn't a Parquet file of position deletes"):
+                read_position_deletes(path.read_bytes(), "other")
+        pq.write_table(pa.table({"file_path": ["x"] * 2, "pos": [number, 1_000]}), path)
+        return read_position_deletes(path.read_bytes(), "whole")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(24))) == [{"x": [number, 1_000]} for number in range(24)]
