@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
 
-from duckicelake.bridge.entries import entry, partition, writable_partition_type
+from duckicelake.bridge.entries import partition, plain_entry, writable_partition_type
 from duckicelake.iceberg.manifest import (
     EntryStatus,
     FieldSummary,
@@ -70,7 +70,7 @@ def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: De
         content=ManifestContent(manifest.content),
         schema=schema,
         spec=spec,
-        entries=(entry(file, type_, manifest.added_snapshot_id) for file in files),
+        entries=(plain_entry(file, type_, manifest.added_snapshot_id) for file in files),
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from duckicelake.bridge.constraints import UNVERIFIED_HERE, with_unverified
-from duckicelake.bridge.entries import metrics_json, partition_json
+from duckicelake.bridge.entries import lake_metrics_json, metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
 from duckicelake.bridge.name_maps import check_folders, with_names
@@ -18,7 +18,7 @@ from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
 from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
 from duckicelake.bridge.project import snapshot_row, target_of
-from duckicelake.bridge.stats import LakeMetrics, Metrics
+from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.manifest import DataFile, FileContent
@@ -36,7 +36,7 @@ from duckicelake.lake.changes import (
     NewVirtualFile,
     SideFiles,
 )
-from duckicelake.lake.model import ColumnStats, LakeFile, PartitionKey
+from duckicelake.lake.model import ColumnStats, PartitionKey
 from duckicelake.lake.state import FileRow, NativeWindow
 
 
@@ -81,10 +81,25 @@ def native_files(
             types[spec.spec_id] = partition_type(spec, schema)
         if file.file_id in names:
             check_folders(names[file.file_id], file.path, spec)
-        data_file = _data_file(file, partition, metrics.of(stats.values()), copies.get(file.file_id))
-        row = new_file(file_id, data_file, spec.spec_id, types[spec.spec_id], numbers, file.file_id)
-        number = data_number(file, metadata, numbers)
-        rows.append(row if number == row.sequence_number else replace(row, sequence_number=number))
+        copy = copies.get(file.file_id)
+        rows.append(
+            NewFile(
+                file_id=file_id,
+                content=int(FileContent.DATA),
+                path=copy.path if copy else file.path,
+                file_format=file.file_format.upper(),
+                spec_id=spec.spec_id,
+                partition=partition_json(partition, types[spec.spec_id]),
+                record_count=file.record_count,
+                file_size_in_bytes=copy.file_size_in_bytes if copy else file.file_size_bytes,
+                metrics=lake_metrics_json(metrics.of(stats.values())),
+                added_snapshot_id=numbers.snapshot_id,
+                sequence_number=data_number(file, metadata, numbers),
+                file_sequence_number=numbers.sequence_number,
+                first_row_id=file.row_id_start or 0,  # null where the file holds its row ids, which Java reads anyhow
+                ducklake_id=file.file_id,
+            )
+        )
     return metadata, tuple(rows)
 
 
@@ -103,7 +118,7 @@ def new_file(
         path=file.file_path,
         file_format=file.file_format,
         spec_id=spec_id,
-        partition=partition_json(file, partition_type),
+        partition=partition_json(file.partition, partition_type),
         record_count=file.record_count,
         file_size_in_bytes=file.file_size_in_bytes,
         metrics=metrics_json(file),
@@ -242,23 +257,6 @@ def _placed(
             return metadata, spec, partition
     metadata, spec = with_unpartitioned(metadata)
     return metadata, spec, ()
-
-
-def _data_file(file: LakeFile, partition: tuple[Any, ...], metrics: Metrics, copy: ReadableCopy | None) -> DataFile:
-    return DataFile(
-        content=FileContent.DATA,
-        file_path=copy.path if copy else file.path,
-        file_format=file.file_format.upper(),
-        partition=partition,
-        record_count=file.record_count,
-        file_size_in_bytes=copy.file_size_in_bytes if copy else file.file_size_bytes,
-        column_sizes=metrics.column_sizes,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        lower_bounds=metrics.lower_bounds,
-        upper_bounds=metrics.upper_bounds,
-        first_row_id=file.row_id_start or 0,  # null where the file holds its row ids, which Java reads with any base
-    )
 
 
 def _snapshot(

@@ -1,11 +1,13 @@
 """PURE. Files of manifests: Iceberg's DataFile, and the side-table row that keeps every fact of it."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
-from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry
+from duckicelake.bridge.stats import Metrics
+from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry, PlainEntry, PlainFile
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
@@ -14,9 +16,11 @@ from duckicelake.lake.changes import NewFile, Packed
 from duckicelake.lake.state import FileRow
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_LAKE_COUNTS = _COUNTS[:3]
 _BOUNDS = ("lower_bounds", "upper_bounds")
 _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _LISTS = ("split_offsets", "equality_ids")
+_counts_of, _bounds_of, _plain_of, _lists_of = (attrgetter(*names) for names in (_COUNTS, _BOUNDS, _PLAIN, _LISTS))
 _UNKNOWN = PrimitiveType.parse("unknown")
 """The type of a partition whose source column no schema has any more: readers see null (table spec, "Partitioning")."""
 
@@ -57,21 +61,38 @@ def metrics_of(file: DataFile) -> Mapping[str, Any]:
 
 def metrics_json(file: DataFile) -> dict[str, Any]:
     """Everything of a DataFile that has no column of its own; bytes as hex, what is absent left out."""
-    counts = {name: _keyed(getattr(file, name)) for name in _COUNTS}
-    bounds = {
-        name: {str(key): bytes(value).hex() for key, value in (getattr(file, name) or {}).items()} for name in _BOUNDS
-    }
-    plain = {name: getattr(file, name) for name in _PLAIN}
-    lists = {name: list(getattr(file, name)) for name in _LISTS if getattr(file, name) is not None}
-    key = {"key_metadata": file.key_metadata.hex()} if file.key_metadata is not None else {}
-    return {name: value for name, value in (counts | bounds | plain | lists | key).items() if value not in (None, {})}
+    found: dict[str, Any] = {}
+    for name, counts in zip(_COUNTS, _counts_of(file), strict=True):
+        if counts:
+            found[name] = {str(key): value for key, value in counts.items()}
+    for name, bounds in zip(_BOUNDS, _bounds_of(file), strict=True):
+        if bounds:
+            found[name] = {str(key): bytes(value).hex() for key, value in bounds.items()}
+    plain = zip(_PLAIN, _plain_of(file), strict=True)
+    found |= {name: value for name, value in plain if value is not None}
+    for name, values in zip(_LISTS, _lists_of(file), strict=True):
+        if values is not None:
+            found[name] = list(values)
+    if file.key_metadata is not None:
+        found["key_metadata"] = file.key_metadata.hex()
+    return found
 
 
-def partition_json(file: DataFile, type_: StructType) -> list[Any]:
+def lake_metrics_json(metrics: Metrics) -> dict[str, Any]:
+    """What `metrics_json` says of a file with these metrics and no more."""
+    counts = ((name, getattr(metrics, name)) for name in _LAKE_COUNTS)
+    found: dict[str, Any] = {name: {str(key): value for key, value in each.items()} for name, each in counts if each}
+    for name, bounds in zip(_BOUNDS, _bounds_of(metrics), strict=True):
+        if bounds:
+            found[name] = {str(key): value.hex() for key, value in bounds.items()}
+    return found
+
+
+def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
     """The partition as JSON single values, by position; numbers that JSON lacks, NaN and the infinities, as texts."""
     return [
         str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(field.type, value)
-        for field, value in zip(type_.fields, file.partition, strict=True)
+        for field, value in zip(type_.fields, values, strict=True)
     ]
 
 
@@ -114,15 +135,43 @@ def _partition_value(type_: IcebergType, value: Any) -> Any:
     return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 
-def entry(row: FileRow, type_: StructType, added_snapshot_id: int) -> ManifestEntry:
+def plain_entry(row: FileRow, type_: StructType, added_snapshot_id: int) -> PlainEntry:
     """The manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
-    status = EntryStatus(row.status)
-    return ManifestEntry(
-        status=status,
-        snapshot_id=added_snapshot_id if status is EntryStatus.DELETED else row.added_snapshot_id,
+    return PlainEntry(
+        status=row.status,
+        snapshot_id=added_snapshot_id if row.status == EntryStatus.DELETED else row.added_snapshot_id,
         sequence_number=row.sequence_number,
         file_sequence_number=row.file_sequence_number,
-        data_file=data_file(row, type_),
+        data_file=_plain_file(row, type_),
+    )
+
+
+def _plain_file(row: FileRow, type_: StructType) -> PlainFile:
+    """`data_file`, but with the metrics as they are."""
+    metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+    get = metrics.get
+    key = get("key_metadata")
+    return PlainFile(
+        content=row.content,
+        file_path=row.path,
+        file_format=row.file_format,
+        partition=partition(row, type_),
+        record_count=row.record_count,
+        file_size_in_bytes=row.file_size_in_bytes,
+        column_sizes=get("column_sizes"),
+        value_counts=get("value_counts"),
+        null_value_counts=get("null_value_counts"),
+        nan_value_counts=get("nan_value_counts"),
+        lower_bounds=get("lower_bounds"),
+        upper_bounds=get("upper_bounds"),
+        key_metadata=None if key is None else bytes.fromhex(key),
+        split_offsets=get("split_offsets"),
+        equality_ids=get("equality_ids"),
+        sort_order_id=get("sort_order_id"),
+        first_row_id=row.first_row_id,
+        referenced_data_file=get("referenced_data_file"),
+        content_offset=get("content_offset"),
+        content_size_in_bytes=get("content_size_in_bytes"),
     )
 
 
@@ -132,10 +181,6 @@ def writable_partition_type(spec: PartitionSpec, schemas: Iterable[Schema]) -> t
     sources = {field.source_id for field in spec.fields}
     schema = next((s for s in newest_first if sources <= s.fields_by_id().keys()), newest_first[0])
     return schema, partition_type(spec, schema)
-
-
-def _keyed(values: Mapping[int, int] | None) -> dict[str, int] | None:
-    return None if values is None else {str(key): value for key, value in values.items()}
 
 
 def _unkeyed(values: Mapping[str, int] | None) -> dict[int, int] | None:

@@ -97,7 +97,7 @@ class Registration:
         spec = self.metadata.spec(line.partition_spec_id)
         type_ = writable_partition_type(spec, self.metadata.schemas)[1]
         try:
-            partition = partition_json(file, type_)
+            partition = partition_json(file.partition, type_)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
         return NewFile(

@@ -7,7 +7,7 @@ strings and binaries may be truncated, and truncated is not exact.
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -73,9 +73,10 @@ class LakeMetrics:
             if row.value_count is not None and row.null_count is not None:
                 metrics.value_counts[column] = row.value_count + row.null_count
                 metrics.null_value_counts[column] = row.null_count
-            for text, bounds in ((row.min_value, metrics.lower_bounds), (row.max_value, metrics.upper_bounds)):
-                if text is not None and (data := bound(text)) is not None:
-                    bounds[column] = data
+            if row.min_value is not None and (low := bound(row.min_value)) is not None:
+                metrics.lower_bounds[column] = low
+            if row.max_value is not None and (high := bound(row.max_value)) is not None:
+                metrics.upper_bounds[column] = high
         return metrics
 
 
@@ -173,7 +174,7 @@ def _exact(row: ColumnStats, type_: PrimitiveType, exact_below: int) -> bool:
 
 
 def _table_row(row: ColumnStats) -> ColumnStats:
-    return replace(row, column_size_bytes=None, value_count=None, null_count=None)
+    return row._replace(column_size_bytes=None, value_count=None, null_count=None)
 
 
 def _merge(old: ColumnStats, new: ColumnStats, type_: PrimitiveType) -> ColumnStats | None:
@@ -186,7 +187,7 @@ def _merge(old: ColumnStats, new: ColumnStats, type_: PrimitiveType) -> ColumnSt
     nulls, nans = old.contains_null or new.contains_null, _either(old.contains_nan, new.contains_nan)
     if (low, high, nulls, nans) == (old.min_value, old.max_value, old.contains_null, old.contains_nan):
         return old
-    return replace(old, contains_null=nulls, contains_nan=nans, min_value=low, max_value=high)
+    return old._replace(contains_null=nulls, contains_nan=nans, min_value=low, max_value=high)
 
 
 def _only_nulls(old: ColumnStats, new: ColumnStats) -> bool:

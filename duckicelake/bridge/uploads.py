@@ -139,7 +139,7 @@ class _RowIds:
 
 def _partition(file: DataFile, type_: StructType) -> list[Any]:
     try:
-        return partition_json(file, type_)
+        return partition_json(file.partition, type_)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
 

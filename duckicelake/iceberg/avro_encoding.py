@@ -1,13 +1,14 @@
 """Values to Avro's binary encoding: a schema is compiled once to a function from value to bytes.
 
 Records come as objects with the fields as attributes, or as tuples by position; maps with integer keys as mappings,
-written in the order of their keys. A value that doesn't fit its schema raises TypeError, AttributeError, ValueError,
-OverflowError or struct.error.
+written in the order of their keys. Maps may also come as JSON has them: by the digits of the keys, and bytes in hex.
+A value that doesn't fit its schema raises TypeError, AttributeError, ValueError, OverflowError or struct.error.
 """
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -16,6 +17,7 @@ from duckicelake.iceberg.decimals import unscaled
 from duckicelake.iceberg.model import Json
 
 Encode: TypeAlias = Callable[[Any], bytes]
+_REMEMBERED: Final = 256
 
 
 def encode_long(number: int) -> bytes:
@@ -80,14 +82,27 @@ def _array(encode: Encode) -> Encode:
 
 
 def _map(value_type: str) -> Encode:
-    def longs(values: Mapping[int, int]) -> bytes:
-        return _counted(len(values), [LONGS[key] + LONGS[value] for key, value in sorted(values.items())])
+    def longs(values: Mapping[Any, int]) -> bytes:
+        order = _in_order(tuple(values))
+        return _counted(len(order), [first + LONGS[values[key]] for key, first in order])
 
-    def blobs(values: Mapping[int, bytes]) -> bytes:
-        pairs = [LONGS[key] + LONGS[len(value)] + value for key, value in sorted(values.items())]
-        return _counted(len(values), pairs)
+    def blobs(values: Mapping[Any, bytes | str]) -> bytes:
+        order = _in_order(tuple(values))
+        found = [_unhexed(values[key]) for key, _ in order]
+        pairs = zip(order, found, strict=True)
+        return _counted(len(order), [first + LONGS[len(value)] + value for (_, first), value in pairs])
 
     return blobs if value_type == "bytes" else longs
+
+
+def _unhexed(value: bytes | str) -> bytes:
+    return bytes.fromhex(value) if isinstance(value, str) else value
+
+
+@lru_cache(_REMEMBERED)
+def _in_order(keys: tuple[Any, ...]) -> tuple[tuple[Any, bytes], ...]:
+    """The keys of a map in the order of the integers that they are, with their encodings: many files have the same."""
+    return tuple((key, LONGS[int(key)]) for key in sorted(keys, key=int))
 
 
 def _counted(count: int, items: Iterable[bytes]) -> bytes:

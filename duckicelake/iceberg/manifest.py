@@ -11,6 +11,8 @@ from duckicelake.iceberg.manifest_entry import (
     ManifestEntry,
     ManifestFile,
     PartitionValue,
+    PlainEntry,
+    PlainFile,
     inherit,
     inherit_all,
 )
@@ -29,6 +31,8 @@ __all__ = [
     "ManifestEntry",
     "ManifestFile",
     "PartitionValue",
+    "PlainEntry",
+    "PlainFile",
     "assign_row_ids",
     "inherit",
     "inherit_all",

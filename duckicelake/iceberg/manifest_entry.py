@@ -1,15 +1,16 @@
 """What manifests and manifest lists hold, as values. Attributes are named as the Avro fields of the spec."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 PartitionValue: TypeAlias = bool | int | float | str | UUID | bytes | Decimal | None
 UNASSIGNED: Final = -1
 """The sequence number of a manifest that no snapshot holds yet; the manifest list gives it the snapshot's."""
+BLOCK_SIZE: Final = 64 << 20
 
 
 class FileContent(IntEnum):
@@ -57,7 +58,7 @@ class DataFile:
     @property
     def block_size_in_bytes(self) -> int:
         """Deprecated; version 1 writers must write some value, and Java writes this one."""
-        return 64 << 20
+        return BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,42 @@ class ManifestEntry:
     sequence_number: int | None
     file_sequence_number: int | None
     data_file: DataFile
+
+
+class PlainFile(NamedTuple):
+    """A DataFile that is only written: maps may be by the digits of field ids, and bounds in hex, as JSON has them."""
+
+    content: int
+    file_path: str
+    file_format: str
+    partition: tuple[PartitionValue, ...]
+    record_count: int
+    file_size_in_bytes: int
+    column_sizes: Mapping[str, int] | None
+    value_counts: Mapping[str, int] | None
+    null_value_counts: Mapping[str, int] | None
+    nan_value_counts: Mapping[str, int] | None
+    lower_bounds: Mapping[str, str] | None
+    upper_bounds: Mapping[str, str] | None
+    key_metadata: bytes | None
+    split_offsets: Sequence[int] | None
+    equality_ids: Sequence[int] | None
+    sort_order_id: int | None
+    first_row_id: int | None
+    referenced_data_file: str | None
+    content_offset: int | None
+    content_size_in_bytes: int | None
+    block_size_in_bytes: int = BLOCK_SIZE
+
+
+class PlainEntry(NamedTuple):
+    """A ManifestEntry that is only written."""
+
+    status: int
+    snapshot_id: int | None
+    sequence_number: int | None
+    file_sequence_number: int | None
+    data_file: PlainFile
 
 
 @dataclass(frozen=True, slots=True)

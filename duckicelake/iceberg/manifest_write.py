@@ -18,6 +18,7 @@ from duckicelake.iceberg.manifest_entry import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    PlainEntry,
 )
 from duckicelake.iceberg.manifest_schema import PARTITION_RECORD, manifest_list_schema, manifest_schema
 from duckicelake.iceberg.model import Json
@@ -35,7 +36,7 @@ def write_manifest(
     content: ManifestContent,
     schema: Schema,
     spec: PartitionSpec,
-    entries: Iterable[ManifestEntry],
+    entries: Iterable[ManifestEntry | PlainEntry],
 ) -> bytes:
     """A manifest file. None sequence numbers are written as such and only for added files, which inherit them.
 
@@ -108,15 +109,21 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
     return tuple(assigned), first_row_id
 
 
-def _encode_entry(encode: Encode, format_version: int, content: ManifestContent, entry: ManifestEntry) -> bytes:
+def _encode_entry(
+    encode: Encode, format_version: int, content: ManifestContent, entry: ManifestEntry | PlainEntry
+) -> bytes:
     file = entry.data_file
-    if (content is ManifestContent.DATA) != (file.content is FileContent.DATA):
-        raise InvalidRequest(f"{file.file_path} is a file of {file.content.name} in a manifest of {content.name}")
+    if (content is ManifestContent.DATA) != (file.content == FileContent.DATA):
+        raise InvalidRequest(
+            f"{file.file_path} is a file of {FileContent(file.content).name} in a manifest of {content.name}"
+        )
     if format_version == 1 and content is ManifestContent.DELETES:
         raise InvalidRequest(f"{file.file_path}: format version 1 has no delete files")
     unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
-    if format_version > 1 and unnumbered and entry.status is not EntryStatus.ADDED:
-        raise InvalidRequest(f"{file.file_path} is {entry.status.name} and must have both its sequence numbers")
+    if format_version > 1 and unnumbered and entry.status != EntryStatus.ADDED:
+        raise InvalidRequest(
+            f"{file.file_path} is {EntryStatus(entry.status).name} and must have both its sequence numbers"
+        )
     try:
         return encode(entry)
     except _MISFIT as error:

@@ -42,7 +42,7 @@ class PackedStats(Sequence[ColumnStats]):
     __slots__ = ("text",)
 
     def __init__(self, rows: Sequence[ColumnStats]) -> None:
-        self.text = _text([_values(row) for row in rows])
+        self.text = _text([tuple(row) for row in rows])
 
     @classmethod
     def of_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
@@ -78,19 +78,6 @@ class PackedStats(Sequence[ColumnStats]):
 def _text(value: object) -> bytes:
     """JSON in as many bytes as it has: orjson gives several times as many away with it, which a copy doesn't have."""
     return bytes(memoryview(orjson.dumps(value)))
-
-
-def _values(row: ColumnStats) -> tuple[object, ...]:
-    return (
-        row.column_id,
-        row.contains_null,
-        row.contains_nan,
-        row.min_value,
-        row.max_value,
-        row.column_size_bytes,
-        row.value_count,
-        row.null_count,
-    )
 
 
 @dataclass(frozen=True, slots=True)

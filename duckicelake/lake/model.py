@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _PLACEHOLDER = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
@@ -86,9 +87,11 @@ class LakeView:
     definition: ViewDefinition
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """A `ducklake_file_column_stats` or `ducklake_table_column_stats` row; None means not known."""
+class ColumnStats(NamedTuple):
+    """A `ducklake_file_column_stats` or `ducklake_table_column_stats` row; None means not known.
+
+    A tuple, as a table has a million of them.
+    """
 
     column_id: int
     contains_null: bool | None = None

@@ -1,7 +1,7 @@
 """PURE. Batches as Parquet files with field ids, as DuckLake and Iceberg read them: one for each partition."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,7 +50,7 @@ def _file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int], sch
     data, sizes = _written(table.cast(schema))
     leaves = dict(zip(_leaves(batch.layout.stored), sizes, strict=True))
     stats = table_stats(batch.layout, table)
-    sized = tuple(replace(row, column_size_bytes=leaves[row.column_id]) for row in stats)
+    sized = tuple(row._replace(column_size_bytes=leaves[row.column_id]) for row in stats)
     return RowFile(data, len(rows), values, sized)
 
 

@@ -5,15 +5,20 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.bridge.artifacts import Definitions, manifest_artifact, manifest_list_artifact
+from duckicelake.bridge.entries import data_file
 from duckicelake.iceberg.manifest import (
+    EntryStatus,
     FileContent,
     ManifestContent,
+    ManifestEntry,
     inherit_all,
     read_manifest,
     read_manifest_list,
+    write_manifest,
 )
-from duckicelake.iceberg.partition import UNPARTITIONED
+from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
+from duckicelake.lake.changes import Packed
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
 
 SCHEMA = Schema.model_validate(
@@ -39,6 +44,36 @@ def manifest(format_version: int, *files: FileRow) -> ManifestRow:
     row = ManifestRow(1, content, format_version, 0, 0, 9, 9, 7, len(files), None, None, None)
     artifact = manifest_artifact(row, files, KNOWN)
     return replace(row, path=artifact.path, length=len(artifact.data), facts=artifact.facts)
+
+
+def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
+    spec = PartitionSpec.model_validate(
+        {"spec-id": 1, "fields": [{"field-id": 1000, "source-id": 1, "name": "x", "transform": "identity"}]}
+    )
+    metrics = {
+        **{name: {"10": 5, "9": 1 << 40, "1": 0} for name in ("column_sizes", "value_counts", "nan_value_counts")},
+        "null_value_counts": {},
+        **{name: {"9": "", "10": "ff00", "1": "07000000"} for name in ("lower_bounds", "upper_bounds")},
+        "key_metadata": "0a",
+        "split_offsets": [4, 1 << 33],
+        "equality_ids": [],
+        "sort_order_id": 0,
+        "content_offset": 4,
+        "content_size_in_bytes": 40,
+        "referenced_data_file": "/a",
+    }
+    rows = [
+        replace(DATA, spec_id=1, partition=[value], metrics=each, status=status)
+        for status, (value, each) in enumerate(((7, metrics), (None, {}), (-1, Packed(metrics))))
+    ]
+    type_ = partition_type(spec, SCHEMA)
+    entries = [
+        ManifestEntry(EntryStatus(row.status), 8 if row.status == 2 else 7, 9, 9, data_file(row, type_)) for row in rows
+    ]
+    manifest_row = ManifestRow(1, 0, 2, 1, 0, 9, 9, 8, 2, None, None, None)
+    made = manifest_artifact(manifest_row, rows, replace(KNOWN, specs={1: spec}))
+    content = ManifestContent.DATA
+    assert made.data == write_manifest(format_version=2, content=content, schema=SCHEMA, spec=spec, entries=entries)
 
 
 def test_manifest_of_version_3_is_listed_with_a_row_id_so_that_its_files_keep_theirs() -> None:
