@@ -86,6 +86,10 @@ async def within_quota(request: Request) -> None:
     context.quotas.bytes.spend(principal, len(await request.body()))
 
 
+WithinQuota = Annotated[None, Depends(within_quota)]
+"""For endpoints that take rows: the first that they depend on."""
+
+
 async def _read(request: Request) -> bytes:
     return await request.body()
 

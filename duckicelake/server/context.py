@@ -9,7 +9,6 @@ from fastapi import Depends, Request
 from pydantic import BaseModel
 from starlette.types import Scope
 
-from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principal
 from duckicelake.catalog.row_groups import RowsRequest, append_together
 from duckicelake.catalog.rows import RowsAnswer
@@ -76,19 +75,12 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def services_of(request: Request, once: Once | None = None) -> Services:
-    """For whoever asks; Forbidden where the body decides what is needed.
-
-    once: the request, if it must not run twice.
-    """
+async def _services(request: Request) -> Services:
+    """For whoever asks; Forbidden where the body decides what is needed."""
     if isinstance(request.scope[NEED_KEY], InBody):
         raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
-    return replace(services, caller=caller_of(request), once=once)
-
-
-async def _services(request: Request) -> Services:
-    return services_of(request)
+    return replace(services, caller=caller_of(request))
 
 
 Admit = Callable[[BaseModel], Services]

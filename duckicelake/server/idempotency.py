@@ -7,13 +7,12 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, Field
 
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.server.bodies import Body
-from duckicelake.server.context import Admit, AppAdmission, AppServices, caller_of, services_of
+from duckicelake.server.context import Admit, AppAdmission, AppServices, caller_of
 
 _DESCRIPTION: Final = "a UUID of version 7; sent again with the same key, a request has no more effect"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -30,26 +29,10 @@ def parse_key(text: str) -> UUID:
     return key
 
 
-class KeyHeaders(BaseModel):
-    """The header, where a description wants a model."""
-
-    key: str | None = Field(None, alias="idempotency-key", description=_DESCRIPTION)
-
-
-def keyed_services(request: Request, body: bytes) -> Services:
-    """For whoever asks, so that the request runs once if it has a key; InvalidRequest."""
-    key = request.headers.get("idempotency-key")
-    return services_of(request, None if key is None else _once_of(key, request, body))
-
-
-def _once_of(key: str, request: Request, body: bytes) -> Once:
-    return Once(parse_key(key), _fingerprint(request, body))
-
-
 async def _once(
     request: Request, body: Body, idempotency_key: Annotated[str | None, Header(description=_DESCRIPTION)] = None
 ) -> Once | None:
-    return None if idempotency_key is None else _once_of(idempotency_key, request, body)
+    return None if idempotency_key is None else Once(parse_key(idempotency_key), _fingerprint(request, body))
 
 
 IfKeyed = Annotated[Once | None, Depends(_once)]

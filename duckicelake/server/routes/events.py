@@ -9,15 +9,15 @@ import time
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog.change_events import KINDS, Name, Position
 from duckicelake.catalog.change_views import Selection
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.names import Namespace, check_name, check_namespace
-from duckicelake.server.bodies import takes
-from duckicelake.server.context import Context, caller_of
+from duckicelake.server.bodies import Body, takes
+from duckicelake.server.context import AppContext, Context, caller_of
 from duckicelake.server.endings import end_by
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
@@ -25,12 +25,11 @@ from duckicelake.server.event_streams import MEDIA_TYPE, SHUTDOWN, Asker, EventS
 from duckicelake.server.feed_hub import FeedHub, Page, Reader
 from duckicelake.server.load import leave_slot
 from duckicelake.server.paths import parent_of
+from duckicelake.server.quick_routes import QuickRoute
 from duckicelake.server.validation import parse_body
-from duckicelake.server.whole_requests import WholeRequestRoute, parameters_of, query_of
 
-router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=WholeRequestRoute)
+router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=QuickRoute)
 
-EVENTS: Final = f"{PREFIX}/events"
 _LARGEST_PAGE: Final = 1000
 _PAGES: Final = 20
 """That are looked through for an answer; it says where to go on, whether or not there was something in them."""
@@ -60,13 +59,6 @@ class EventsQuery(BaseModel):
         name = None if self.table is None else check_name(self.table, "table name")
         names = frozenset[Name]() if namespace is None else frozenset({(namespace, name)})
         return Selection(names, _known_kinds(self.kind.split(",") if self.kind else []))
-
-
-class EventsHeaders(BaseModel):
-    """What headers say."""
-
-    accept: str | None = Field(None, alias="Accept", description=f"{MEDIA_TYPE}: a stream of server-sent events")
-    last_event_id: str | None = Field(None, alias="Last-Event-ID", description="of a stream: counts instead of `from`")
 
 
 class ObjectUuid(BaseModel):
@@ -114,18 +106,28 @@ class QueryEventsResponse(BaseModel):
     events: tuple[dict[str, Any], ...]
 
 
-_DESCRIBED: Final[dict[str, Any]] = {"parameters": parameters_of(EVENTS, EventsQuery, EventsHeaders)}
+AcceptHeader = Annotated[
+    str | None, Header(alias="Accept", description=f"{MEDIA_TYPE}: a stream of server-sent events")
+]
+LastEventHeader = Annotated[
+    str | None, Header(alias="Last-Event-ID", description="of a stream: counts instead of `from`")
+]
 
 
-@router.get("/events", openapi_extra=_DESCRIBED, response_model=QueryEventsResponse)
-async def read_events(request: Request) -> Response:
+@router.get("/events", response_model=QueryEventsResponse)
+async def read_events(
+    request: Request,
+    context: AppContext,
+    query: Annotated[EventsQuery, Query()],
+    accept: AcceptHeader = None,
+    last_event_id: LastEventHeader = None,
+) -> Response:
     """Tell what changed after a position in the namespaces that the caller may read: a page, or a stream of all."""
-    query = query_of(request, EventsQuery)
     selection, begin = query.selection(), query.from_
-    is_stream = MEDIA_TYPE in request.headers.get("accept", "")
+    is_stream = MEDIA_TYPE in (accept or "")
     if is_stream:
-        begin = request.headers.get("last-event-id") or begin
-    context, asker = _context(request), _asker(request, selection)
+        begin = last_event_id or begin
+    asker = _asker(request, selection)
     after = await context.feed.begin(begin)
     if is_stream:
         return EventStream(context.feed, context.metrics, asker, after)
@@ -133,10 +135,10 @@ async def read_events(request: Request) -> Response:
 
 
 @router.post("/events", openapi_extra=takes(QueryEventsRequest), response_model=QueryEventsResponse)
-async def query_events(request: Request) -> Response:
+async def query_events(request: Request, context: AppContext, body: Body) -> Response:
     """Tell what changed, as Iceberg's draft has it but for its updates and requirements: a page after the token."""
-    asked = parse_body(QueryEventsRequest, await request.body())
-    after = await _context(request).feed.begin(asked.continuation_token)
+    asked = parse_body(QueryEventsRequest, body)
+    after = await context.feed.begin(asked.continuation_token)
     limit = min(asked.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
     return _answer(await _page(request, _asker(request, asked.selection()), after, limit, 0))
 

@@ -1,9 +1,9 @@
 """Rows that are posted to a table: the route that is asked more often than any other that writes."""
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -13,17 +13,16 @@ from duckicelake.catalog.rows import Counted, PostedRows, RowsAnswer
 from duckicelake.catalog.rows import append_rows as append
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import decode_namespace
-from duckicelake.server.bodies import within_quota
-from duckicelake.server.context import Context
+from duckicelake.server.bodies import Body, WithinQuota
+from duckicelake.server.context import AppContext
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyHeaders, keyed_services
-from duckicelake.server.paths import table_name
+from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.paths import NamespacePath, TablePath
+from duckicelake.server.quick_routes import QuickRoute
 from duckicelake.server.routes.tables import TABLE
-from duckicelake.server.whole_requests import WholeRequestRoute, parameters_of, query_of
 
-router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=WholeRequestRoute)
+router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=QuickRoute)
 
 ROWS: Final = f"{TABLE}/rows"
 KEY: Final = "columns that tell rows apart, joined by commas; none: identifier fields"
@@ -73,7 +72,6 @@ class RowsWritten(BaseModel):
 
 
 _DESCRIBED: Final[dict[str, Any]] = {
-    "parameters": parameters_of(ROWS, RowsQuery, KeyHeaders),
     "requestBody": {
         "required": True,
         "content": {
@@ -86,30 +84,24 @@ _DESCRIBED: Final[dict[str, Any]] = {
 
 
 @router.post(ROWS, openapi_extra=_DESCRIBED, response_model=RowsWritten)
-async def append_rows(request: Request) -> Response:
+async def append_rows(
+    _: WithinQuota,
+    request: Request,
+    context: AppContext,
+    services: KeyedServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    query: Annotated[RowsQuery, Query()],
+    body: Body,
+) -> Response:
     """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
-    await within_quota(request)
-    body = await request.body()
-    query = query_of(request, RowsQuery)
-    posted = PostedRows(
-        decode_namespace(request.path_params["namespace"]),
-        table_name(request.path_params["table"]),
-        body,
-        request.headers.get("content-type", ""),
-        query.on_unknown,
-        query.counted(),
-    )
-    asked = RowsRequest(keyed_services(request, body), posted)
-    written = await _gathered(request, asked) if query.mode == "append" and asked.is_small else None
+    kind = request.headers.get("content-type", "")
+    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.counted())
+    asked = RowsRequest(services, posted)
+    written = await context.rows.do(asked) if query.mode == "append" and asked.is_small else None
     if written is None:
         written = await run_in_threadpool(_write, asked.services, posted, query)
     return Response(orjson.dumps(written.as_json()), media_type="application/json")
-
-
-async def _gathered(request: Request, asked: RowsRequest) -> RowsAnswer | None:
-    """The answer if the rows could be written with those of others."""
-    context: Context = request.app.state.context
-    return await context.rows.do(asked)
 
 
 def key_names(key: str | None) -> tuple[str, ...]:

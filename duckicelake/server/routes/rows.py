@@ -14,7 +14,7 @@ from duckicelake.catalog import row_deletes, rows
 from duckicelake.catalog.row_deletes import DeletedRows
 from duckicelake.catalog.rows import Counted
 from duckicelake.iceberg.names import decode_name
-from duckicelake.server.bodies import Body, within_quota
+from duckicelake.server.bodies import Body, WithinQuota
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
@@ -65,9 +65,6 @@ class ProducerAnswer(BaseModel):
     sequence: int | None = None
     snapshot_id: int | None = Field(default=None, serialization_alias="snapshot-id")
     applied: datetime | None = None
-
-
-WithinQuota = Annotated[None, Depends(within_quota)]
 
 
 async def _keys(key: Annotated[str | None, Query(description=KEY)] = None) -> tuple[str, ...]:
