@@ -40,8 +40,9 @@ def import_delta(
 ) -> None:
     """Make a table of a Delta table: the same files, and every version that can still be read as a snapshot.
 
-    No data is copied, and Delta's files are never touched. All of it comes, or nothing. The Delta table must lie in the
-    warehouse, but not where DuckDB keeps its files, or in one of DUCKICELAKE_ALLOWED_LOCATIONS.
+    No data is copied, and Delta's files are never touched. All of it comes, or nothing. The Delta table must lie in
+    the warehouse or in one of DUCKICELAKE_ALLOWED_LOCATIONS, but not where the lake keeps tables of its own (the
+    warehouse's folders data and ducklake); so must all files that its log names, and what links lead to.
     """
     with one_line_errors(), opened(read_settings({"lake": lake})) as services, _bar() as progress:
         wanted = DeltaImport.of(_absolute(path), table, from_version, copies=copy_for_duckdb, following=follow)

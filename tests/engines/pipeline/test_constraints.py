@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from duckicelake.bridge.check_sql import condition_sql
 from duckicelake.bridge.constraints import parse
+from duckicelake.errors import BadSource
 from duckicelake.pipeline.constraints import violates
+from duckicelake.pipeline.failures import explained
 from duckicelake.rest.client import CatalogClient
 from tests.bridge.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
@@ -74,6 +76,17 @@ def append(ingests: Ingests, version: int, *rows: tuple[int, int | None]) -> Non
     for key, value in keys.items():
         writer = writer.option(f"snapshot-property.{key}", value)
     writer.append()
+
+
+def test_number_with_which_a_constraint_can_not_be_computed_is_told(ingests: Ingests) -> None:
+    ingests.spark.sql(f"ALTER TABLE lake.{ingests.namespace}.t SET TBLPROPERTIES ('constraint.next'='v + 1 > 0')")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - what it becomes is what counts
+        ingests.run(ingests.file("1.csv", "id,v\n1,2147483647\n"))
+    failure = explained(raised.value)
+    assert type(failure) is BadSource
+    assert "integer overflow" in str(failure)
+    assert "if by a constraint of the table, the row violates it" in str(failure)
+    assert ingests.rows() == []
 
 
 def test_records_that_violate_a_constraint_go_to_quarantine(ingests: Ingests) -> None:
