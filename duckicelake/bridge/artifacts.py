@@ -5,7 +5,7 @@ and a name never means two contents (design D4).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid5
@@ -37,12 +37,9 @@ class Artifact:
     object_id: int
     path: str
     data: bytes
+    sha256: bytes
     timestamp_ms: int = 0
     facts: Mapping[str, Any] | None = None
-
-    @property
-    def sha256(self) -> bytes:
-        return sha256(self.data).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,8 @@ def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: De
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"
-    artifact = _artifact(MANIFEST, manifest.manifest_id, name, data, known)
-    return replace(artifact, facts=manifest_facts(manifest, files, known))
+    facts = manifest_facts(manifest, files, known)
+    return _artifact(MANIFEST, manifest.manifest_id, name, data, known, facts=facts)
 
 
 def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> dict[str, Any]:
@@ -148,13 +145,15 @@ def metadata_artifact(metadata: TableMetadata, version: int) -> Artifact:
     """The metadata.json of a version."""
     data = metadata.encoded()
     known = definitions_of(metadata)
-    artifact = _artifact(METADATA, version, f"{version:05d}-{{}}.metadata.json", data, known)
-    return replace(artifact, timestamp_ms=metadata.last_updated_ms)
+    name = f"{version:05d}-{{}}.metadata.json"
+    return _artifact(METADATA, version, name, data, known, timestamp_ms=metadata.last_updated_ms)
 
 
-def _artifact(kind: str, object_id: int, name: str, data: bytes, known: Definitions) -> Artifact:
-    unique = uuid5(UUID(known.table_uuid), sha256(data).hexdigest())
-    return Artifact(kind, object_id, f"{known.location}/metadata/{name.format(unique)}", data)
+def _artifact(kind: str, object_id: int, name: str, data: bytes, known: Definitions, **more: Any) -> Artifact:
+    digest = sha256(data)
+    unique = uuid5(UUID(known.table_uuid), digest.hexdigest())
+    path = f"{known.location}/metadata/{name.format(unique)}"
+    return Artifact(kind, object_id, path, data, digest.digest(), **more)
 
 
 def _range_json(summary: FieldSummary) -> list[Any]:

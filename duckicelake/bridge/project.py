@@ -33,7 +33,7 @@ def project(state: TableState, before: tuple[TableState, TableMetadata] | None =
     before: an older state with its metadata. What the rows of both states make, they share, and what is encoded of it.
     """
     row = state.row
-    return _defined(row, before).replaced(
+    return defined(row, before).replaced(
         location=row.location,
         last_sequence_number=row.last_sequence_number,
         last_updated_ms=row.last_updated_ms,
@@ -47,8 +47,11 @@ def project(state: TableState, before: tuple[TableState, TableMetadata] | None =
     )
 
 
-def _defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
-    """Metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same."""
+def defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
+    """Metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same.
+
+    All else in it may be of before, too.
+    """
     stored = {key: value for key, value in row.metadata.items() if key != "refs"}
     if before is not None and before[0].row.format_version == row.format_version:
         known = {key: value for key, value in before[0].row.metadata.items() if key != "refs"}
@@ -152,10 +155,8 @@ def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
 
 def _log_change(base: TableMetadata | None, target: TableMetadata) -> tuple[int, tuple[tuple[int, int], ...]]:
     """(how many of the oldest entries go, which entries come): the target's log is an end of the base's and more."""
-    old = [(entry.snapshot_id, entry.timestamp_ms) for entry in base.snapshot_log] if base else []
-    new = [(entry.snapshot_id, entry.timestamp_ms) for entry in target.snapshot_log]
+    old, new = base.snapshot_log if base else (), target.snapshot_log
     start = old.index(new[0]) if new and new[0] in old else len(old)
     kept = old[start:]
-    if kept != new[: len(kept)]:
-        return len(old), tuple(new)
-    return start, tuple(new[len(kept) :])
+    dropped, added = (start, new[len(kept) :]) if kept == new[: len(kept)] else (len(old), new)
+    return dropped, tuple((entry.snapshot_id, entry.timestamp_ms) for entry in added)

@@ -13,7 +13,7 @@ from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.project import DUCKLAKE_ID
-from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, rebase
+from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, may_rebase, rebase
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
 from duckicelake.bridge.retention import max_listed, within_limit
 from duckicelake.catalog.absorption import absorber
@@ -76,7 +76,8 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     check_guard(services, table_id, base, target)
     check_statistics(services, table_id, base, target)
     known = cached.materialized.known
-    absorb = absorber(services, commit.namespace, commit.name, target) if appends_of(request) else None
+    absorbs = absorbed_rows(target.properties) and appends_of(request)
+    absorb = absorber(services, commit.namespace, commit.name, target) if absorbs else None
     target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
     check_removals(services, cached.materialized, target, new)
     check_schema_of_files(services, target, new)
@@ -106,7 +107,7 @@ def _rebased(
     services: Services, request: CommitTableRequest, cached: CachedTable | None
 ) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
     """The request on top of what main has become, where the table wants that, and what its appends were written for."""
-    if cached is None:
+    if cached is None or not may_rebase(cached.materialized.metadata.properties):
         return request, {}
     aliases = aliases_of(cached.materialized.state.snapshots)
     rebased = rebase(request, cached.materialized.metadata, aliases)

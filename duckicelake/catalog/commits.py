@@ -19,7 +19,7 @@ from duckicelake.catalog.known import Unwritten
 from duckicelake.catalog.loading import current_table, follow, freshness, is_current, refresh
 from duckicelake.catalog.materialize import Prepared
 from duckicelake.catalog.overtaken import until_written
-from duckicelake.catalog.releasing import release_files
+from duckicelake.catalog.releasing import is_due, release_files
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
@@ -97,7 +97,7 @@ def commit_all(
 
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     planned, written = until_written(services, names, attempt, is_alone=is_alone)
-    _release(services, [plan.change for plan in planned if plan.change is not None])
+    _release(services, commits, planned)
     return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
 
 
@@ -228,9 +228,12 @@ def _loaded(planned: Sequence[_Planned]) -> list[CachedTable]:
     return [plan.cached for plan in planned if plan.cached is not None]
 
 
-def _release(services: Services, changes: Sequence[ChangeSet]) -> None:
+def _release(services: Services, commits: Sequence[TableCommit], planned: Sequence[_Planned]) -> None:
     """Best effort: the commit is done, and the next release takes what this one leaves."""
     with suppress(Exception):
-        for change in changes:
-            if change.table_id is not None and change.target.removed_snapshots:
-                release_files(services, change.table_id)
+        for commit, plan in zip(commits, planned, strict=True):
+            if plan.cached is None or plan.change is None:
+                continue
+            before = plan.cached.materialized
+            if is_due(commit.request.updates, before.metadata, plan.change):
+                release_files(services, before.row.table_id)

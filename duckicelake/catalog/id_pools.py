@@ -9,7 +9,7 @@ from typing import Final
 from duckicelake.lake import reader
 from duckicelake.lake.database import Database, Transaction
 
-LEAST: Final = 32
+LEAST: Final = 128
 MOST: Final = 4096
 
 

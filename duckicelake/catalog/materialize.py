@@ -15,7 +15,7 @@ from duckicelake.bridge.artifacts import (
     manifest_list_artifact,
     metadata_artifact,
 )
-from duckicelake.bridge.project import project
+from duckicelake.bridge.project import defined, project
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.succession import entry_row, lake_after, manifest_row, state_after
 from duckicelake.catalog.cache import Materialized
@@ -170,7 +170,7 @@ def _listed(manifest: NewManifest) -> list[tuple[int, int]]:
 def _prepared(state: TableState, unwritten: _Unwritten, before: Materialized | None) -> Prepared:
     """The state with its files encoded."""
     older = (before.state, before.metadata) if before else None
-    definitions = definitions_of(project(replace(state, snapshots=(), snapshot_log=(), metadata_log=()), older))
+    definitions = replace(definitions_of(defined(state.row, older)), location=state.row.location)
     manifests, new = _encode_manifests(unwritten, definitions)
     lists = [_encode_list(snapshot, manifests, definitions) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}

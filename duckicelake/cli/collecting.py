@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.guards import lift_guards
+from duckicelake.catalog.releasing import release_all
 from duckicelake.catalog.services import Services
 from duckicelake.cli.examination import reachable_postgres
 from duckicelake.cli.opening import open_services, warehouse_of
@@ -36,6 +37,7 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
     with opened(settings) as services:
         if delete:
             lift_guards(services)
+            release_all(services)
         found = _found(services, before)
         for file in sorted(found, key=lambda file: file.location):
             sys.stdout.write(f"{_time(file)} {file.size:>12} {file.location}\n")

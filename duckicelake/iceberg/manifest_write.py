@@ -44,7 +44,7 @@ def write_manifest(
     """
     avro, encode = _entry_encoder(format_version, partition_type(spec, schema))
     metadata = {
-        "schema": orjson.dumps(schema.to_json()).decode(),
+        "schema": schema.encoded.decode(),
         "schema-id": str(schema.schema_id),
         "partition-spec": orjson.dumps(spec.to_json()["fields"]).decode(),
         "partition-spec-id": str(spec.spec_id),

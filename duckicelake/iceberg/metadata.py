@@ -103,13 +103,14 @@ class TableMetadata(SpecModel):
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of this format version; what may be absent and is None is left out."""
-        return self._scalars() | self._versioned() | self._lists()
+        return self._scalars() | self._versioned() | _lists(self)
 
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
         """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
-        values = self.replaced(snapshots=(), snapshot_log=()).to_json()
+        values = self._scalars() | self._versioned() | _lists(self.replaced(schemas=(), snapshots=(), snapshot_log=()))
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
+        values["schemas"] = _joined(schema.encoded for schema in self.schemas)
         values["snapshots"] = _joined(s.encoded if numbered else orjson.dumps(s.to_json(1)) for s in listed)
         values["snapshot-log"] = self.encoded_log
         return orjson.dumps(values)
@@ -145,28 +146,29 @@ class TableMetadata(SpecModel):
             values["encryption-keys"] = _all_json(self.encryption_keys)
         return values
 
-    def _lists(self) -> dict[str, Json]:
-        return {
-            "schemas": _all_json(self.schemas),
-            "partition-specs": _all_json(self.partition_specs),
-            "sort-orders": _all_json(self.sort_orders),
-            "refs": {name: ref.to_json() for name, ref in self.refs.items()},
-            "snapshots": [each.to_json(self.format_version) for each in self.snapshots],
-            "statistics": _all_json(self.statistics),
-            "partition-statistics": _all_json(self.partition_statistics),
-            "snapshot-log": [
-                {"snapshot-id": each.snapshot_id, "timestamp-ms": each.timestamp_ms} for each in self.snapshot_log
-            ],
-            "metadata-log": [
-                {"metadata-file": each.metadata_file, "timestamp-ms": each.timestamp_ms} for each in self.metadata_log
-            ],
-        }
-
 
 def _only(found: Iterable[Item], what: str) -> Item:
     for item in found:
         return item
     raise InvalidRequest(f"the table has no {what}")
+
+
+def _lists(metadata: TableMetadata) -> dict[str, Json]:
+    return {
+        "schemas": _all_json(metadata.schemas),
+        "partition-specs": _all_json(metadata.partition_specs),
+        "sort-orders": _all_json(metadata.sort_orders),
+        "refs": {name: ref.to_json() for name, ref in metadata.refs.items()},
+        "snapshots": [each.to_json(metadata.format_version) for each in metadata.snapshots],
+        "statistics": _all_json(metadata.statistics),
+        "partition-statistics": _all_json(metadata.partition_statistics),
+        "snapshot-log": [
+            {"snapshot-id": each.snapshot_id, "timestamp-ms": each.timestamp_ms} for each in metadata.snapshot_log
+        ],
+        "metadata-log": [
+            {"metadata-file": each.metadata_file, "timestamp-ms": each.timestamp_ms} for each in metadata.metadata_log
+        ],
+    }
 
 
 def _joined(encoded: Iterable[bytes]) -> orjson.Fragment:

@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import count
 from typing import Literal
 
+import orjson
+
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import Int, Json, SpecModel
 from duckicelake.iceberg.types import (
@@ -79,6 +81,11 @@ class Schema(SpecModel):
         """Give the JSON of the spec; identifier-field-ids only where there are any."""
         identifiers = {"identifier-field-ids": list(self.identifier_field_ids)} if self.identifier_field_ids else {}
         return {"type": "struct", "schema-id": self.schema_id, **identifiers, "fields": self.struct.to_json()["fields"]}
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The JSON, encoded once: each manifest and each metadata.json has it."""
+        return orjson.dumps(self.to_json())
 
 
 def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, int]]:

@@ -26,3 +26,8 @@ def live_tables(cursor: Transaction) -> dict[str, int]:
 def foreign_places(cursor: Transaction) -> frozenset[str]:
     """Canonical prefixes below which other catalogs may keep files that this one doesn't know."""
     return frozenset(place for (place,) in cursor.execute(_SQL.foreign_places).fetchall())
+
+
+def unreleased(cursor: Transaction) -> list[int]:
+    """The ids of live tables that have files of snapshots which have left their history."""
+    return [table_id for (table_id,) in cursor.execute(_SQL.unreleased).fetchall()]

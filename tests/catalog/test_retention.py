@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from duckicelake.bridge.retention import MAX_LISTED
+from duckicelake.catalog.releasing import SELDOM, release_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from tests.catalog import engine
@@ -60,6 +61,31 @@ def test_files_that_only_snapshots_which_left_had_go_with_the_next_cleanup(
     ducklake.execute(CLEAN)
     assert not local(first).exists()
     assert pyiceberg_rows(client.load()) == [(2, "y")]
+
+
+def let_go_of(services: Services) -> tuple[int, int]:
+    """(files that are scheduled for deletion, manifest lists of snapshots that have left and that aren't)"""
+    with services.database.reading() as cursor:
+        ((scheduled, left),) = cursor.execute(
+            "SELECT (SELECT count(*) FROM ducklake_files_scheduled_for_deletion), count(*) FROM duckicelake_artifact "
+            "WHERE kind = 'manifest-list' AND object_id NOT IN (SELECT snapshot_id FROM duckicelake_snapshot)"
+        ).fetchall()
+    return scheduled, left
+
+
+def test_metadata_files_of_appends_that_leave_are_let_go_of_together(client: Client, services: Services) -> None:
+    client.create(properties={MAX_LISTED: "2"})
+    found = []
+    for number in range(25):
+        client.append((number, "x"))
+        found.append(let_go_of(services))
+    assert len({scheduled for scheduled, _ in found}) == 3
+    assert max(left for _, left in found) < SELDOM
+    assert found[-1][1] > 0
+    release_all(services)
+    scheduled, left = let_go_of(services)
+    assert (scheduled > found[-1][0], left) == (True, 0)
+    assert pyiceberg_rows(client.load()) == [(number, "x") for number in range(25)]
 
 
 @contextmanager

@@ -37,3 +37,9 @@ UNION SELECT duckicelake_canonical_path(value)
 FROM foreign_table, json_each_text(coalesce(metadata -> 'properties', '{}'))
 WHERE key LIKE 'write.%path' AND value <> ''
 UNION SELECT duckicelake_canonical_path(root) FROM duckicelake_delta_source;
+
+-- unreleased: live tables with manifest lists of snapshots that aren't listed any more
+SELECT DISTINCT a.table_id
+FROM duckicelake_artifact a JOIN ducklake_table t ON t.table_id = a.table_id AND t.end_snapshot IS NULL
+WHERE a.kind = 'manifest-list' AND NOT EXISTS (
+    SELECT FROM duckicelake_snapshot s WHERE s.table_id = a.table_id AND s.snapshot_id = a.object_id);
