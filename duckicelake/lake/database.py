@@ -9,7 +9,7 @@ import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -166,7 +166,8 @@ class Database:
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
                 try:
-                    yield connection
+                    with _rolled_back(connection):
+                        yield connection
                 except psycopg.Error as error:
                     if error.sqlstate == _READ_ONLY_TABLE:
                         raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
@@ -231,6 +232,23 @@ def _commit(connection: Connection[Row]) -> None:
         if is_retryable(error):
             raise
         raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
+
+
+@contextmanager
+def _rolled_back(connection: Connection[Row]) -> Iterator[None]:
+    """Roll back where the block raises what isn't an error of Postgres's, so that it isn't left to psycopg.
+
+    That would also forget all statements that the session has prepared, which Postgres keeps and all need again.
+    """
+    try:
+        yield
+    except psycopg.Error:
+        raise
+    except BaseException:
+        is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
+        if is_plain and connection.info.transaction_status == TransactionStatus.INTRANS:
+            connection.pgconn.exec_(b"ROLLBACK")
+        raise
 
 
 def _check_still_open(connection: Connection[Row]) -> None:

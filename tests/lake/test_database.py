@@ -220,6 +220,21 @@ def test_what_follows_a_commit_and_fails_does_not_undo_it(numbers):
     assert stored(numbers) == [2]
 
 
+def test_what_a_session_has_prepared_outlives_a_rollback(database_url):
+    def ask(small):
+        with small.reading() as cursor:
+            cursor.execute("SELECT %s::bigint", [1])
+            raise LookupError
+
+    with closing(Database(database_url, 1)) as small:
+        for _ in range(10):
+            with pytest.raises(LookupError):
+                ask(small)
+        with small.reading() as cursor:
+            prepared = cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%bigint'")
+            assert prepared.fetchone() == (1,)
+
+
 def test_what_postgres_can_not_hold_is_the_requests_fault(database):
     def insert():
         with database.transaction() as cursor:
