@@ -61,7 +61,7 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         "record_count": stats.record_count,
         "next_row_id": stats.next_row_id,
         "file_size_bytes": stats.file_size_bytes,
-        "replaced": document(list(stats.columns)),
+        "unknown": document([column_id for column_id, row in stats.columns.items() if row is None]),
         "columns": PackedStats([row for row in stats.columns.values() if row is not None]).text.decode(),
     }
     cursor.execute(_SQL.replace_stats, parameters)

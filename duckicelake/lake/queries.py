@@ -44,4 +44,6 @@ def _split(text: str) -> dict[str, str]:
     found = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)}
     if len(found) != len(heads):
         raise ValueError("two queries of one file have the same name")
+    if not all(found.values()):
+        raise ValueError("a query is empty: a comment may have a line like a head")
     return found

@@ -19,3 +19,8 @@ def test_an_unknown_query_is_refused_with_the_known_ones():
 def test_two_queries_of_one_name_are_refused():
     with pytest.raises(ValueError, match="same name"):
         Queries("twice", "-- a: one\nSELECT 1;\n-- a: two\nSELECT 2;\n")
+
+
+def test_a_comment_that_looks_like_a_head_is_refused():
+    with pytest.raises(ValueError, match="a query is empty"):
+        Queries("comment", "-- a: one\n-- or: two\nSELECT 1;\n")

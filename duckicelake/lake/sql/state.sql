@@ -61,7 +61,7 @@ WHERE a.age > %(kept)s AND a.object_id >= 0
 
 -- forget_metadata: metadata files that were deleted
 DELETE FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'metadata' AND path = ANY(%(paths)s);
+WHERE table_id = %(table_id)s AND kind = 'metadata' AND path COLLATE "C" = ANY(%(paths)s);
 
 -- manifests: manifests without their file ids, with what was written for them
 SELECT m.manifest_id, m.content, m.format_version, m.spec_id, m.schema_id, m.sequence_number, m.min_sequence_number,
@@ -131,7 +131,7 @@ WHERE file_id = ANY(%(file_ids)s);
 
 -- data_files_at: data files at paths, live or not
 SELECT file_id FROM duckicelake_file
-WHERE table_id = %(table_id)s AND path = ANY(%(paths)s) AND content = 0;
+WHERE table_id = %(table_id)s AND path COLLATE "C" = ANY(%(paths)s) AND content = 0;
 
 -- files_without_row_ids: data files that were never on main
 SELECT file_id, record_count FROM duckicelake_file
@@ -157,7 +157,7 @@ WHERE m.manifest_id = ANY(%(manifest_ids)s)
 
 -- manifests_at: manifests of a table by the path at which they were written
 SELECT path, object_id FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'manifest' AND path = ANY(%(paths)s);
+WHERE table_id = %(table_id)s AND kind = 'manifest' AND path COLLATE "C" = ANY(%(paths)s);
 
 -- deletions_of: the positions that are deleted from data files
 SELECT delete_file_id, data_file_id, positions
@@ -201,7 +201,7 @@ WHERE a.table_id = %(table_id)s AND (a.kind <> 'metadata' OR a.object_id = t.ver
 DELETE FROM duckicelake_artifact a
 USING duckicelake_table t
 WHERE a.table_id = %(table_id)s AND t.table_id = a.table_id AND (
-    a.path = ANY(%(paths)s)
+    a.path COLLATE "C" = ANY(%(paths)s)
     OR (a.kind = 'metadata' AND a.object_id = t.version)
     OR (a.kind = 'manifest-list' AND EXISTS (
         SELECT FROM duckicelake_snapshot s

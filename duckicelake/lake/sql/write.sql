@@ -211,7 +211,7 @@ WHERE t.table_uuid = %(table_uuid)s AND t.table_id <> %(heir_id)s
   AND NOT EXISTS (
       SELECT FROM duckicelake_file f
       WHERE f.table_id = t.table_id AND NOT EXISTS (
-          SELECT FROM duckicelake_file h WHERE h.table_id = %(heir_id)s AND h.path = f.path));
+          SELECT FROM duckicelake_file h WHERE h.table_id = %(heir_id)s AND h.path COLLATE "C" = f.path));
 
 -- record_registered: a metadata.json of another catalog, older than every version of ours: -1, before that -2
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
@@ -344,21 +344,38 @@ SELECT %(delete_file_id)s, %(table_id)s, %(at)s, NULL, ducklake_id, %(path)s, tr
     %(file_size_bytes)s, NULL, NULL, NULL
 FROM target;
 
--- replace_stats: table-wide statistics, also of columns; some of those replaced have none any more
-WITH old AS (
-    DELETE FROM ducklake_table_stats WHERE table_id = %(table_id)s
-), old_columns AS (
-    DELETE FROM ducklake_table_column_stats
-    WHERE table_id = %(table_id)s AND column_id IN (
-        SELECT value::bigint FROM json_array_elements_text(%(replaced)s::json))
-), columns AS (
+-- replace_stats: table-wide statistics, also of columns; some of those replaced have none any more. Rows stay where
+-- they are in the indexes, so that the next commit finds none there that have gone
+WITH given AS MATERIALIZED (
+    SELECT (s ->> 0)::bigint AS column_id, (s ->> 1)::boolean AS contains_null, (s ->> 2)::boolean AS contains_nan,
+           s ->> 3 AS min_value, s ->> 4 AS max_value
+    FROM json_array_elements(%(columns)s::json) AS s
+), forgotten AS (
+    DELETE FROM ducklake_table_column_stats s USING json_array_elements_text(%(unknown)s::json) AS u (column_id)
+    WHERE s.table_id = %(table_id)s AND s.column_id = u.column_id::bigint
+), changed_columns AS (
+    UPDATE ducklake_table_column_stats s
+    SET contains_null = g.contains_null, contains_nan = g.contains_nan, min_value = g.min_value,
+        max_value = g.max_value, extra_stats = NULL
+    FROM given g
+    WHERE s.table_id = %(table_id)s AND s.column_id = g.column_id
+      AND (s.contains_null, s.contains_nan, s.min_value, s.max_value, s.extra_stats)
+          IS DISTINCT FROM (g.contains_null, g.contains_nan, g.min_value, g.max_value, NULL)
+), new_columns AS (
     INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
         extra_stats)
-    SELECT %(table_id)s, (s ->> 0)::bigint, (s ->> 1)::boolean, (s ->> 2)::boolean, s ->> 3, s ->> 4, NULL
-    FROM json_array_elements(%(columns)s::json) AS s
+    SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL FROM given g
+    WHERE NOT EXISTS (
+        SELECT FROM ducklake_table_column_stats s WHERE s.table_id = %(table_id)s AND s.column_id = g.column_id)
+), changed AS (
+    UPDATE ducklake_table_stats
+    SET record_count = %(record_count)s, next_row_id = %(next_row_id)s, file_size_bytes = %(file_size_bytes)s
+    WHERE table_id = %(table_id)s
+    RETURNING table_id
 )
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
-VALUES (%(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s);
+SELECT %(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s
+WHERE NOT EXISTS (SELECT FROM changed);
 
 -- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in.
 -- Manifests go on naming files that their snapshot removed, so the rows of these stay after the files themselves
