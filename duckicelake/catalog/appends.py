@@ -14,9 +14,11 @@ from duckicelake.bridge.rebase import appends_of, may_rebase, together
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.batches import share_producers
-from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.cache import CachedTable, Materialized
 from duckicelake.catalog.commits import Outcome, commit, commit_all, shown
+from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.turns import Batch
 from duckicelake.errors import CatalogError, CommitStateUnknown, Unavailable
 from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.changes import Written
@@ -46,17 +48,28 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
 
 def _shared(services: Services, request: TableCommit) -> int | None:
-    """The table, if the request only appends and it is known to have its appends put on top of each other."""
-    known = services.cache.find(schema_name(request.namespace), request.name)
-    if known is None or not may_rebase(known.materialized.metadata.properties) or not appends_of(request.request):
+    """The table, if the request only appends and it has its appends put on top of each other."""
+    if not appends_of(request.request):
+        return None
+    known = services.cache.find(schema_name(request.namespace), request.name) or _loaded(services, request)
+    if known is None or not may_rebase(known.materialized.metadata.properties):
         return None
     return known.materialized.row.table_id
 
 
-def _commit_each(services: Services, table_id: int, batch: Sequence[_Append]) -> None:
+def _loaded(services: Services, request: TableCommit) -> CachedTable | None:
+    """The table, None if it can't be had: then the commit will say why."""
+    try:
+        return current_table(services, request.namespace, request.name)
+    except CatalogError:
+        return None
+
+
+def _commit_each(services: Services, table_id: int, batch: Batch[_Append]) -> None:
     """Give each its outcome, together if that can be; other processes' turns on the table come before or after."""
     try:
         with _lane(services, table_id):
+            batch.grow()
             _settle(batch)
     except CatalogError as error:
         for each in batch:

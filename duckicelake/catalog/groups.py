@@ -18,7 +18,7 @@ from duckicelake.catalog.beside import Late, Ready, wait_briefly
 from duckicelake.catalog.courtesy import Courtesy
 from duckicelake.catalog.idempotency import Once, settle_results
 from duckicelake.catalog.measuring import Meter
-from duckicelake.catalog.turns import Turns
+from duckicelake.catalog.turns import Batch, Turns
 from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake import inlined_rows, writer
 from duckicelake.lake.changes import ChangeSet, Written
@@ -135,6 +135,14 @@ def _as_told(written: WrittenRows) -> tuple[int, int, int]:
     return written.snapshot_id, written.count, written.first_row_id
 
 
+Join = Callable[[], list[Work[Any, Any]]]
+"""Gives works that have come since a group was put together, and that go with it."""
+
+
+def _is_of(kind: type[Work[Any, Any]], work: Work[Any, Any]) -> bool:
+    return type(work) is kind
+
+
 class CommitQueue:
     """Where the commits of one process wait, holding no connection that others need."""
 
@@ -143,6 +151,7 @@ class CommitQueue:
         self._turns = Turns[Work[Any, Any]](MOST)
         self._courtesy = Courtesy()
         self._foreseen = foreseen
+        self._is_crowded = False
 
     @property
     def is_calm(self) -> bool:
@@ -169,13 +178,21 @@ class CommitQueue:
         self._write_alike(database, meter, [commit], is_alone=True)
         return commit.result()
 
-    def _write_all(self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]]) -> None:
+    def _write_all(self, database: Database, meter: Meter, batch: Batch[Work[Any, Any]]) -> None:
         """Settle the outcome of each; each kind has a transaction of its own."""
-        for kind in dict.fromkeys(map(type, group)):
-            self._write_alike(database, meter, [each for each in group if type(each) is kind])
+        for kind in dict.fromkeys(map(type, batch)):
+            group = [each for each in batch if type(each) is kind]
+            self._write_alike(database, meter, group, partial(batch.grow, partial(_is_of, kind)))
+        self._is_crowded = len(batch) > 1
 
     def _write_alike(
-        self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]], *, is_alone: bool = False
+        self,
+        database: Database,
+        meter: Meter,
+        group: list[Work[Any, Any]],
+        join: Join = list,
+        *,
+        is_alone: bool = False,
     ) -> None:
 
         def again(error: BaseException) -> bool:
@@ -187,10 +204,10 @@ class CommitQueue:
 
         def attempt() -> None:
             try:
-                self._attempt(database, meter, group, is_alone=is_alone)
+                self._attempt(database, meter, group, join, is_alone=is_alone)
             except Late as late:
                 late.wait()
-                self._attempt(database, meter, group, is_alone=is_alone)
+                self._attempt(database, meter, group, join, is_alone=is_alone)
 
         try:
             retrying(attempt, again)
@@ -204,12 +221,20 @@ class CommitQueue:
             for each in group:
                 self._write_alike(database, meter, [each])
 
-    def _attempt(self, database: Database, meter: Meter, group: Sequence[Work[Any, Any]], *, is_alone: bool) -> None:
-        """One transaction with all that still hold; nobody has an outcome before its COMMIT."""
+    def _attempt(
+        self, database: Database, meter: Meter, group: list[Work[Any, Any]], join: Join, *, is_alone: bool
+    ) -> None:
+        """One transaction with all that still hold; nobody has an outcome before its COMMIT.
+
+        Where many write, other processes are waited for first: what has come meanwhile joins the group.
+        """
         with database.transaction() as cursor:
             with cursor.connection.pipeline():
                 (lock if is_alone else queue)(cursor)
                 self._courtesy.keep(cursor, meter)
+                if self._is_crowded or len(group) > 1:
+                    cursor.fetchone()
+                    group += join()
                 together = group[0].begin(cursor, [each.changes for each in group])
                 locked = monotonic()
                 results = together.write()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import BoundedSemaphore, Event, Lock
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -23,27 +24,27 @@ class Turns(Generic[T]):
         self._waiting: list[_Waiting[T]] = []
         self._is_taken = False
 
-    def do(self, work: T, act: Callable[[Sequence[T]], None]) -> None:
+    def do(self, work: T, act: Callable[["Batch[T]"], None]) -> None:
         """Return once `act` was called with the work, here or in another thread, among up to `most` of the same kind.
 
         What `act` raises reaches the thread that called it, and no other.
         """
         self.do_all([work], act)
 
-    def do_all(self, works: Sequence[T], act: Callable[[Sequence[T]], None]) -> None:
+    def do_all(self, works: Sequence[T], act: Callable[["Batch[T]"], None]) -> None:
         """The same for several works, which stay together, however many there are."""
         own = _Waiting(works)
         self._wait(own)
         if own.is_done:
             return
-        with self._mutex:
-            batch = self._batch()
-            del self._waiting[: len(batch)]
+        taken: list[_Waiting[T]] = []
+        batch = Batch(partial(self._take, taken))
+        batch.grow()
         try:
-            act([work for each in batch for work in each.works])
+            act(batch)
         finally:
             self._pass_on()
-            for each in batch:
+            for each in taken:
                 each.is_done = True
                 each.awake.set()
 
@@ -59,15 +60,20 @@ class Turns(Generic[T]):
         finally:
             self._pass_on()
 
-    def _batch(self) -> "list[_Waiting[T]]":
-        """The first of those that wait, and those after it that may go with it."""
-        batch, count = [self._waiting[0]], len(self._waiting[0].works)
-        for each in self._waiting[1:]:
-            count += len(each.works)
-            if not each.shares or count > self._most:
-                break
-            batch.append(each)
-        return batch
+    def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
+        """The works of those that come next; the first goes however many it has, others as they may and fit."""
+        new: list[_Waiting[T]] = []
+        count = sum(len(each.works) for each in taken)
+        with self._mutex:
+            for each in self._waiting:
+                count += len(each.works)
+                may = each.shares and count <= self._most and all(map(fits, each.works))
+                if (taken or new) and not may:
+                    break
+                new.append(each)
+            del self._waiting[: len(new)]
+        taken += new
+        return [work for each in new for work in each.works]
 
     def _wait(self, own: "_Waiting[T]") -> None:
         """Until the work is done, or first in the line and the turn free."""
@@ -82,6 +88,20 @@ class Turns(Generic[T]):
             self._is_taken = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].awake.set()
+
+
+class Batch(list[T]):
+    """What is done in one turn."""
+
+    def __init__(self, take: Callable[[Callable[[T], bool]], list[T]]) -> None:
+        super().__init__()
+        self._take = take
+
+    def grow(self, fits: Callable[[T], bool] = lambda _: True) -> list[T]:
+        """Those that have come since, as far as they fit; they are in the batch from now on."""
+        new = self._take(fits)
+        self += new
+        return new
 
 
 class Lanes:

@@ -17,7 +17,7 @@ from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.groups import Commit, CommitQueue
 from duckicelake.catalog.measuring import UNMEASURED
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.turns import Turns
+from duckicelake.catalog.turns import Batch, Turns
 from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
 from duckicelake.lake.database import Transaction
 from duckicelake.lake.snapshots import QUEUE_KEY, begin_snapshot, duckdb_seen, record_changes
@@ -207,6 +207,37 @@ def test_works_of_one_thread_stay_together_and_take_others_along_up_to_a_limit()
 
 def _is_longer(line: Sequence[object], length: int) -> bool:
     return len(line) > length
+
+
+def test_works_that_come_while_a_turn_waits_for_others_are_done_in_it() -> None:
+    turns, done = Turns[int](8), list[list[int]]()
+
+    def act(batch: Batch[int]) -> None:
+        until(lambda: len(batch) + len(turns._waiting) == 3)
+        batch.grow()
+        done.append(sorted(batch))
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(turns.do, number, act) for number in range(3)]:
+            future.result(20)
+    assert done == [[0, 1, 2]]
+
+
+def test_commits_that_come_while_another_process_writes_join_those_that_wait_for_it(
+    services: Services, client: Client
+) -> None:
+    bodies = {name: append(client.create(name)["metadata"], (1, name)) for name in ("a", "b", "c")}
+    crowd, ears = heard(services)
+    crowd.services.commits._is_crowded = True
+    with ThreadPoolExecutor(3) as pool:
+        with services.database.transaction() as other:
+            begin_snapshot(other, schema_change=False)
+            answers = [pool.submit(crowd.commit, body, name) for name, body in bodies.items()]
+            until(lambda: waiting(services.commits) == 2)
+            other.connection.rollback()
+        for name, answer in zip(bodies, answers, strict=True):
+            assert pyiceberg_rows(answer.result(20)) == [(1, name)]
+    assert ears.groups == [3]
 
 
 def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
