@@ -7,15 +7,16 @@ and a name never means two contents (design D4).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID, uuid5
 
-from duckicelake.bridge.entries import partition, plain_entry, writable_partition_type
+from duckicelake.bridge.entries import partition, plain_entry, plain_file, writable_partition_type
 from duckicelake.iceberg.manifest import (
     EntryStatus,
     FieldSummary,
     ManifestContent,
     ManifestFile,
+    encode_file,
     summarise_partitions,
     write_manifest,
     write_manifest_list,
@@ -26,6 +27,8 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
 
 MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
+Encoded: TypeAlias = dict[tuple[int, int], bytes]
+"""Files as manifests have them, by the manifests' format version and the file's id."""
 _STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
 
 
@@ -58,16 +61,28 @@ def definitions_of(metadata: TableMetadata) -> Definitions:
     return Definitions(metadata.table_uuid, metadata.location, metadata.schemas, specs)
 
 
-def manifest_artifact(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> Artifact:
-    """The manifest's file."""
+def manifest_artifact(
+    manifest: ManifestRow, files: Sequence[FileRow], known: Definitions, encoded: Encoded | None = None
+) -> Artifact:
+    """The manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
     spec = known.specs[manifest.spec_id]
     schema, type_ = writable_partition_type(spec, known.schemas)
+    version, content = manifest.format_version, ManifestContent(manifest.content)
+
+    def file_of(row: FileRow) -> bytes:
+        found = None if encoded is None else encoded.get((version, row.file_id))
+        if found is None:
+            found = encode_file(version, content, type_, plain_file(row, type_))
+            if encoded is not None:
+                encoded[version, row.file_id] = found
+        return found
+
     data = write_manifest(
-        format_version=manifest.format_version,
-        content=ManifestContent(manifest.content),
+        format_version=version,
+        content=content,
         schema=schema,
         spec=spec,
-        entries=(plain_entry(file, type_, manifest.added_snapshot_id) for file in files),
+        entries=(plain_entry(file, manifest.added_snapshot_id, file_of(file)) for file in files),
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"

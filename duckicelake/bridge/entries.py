@@ -135,18 +135,18 @@ def _partition_value(type_: IcebergType, value: Any) -> Any:
     return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 
-def plain_entry(row: FileRow, type_: StructType, added_snapshot_id: int) -> PlainEntry:
+def plain_entry(row: FileRow, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
     """The manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
     return PlainEntry(
         status=row.status,
         snapshot_id=added_snapshot_id if row.status == EntryStatus.DELETED else row.added_snapshot_id,
         sequence_number=row.sequence_number,
         file_sequence_number=row.file_sequence_number,
-        data_file=_plain_file(row, type_),
+        data_file=encoded,
     )
 
 
-def _plain_file(row: FileRow, type_: StructType) -> PlainFile:
+def plain_file(row: FileRow, type_: StructType) -> PlainFile:
     """`data_file`, but with the metrics as they are."""
     metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
     get = metrics.get

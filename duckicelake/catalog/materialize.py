@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from duckicelake.bridge.artifacts import (
     Artifact,
     Definitions,
+    Encoded,
     definitions_of,
     manifest_artifact,
     manifest_list_artifact,
@@ -189,8 +190,9 @@ def _prepared(state: TableState, unwritten: _Unwritten, before: Materialized | N
 def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
     manifests = dict(unwritten.manifests)
     new: list[Artifact] = []
+    encoded: Encoded | None = {} if len(unwritten.entries) > 1 else None  # a file may be in several
     for manifest_id, files in unwritten.entries.items():
-        artifact = manifest_artifact(manifests[manifest_id], files, known)
+        artifact = manifest_artifact(manifests[manifest_id], files, known, encoded)
         written = replace(manifests[manifest_id], path=artifact.path, length=len(artifact.data), facts=artifact.facts)
         manifests[manifest_id] = written
         new.append(artifact)

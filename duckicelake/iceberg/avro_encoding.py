@@ -1,8 +1,9 @@
 """Values to Avro's binary encoding: a schema is compiled once to a function from value to bytes.
 
-Records come as objects with the fields as attributes, or as tuples by position; maps with integer keys as mappings,
-written in the order of their keys. Maps may also come as JSON has them: by the digits of the keys, and bytes in hex.
-A value that doesn't fit its schema raises TypeError, AttributeError, ValueError, OverflowError or struct.error.
+Records come as objects with the fields as attributes, as tuples by position, or as bytes if they are encoded already;
+maps with integer keys as mappings, written in the order of their keys. Maps may also come as JSON has them: by the
+digits of the keys, and bytes in hex. A value that doesn't fit its schema raises TypeError, AttributeError, ValueError,
+OverflowError or struct.error.
 """
 
 import struct
@@ -71,7 +72,13 @@ def _record(schema: Json, tuples: Collection[str]) -> Encode:
     if schema["name"] in tuples:
         return lambda values: b"".join([encode(value) for encode, value in zip(encoders, values, strict=True)])
     attributes = attrgetter(*(field["name"] for field in schema["fields"]))
-    return lambda record: b"".join([encode(value) for encode, value in zip(encoders, attributes(record), strict=True)])
+
+    def encode_record(record: Any) -> bytes:
+        if isinstance(record, bytes):
+            return record
+        return b"".join([encode(value) for encode, value in zip(encoders, attributes(record), strict=True)])
+
+    return encode_record
 
 
 def _array(encode: Encode) -> Encode:

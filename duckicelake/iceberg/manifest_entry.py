@@ -99,13 +99,13 @@ class PlainFile(NamedTuple):
 
 
 class PlainEntry(NamedTuple):
-    """A ManifestEntry that is only written."""
+    """A ManifestEntry that is only written, its file encoded for such manifests."""
 
     status: int
     snapshot_id: int | None
     sequence_number: int | None
     file_sequence_number: int | None
-    data_file: PlainFile
+    data_file: bytes
 
 
 @dataclass(frozen=True, slots=True)

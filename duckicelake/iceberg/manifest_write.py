@@ -13,12 +13,14 @@ from duckicelake.iceberg.avro import write_container
 from duckicelake.iceberg.avro_encoding import Encode, encoder
 from duckicelake.iceberg.manifest_entry import (
     UNASSIGNED,
+    DataFile,
     EntryStatus,
     FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
     PlainEntry,
+    PlainFile,
 )
 from duckicelake.iceberg.manifest_schema import PARTITION_RECORD, manifest_list_schema, manifest_schema
 from duckicelake.iceberg.model import Json
@@ -109,25 +111,45 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
     return tuple(assigned), first_row_id
 
 
+def encode_file(format_version: int, content: ManifestContent, partition: StructType, file: PlainFile) -> bytes:
+    """The file as all manifests of this kind have it, whatever its status. InvalidRequest as for `write_manifest`."""
+    _check_content(format_version, content, file)
+    try:
+        return _file_encoder(format_version, partition)(file)
+    except _MISFIT as error:
+        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+
+
+@lru_cache(maxsize=256)
+def _file_encoder(format_version: int, partition: StructType) -> Encode:
+    avro, _ = _entry_encoder(format_version, partition)
+    kind = next(field["type"] for field in avro["fields"] if field["name"] == "data_file")
+    return encoder(kind, {PARTITION_RECORD})
+
+
 def _encode_entry(
     encode: Encode, format_version: int, content: ManifestContent, entry: ManifestEntry | PlainEntry
 ) -> bytes:
+    if isinstance(entry, PlainEntry):
+        return encode(entry)
     file = entry.data_file
+    _check_content(format_version, content, file)
+    unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
+    if format_version > 1 and unnumbered and entry.status is not EntryStatus.ADDED:
+        raise InvalidRequest(f"{file.file_path} is {entry.status.name} and must have both its sequence numbers")
+    try:
+        return encode(entry)
+    except _MISFIT as error:
+        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+
+
+def _check_content(format_version: int, content: ManifestContent, file: DataFile | PlainFile) -> None:
     if (content is ManifestContent.DATA) != (file.content == FileContent.DATA):
         raise InvalidRequest(
             f"{file.file_path} is a file of {FileContent(file.content).name} in a manifest of {content.name}"
         )
     if format_version == 1 and content is ManifestContent.DELETES:
         raise InvalidRequest(f"{file.file_path}: format version 1 has no delete files")
-    unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
-    if format_version > 1 and unnumbered and entry.status != EntryStatus.ADDED:
-        raise InvalidRequest(
-            f"{file.file_path} is {EntryStatus(entry.status).name} and must have both its sequence numbers"
-        )
-    try:
-        return encode(entry)
-    except _MISFIT as error:
-        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
 
 
 @lru_cache(_REMEMBERED)

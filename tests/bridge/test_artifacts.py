@@ -63,7 +63,7 @@ def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
         "referenced_data_file": "/a",
     }
     rows = [
-        replace(DATA, spec_id=1, partition=[value], metrics=each, status=status)
+        replace(DATA, file_id=status, spec_id=1, partition=[value], metrics=each, status=status)
         for status, (value, each) in enumerate(((7, metrics), (None, {}), (-1, Packed(metrics))))
     ]
     type_ = partition_type(spec, SCHEMA)
@@ -71,9 +71,10 @@ def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
         ManifestEntry(EntryStatus(row.status), 8 if row.status == 2 else 7, 9, 9, data_file(row, type_)) for row in rows
     ]
     manifest_row = ManifestRow(1, 0, 2, 1, 0, 9, 9, 8, 2, None, None, None)
-    made = manifest_artifact(manifest_row, rows, replace(KNOWN, specs={1: spec}))
-    content = ManifestContent.DATA
-    assert made.data == write_manifest(format_version=2, content=content, schema=SCHEMA, spec=spec, entries=entries)
+    content, known, encoded = ManifestContent.DATA, replace(KNOWN, specs={1: spec}), dict[tuple[int, int], bytes]()
+    data = write_manifest(format_version=2, content=content, schema=SCHEMA, spec=spec, entries=entries)
+    for files in (None, encoded, encoded):
+        assert manifest_artifact(manifest_row, rows, known, files).data == data
 
 
 def test_manifest_of_version_3_is_listed_with_a_row_id_so_that_its_files_keep_theirs() -> None:
