@@ -19,6 +19,7 @@ from duckicelake.lake.changes import (
     SideFiles,
     TableTarget,
 )
+from duckicelake.lake.copy_lines import array
 from duckicelake.lake.database import Row
 from duckicelake.lake.documents import batches, document
 from duckicelake.lake.queries import queries
@@ -89,8 +90,8 @@ def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
         "file_id": file.file_id,
         "table_id": table_id,
         "inlined_table": name,
-        "row_ids": [key.row_id for key in file.keys],
-        "begin_snapshots": [key.begin_snapshot for key in file.keys],
+        "row_ids": array(key.row_id for key in file.keys),
+        "begin_snapshots": array(key.begin_snapshot for key in file.keys),
     }
 
 

@@ -5,6 +5,7 @@ Whatever a change was computed from is checked after a snapshot row is ours, whe
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -223,29 +224,38 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
     The rows that may be many come first: who has locked a table's row makes commits to it wait, and so all others.
     """
     assert change.table_id is not None
-    _copy_steps(cursor, change)
-    row = cursor.execute(_SQL.lock_table, {"table_id": change.table_id}).fetchone()
-    if row != (change.base_version, change.caught_up_to):
-        raise StaleBase(f"table {change.table_id} was caught up by another worker")
-    side_tables.hold_longer(cursor, change.table_id)
-    for held in (step.hold for step in change.steps if step.hold is not None):
-        side_tables.hold(cursor, change.table_id, held)
-    realised = change.steps[-1].ducklake_id if change.steps else None
-    side_tables.update_table(cursor, change.table_id, change.target, realised, progress.upto)
-    copying.copy_log(cursor, change.table_id, change.target.log_added)
-    side_tables.write_history(cursor, change.table_id, replace(change.target, log_added=()))
-    side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)
-    cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": progress.epoch})
+    is_long = long_changes.is_long(change)
+    with nullcontext() if is_long else cursor.connection.pipeline():
+        row = _write_and_lock(cursor, change, change.table_id, by_copy=is_long)
+        if row != (change.base_version, change.caught_up_to):
+            raise StaleBase(f"table {change.table_id} was caught up by another worker")
+        side_tables.hold_longer(cursor, change.table_id)
+        for held in (step.hold for step in change.steps if step.hold is not None):
+            side_tables.hold(cursor, change.table_id, held)
+        realised = change.steps[-1].ducklake_id if change.steps else None
+        side_tables.update_table(cursor, change.table_id, change.target, realised, progress.upto)
+        if is_long:
+            copying.copy_log(cursor, change.table_id, change.target.log_added)
+        target = replace(change.target, log_added=()) if is_long else change.target
+        side_tables.write_history(cursor, change.table_id, target)
+        side_tables.see_deletes(cursor, change.table_id, progress.seen_deletes)
+        cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": progress.epoch})
 
 
-def _copy_steps(cursor: Cursor[Row], change: ChangeSet) -> None:
-    assert change.table_id is not None
+def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by_copy: bool) -> Row | None:
+    """The version and progress of the table once its new rows are there."""
     try:
-        copying.copy_steps(cursor, change.table_id, change.steps)
+        if by_copy:
+            copying.copy_steps(cursor, table_id, change.steps)
+        else:
+            for step in change.steps:
+                assert step.ducklake_id is not None
+                side_tables.write_step(cursor, table_id, step, {}, step.ducklake_id)
+        return cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     except psycopg.Error as error:
         if not is_retryable(error):
             raise
-        raise StaleBase(f"table {change.table_id} was caught up by another worker") from error
+        raise StaleBase(f"table {table_id} was caught up by another worker") from error
 
 
 def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) -> None:

@@ -78,7 +78,7 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
     """A file of the rows in their order, with their lineage; InvalidRequest if a value isn't of its column's type."""
-    with _connect() as connection:
+    with _own_connection() as connection:
         create_typed(connection, "rows", rows)
         with in_room(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.parquet"
@@ -86,7 +86,9 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
                 f"COPY (SELECT * EXCLUDE ({END}) FROM rows) TO '{path}' "
                 f"(FORMAT parquet, COMPRESSION zstd, FIELD_IDS {rows.field_ids})"
             ).fetchall()
-            return ParquetRows(path.read_bytes(), count, _stats(connection, rows.columns))
+            made = ParquetRows(path.read_bytes(), count, _stats(connection, rows.columns))
+        connection.execute("DROP TABLE rows")
+        return made
 
 
 @contextmanager
