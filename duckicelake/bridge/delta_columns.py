@@ -7,6 +7,7 @@ Lists' elements and maps' keys and values, which Delta doesn't number, get ids f
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from duckicelake.bridge.delta_types import primitive
@@ -69,6 +70,7 @@ class TableColumns:
 
 def table_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableColumns:
     """The columns of a version; Unsupported for a type that Iceberg lacks, DamagedLog for what is no schema."""
+    _check_texts(metadata)
     ids.learn(metadata)
     reader = _Reader(metadata.column_mapping != "none", ids)
     fields = reader.fields(parse_schema(metadata.schema_string).fields, ())
@@ -80,6 +82,14 @@ def table_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCo
     _check_order(schema)
     partitions = tuple(by_name[name] for name in metadata.partition_columns)
     return TableColumns(schema, reader.paths, partitions)
+
+
+def _check_texts(metadata: Metadata) -> None:
+    """DamagedLog for what no catalog can keep."""
+    said = (metadata.id, metadata.name, metadata.description, *chain(*metadata.configuration.items()))
+    for text in said:
+        if text is not None and "\0" in text:
+            raise DamagedLog(f"a metaData action says {text!r}, and texts with NUL can't be kept")
 
 
 class _Reader:

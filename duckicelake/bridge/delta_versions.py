@@ -102,7 +102,11 @@ def summary_of(version: DeltaVersion) -> dict[str, str]:
         "delta.operation": info.get("operation"),
         "delta.user-metadata": info.get("userMetadata"),
         "delta.engine-info": info.get("engineInfo"),
-        **{f"delta.txn.{app_id}": txn.version for app_id, txn in version.txns.items() if len(app_id) <= _LONGEST},
+        **{
+            f"delta.txn.{app_id}": txn.version
+            for app_id, txn in version.txns.items()
+            if len(app_id) <= _LONGEST and "\0" not in app_id
+        },
     }
     return {key: str(value)[:_LONGEST].replace("\0", "\ufffd") for key, value in told.items() if value is not None}
 

@@ -68,16 +68,12 @@ def vector_of(row: Row) -> DeletionVector:
 
 def metadata_of(row: Row) -> Metadata:
     return Metadata(
-        word(row["id"], "id"),
+        text(row["id"], "id"),
         text(row["schemaString"], "schemaString"),
-        tuple(word(name, "a partition column") for name in row.get("partitionColumns") or ()),
-        {
-            word(name, "a property"): word(value, name)
-            for name, value in (row.get("configuration") or {}).items()
-            if value is not None
-        },
-        word(row.get("name") or "", "name") or None,
-        word(row.get("description") or "", "description") or None,
+        tuple(text(name, "a partition column") for name in row.get("partitionColumns") or ()),
+        {name: text(value, name) for name, value in (row.get("configuration") or {}).items() if value is not None},
+        text_or_none(row.get("name"), "name"),
+        text_or_none(row.get("description"), "description"),
         number_or_none(row.get("createdTime"), "createdTime"),
         (row.get("format") or {}).get("provider") or "parquet",
     )
@@ -98,7 +94,7 @@ def _features(names: list[str] | None) -> frozenset[str] | None:
 
 def txn_of(row: Row) -> Txn:
     return Txn(
-        word(row["appId"], "appId"),
+        text(row["appId"], "appId"),
         whole_number(row["version"], "version"),
         number_or_none(row.get("lastUpdated"), "lastUpdated"),
     )
@@ -135,13 +131,6 @@ def text(value: object, name: str) -> str:
     if type(value) is not str:
         raise TypeError(f"{name} is {value!r}, and must be a text")
     return value
-
-
-def word(value: object, name: str) -> str:
-    """The value as it is; TypeError if it isn't a text that every catalog can keep."""
-    if "\0" in text(value, name):
-        raise TypeError(f"{name} is {value!r}, and must be a text without NUL")
-    return str(value)
 
 
 def text_or_none(value: object, name: str) -> str | None:
