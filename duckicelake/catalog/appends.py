@@ -14,9 +14,8 @@ from duckicelake.bridge.rebase import appends_of, may_rebase, together
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.batches import share_producers
-from duckicelake.catalog.cache import CachedTable, Materialized
+from duckicelake.catalog.cache import Materialized
 from duckicelake.catalog.commits import Outcome, commit, commit_all, shown
-from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.turns import Batch
 from duckicelake.errors import CatalogError, CommitStateUnknown, Unavailable
@@ -48,21 +47,11 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
 
 def _shared(services: Services, request: TableCommit) -> int | None:
-    """The table, if the request only appends and it has its appends put on top of each other."""
-    if not appends_of(request.request):
-        return None
-    known = services.cache.find(schema_name(request.namespace), request.name) or _loaded(services, request)
-    if known is None or not may_rebase(known.materialized.metadata.properties):
+    """The table, if the request only appends and it is known to have its appends put on top of each other."""
+    known = services.cache.find(schema_name(request.namespace), request.name)
+    if known is None or not may_rebase(known.materialized.metadata.properties) or not appends_of(request.request):
         return None
     return known.materialized.row.table_id
-
-
-def _loaded(services: Services, request: TableCommit) -> CachedTable | None:
-    """The table, None if it can't be had: then the commit will say why."""
-    try:
-        return current_table(services, request.namespace, request.name)
-    except CatalogError:
-        return None
 
 
 def _commit_each(services: Services, table_id: int, batch: Batch[_Append]) -> None:
