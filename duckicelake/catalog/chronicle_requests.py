@@ -25,11 +25,14 @@ class Requests:
                 self._by_time[snapshot.at, entry.resource].append(entry)
 
     def of(self, snapshot: Snapshot, thing: Thing) -> Sequence[Heard]:
-        """Those about the thing; if none names it, all of the snapshot; none of what DuckDB did."""
+        """Those about the thing: of the snapshot, or of its transaction; none of what DuckDB did.
+
+        If none names it, which isn't so of what requests of a group do, it came with what all of the snapshot did.
+        """
         found = snapshot.entries
-        names = {thing.resource, thing.previous}
+        names = {thing.resource, thing.previous} - {None}
         named = [entry for entry in found if entry.resource in names or (entry.detail or {}).get("to") in names]
-        return named or found or self._by_time.get((snapshot.at, thing.resource), [])
+        return named or self._by_time.get((snapshot.at, thing.resource)) or found
 
 
 def source_of(entries: Sequence[Heard]) -> str:

@@ -226,7 +226,7 @@ def test_clone_of_a_clone_and_of_an_empty_table(pair: Pair, ducklake: duckdb.Duc
 def test_delta_tables_are_restored_by_version_and_cloned_without_touching_their_files(
     services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
-    root = local(services.policy.data_zone) / "elsewhere" / "d"
+    root = local(services.policy.warehouse) / "elsewhere" / "d"
     root.parent.mkdir(parents=True)
     for ids in ([1, 2, 3], [4, 5]):
         rows = pa.table({"id": pa.array(ids, pa.int64()), "name": [f"r{number}" for number in ids]})

@@ -21,6 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
 
 from duckicelake.catalog.chronicle import MOST, fold, fold_all
+from duckicelake.catalog.chronicle_requests import Requests
+from duckicelake.catalog.chronicle_things import Thing
 from duckicelake.catalog.following import TRIES, Follower, following
 from duckicelake.catalog.rows import PostedRows, append_rows
 from duckicelake.catalog.services import Services
@@ -41,6 +43,7 @@ from duckicelake.lake.chronicle import (
     prune,
 )
 from duckicelake.lake.database import Database
+from duckicelake.lake.followed import Heard, Snapshot
 from tests.conftest import Attach, services_of
 from tests.lakes import Lake
 
@@ -374,6 +377,17 @@ def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Service
         lake.run("CREATE TABLE t (i INT)")
         while fold(services, cursor).is_awaited:
             time.sleep(0.01)  # until Postgres has noticed that the reader's session is over
+
+
+def test_request_is_told_of_what_it_names_in_whichever_snapshot_of_its_transaction() -> None:
+    a, b = (Heard("p", name, "commit", f"main.{name}", None, None) for name in "ab")
+    at = datetime.now(UTC)
+    first, last = (Snapshot(number, at, 0, None, None, None, [], [entry]) for number, entry in ((1, a), (2, b)))
+    alone = Snapshot(3, at + timedelta(seconds=1), 0, None, None, None, [], [a])
+    requests = Requests([first, last, alone])
+    of_a, of_b = (Thing((Kind.APPEND,), "main", name) for name in "ab")
+    assert [requests.of(first, of_a), requests.of(first, of_b), requests.of(last, of_a)] == [[a], [b], [a]]
+    assert requests.of(alone, of_b) == [a], "what nobody names came with what somebody did"
 
 
 def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(services: Services, lake: Lake) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,22 @@ def test_driver_or_executor_out_of_memory_is_a_line_and_a_code() -> None:
 
 
 BUSY = """
+import threading
+import time
 import typer
 from duckicelake.cli.pipeline.exits import one_line_errors
 from duckicelake.pipeline.session import spark_session
 from duckicelake.rest.connection import Connection
 
+def tell_once_busy(context):
+    while not context.statusTracker().getActiveStageIds():
+        time.sleep(0.1)
+    print("busy", flush=True)
+
 memory = {"spark.driver.memory": "512m"}
 try:
     with one_line_errors(), spark_session(Connection(), master="local[1]", conf=memory) as spark:
-        print("busy", flush=True)
+        threading.Thread(target=tell_once_busy, args=(spark.sparkContext,), daemon=True).start()
         spark.range(10**15).selectExpr("sum(hash(id))").collect()
 except typer.Exit as exit:
     raise SystemExit(exit.exit_code)
@@ -90,7 +96,6 @@ def test_interruption_cancels_what_spark_does_and_is_a_line_and_a_code() -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "busy\n"
-        time.sleep(5)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (
