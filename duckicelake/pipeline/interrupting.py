@@ -55,13 +55,17 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _press_on(self) -> None:
-        """Cancel what Spark does, and press again until no call to Java is in the way."""
+        """Cancel what Spark does, and press again until no call to Java is in the way: its jobs may only come yet."""
+        self._cancel_jobs()
+        while not self._over.wait(_AGAIN_SECONDS):
+            self._cancel_jobs()
+            self._is_echo = True
+            _thread.interrupt_main()
+
+    def _cancel_jobs(self) -> None:
         with suppress(Exception):  # it may be stopping already
             if self._spark is not None:
                 self._spark.sparkContext.cancelAllJobs()
-        while not self._over.wait(_AGAIN_SECONDS):
-            self._is_echo = True
-            _thread.interrupt_main()
 
 
 @contextmanager

@@ -69,6 +69,7 @@ def test_driver_or_executor_out_of_memory_is_a_line_and_a_code() -> None:
 
 
 BUSY = """
+import sys
 import threading
 import time
 import typer
@@ -77,9 +78,9 @@ from duckicelake.pipeline.session import spark_session
 from duckicelake.rest.connection import Connection
 
 def tell_once_busy(context):
-    while not context.statusTracker().getActiveStageIds():
+    while sys.argv[1] == "busy" and not context.statusTracker().getActiveStageIds():
         time.sleep(0.1)
-    print("busy", flush=True)
+    print(sys.argv[1], flush=True)
 
 memory = {"spark.driver.memory": "512m"}
 try:
@@ -91,11 +92,12 @@ except typer.Exit as exit:
 """
 
 
-def test_interruption_cancels_what_spark_does_and_is_a_line_and_a_code() -> None:
-    command = [sys.executable, "-c", BUSY]
+@pytest.mark.parametrize("what", ["busy", "planning"])
+def test_interruption_cancels_what_spark_does_and_is_a_line_and_a_code(what: str) -> None:
+    command = [sys.executable, "-c", BUSY, what]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "busy\n"
+        assert process.stdout.readline() == f"{what}\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (
