@@ -14,7 +14,7 @@ import pytest
 
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.lake import copying
+from duckicelake.lake import writer
 from duckicelake.server.app import create_app
 from tests.catalog.client import (
     NS,
@@ -216,21 +216,24 @@ def test_properties_and_appends_at_once_all_succeed(services: Services, client: 
     assert {f"p{number}" for number in range(0, 8, 2)} <= answer["metadata"]["properties"].keys()
 
 
+@pytest.mark.parametrize(("rows", "snapshots"), [(1, 1), (100, 3)])
 def test_two_workers_that_catch_up_at_the_same_time_find_one_history(
-    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, rows: int, snapshots: int
 ) -> None:
+    """Inlined rows that nobody was served collapse to a step (design §6.17); files are a step for each snapshot."""
     client.create()
     for number in range(3):
-        ducklake.execute("INSERT INTO lake.ns.t VALUES (?, 'native')", [number])
+        ducklake.execute(f"INSERT INTO lake.ns.t SELECT {number}, 'native' FROM range({rows})")
     other = Client(replace(client.services, cache=TableCache()))
-    copied, seen = copying.copy_steps, []
+    written, seen = writer.write_caught_up, []
 
-    def copy_after_the_other(*arguments: Any) -> None:
-        monkeypatch.setattr(copying, "copy_steps", copied)
+    def write_after_the_other(*arguments: Any) -> None:
+        monkeypatch.setattr(writer, "write_caught_up", written)
         seen.append(other.load())
-        copied(*arguments)
+        written(*arguments)
 
-    monkeypatch.setattr(copying, "copy_steps", copy_after_the_other)
+    monkeypatch.setattr(writer, "write_caught_up", write_after_the_other)
     assert [client.load()] == seen
-    assert len(client.metadata()["snapshots"]) == 1  # inlined ones that nobody was served collapse (design §6.17)
-    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(number, "native") for number in range(3)]
+    assert len(client.metadata()["snapshots"]) == snapshots
+    expected = [(number, "native") for number in range(3) for _ in range(rows)]
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == expected
