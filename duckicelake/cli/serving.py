@@ -26,7 +26,7 @@ from duckicelake.cli.worker import FACTORY
 from duckicelake.errors import StartupError
 from duckicelake.server.app import App, create_app
 from duckicelake.server.logging import forward_standard_logging, make_logger
-from duckicelake.server.metrics import SHARED_FOLDER_VARIABLE
+from duckicelake.server.metric_files import SHARED_FOLDER_VARIABLE
 from duckicelake.server.tracing import Tracer
 from duckicelake.settings import Settings
 from duckicelake.tracing.opening import tracing

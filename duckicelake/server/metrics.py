@@ -25,10 +25,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
 from duckicelake.errors import Unavailable
+from duckicelake.server.metric_files import forget_the_dead, reserve, shared_folder
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-SHARED_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Set before import in each of several workers, it makes any worker answer for all of them."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})
 _REPORTS = frozenset({"scan-report", "commit-report"})
@@ -50,6 +49,9 @@ class Metrics:
     """
 
     def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
+        self._folder = shared_folder()
+        if self._folder is not None:
+            reserve(self._folder)
         self._registry = CollectorRegistry()
         self._looks = threading.Lock()
         self._requests = _Requests(self._registry)
@@ -83,7 +85,7 @@ class Metrics:
         self._lineage_waiting = _gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
-        if SHARED_FOLDER_VARIABLE in os.environ:
+        if self._folder is not None:
             threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
 
     def request_started(self) -> None:
@@ -164,9 +166,9 @@ class Metrics:
     def render(self) -> bytes:
         """The text format: of this process, or of all workers that share a folder."""
         self._look()
-        if SHARED_FOLDER_VARIABLE not in os.environ:
+        if self._folder is None:
             return generate_latest(self._registry)
-        _forget_the_dead(Path(os.environ[SHARED_FOLDER_VARIABLE]))
+        forget_the_dead(self._folder)
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         return generate_latest(shared)
@@ -187,15 +189,6 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
         return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
-
-
-def _forget_the_dead(folder: Path) -> None:
-    """What a worker that was killed had open counts no more."""
-    for gauges in folder.glob("gauge_live*.db"):
-        try:
-            os.kill(int(gauges.stem.rpartition("_")[2]), 0)
-        except ProcessLookupError:
-            gauges.unlink(missing_ok=True)
 
 
 def _counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
