@@ -1,8 +1,9 @@
 """Structured logs: one JSON object, or one coloured line on a terminal, per event."""
 
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -16,7 +17,7 @@ def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoun
     """A logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
     console = stream.isatty() if log_format == "auto" else log_format == "console"
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
+        structlog.WriteLogger(cast(TextIO, _Unfailing(stream))),
         processors=_console(colors=stream.isatty()) if console else [_as_json],
         wrapper_class=_FromInfoUp if console else _JsonLines,
         context_class=dict,
@@ -29,6 +30,21 @@ def forward_standard_logging(logger: FilteringBoundLogger) -> None:
     root = logging.getLogger()
     root.handlers = [_Forward(logger)]
     root.setLevel(logging.WARNING)
+
+
+class _Unfailing:
+    """A stream that drops what it can't write: work doesn't fail because the disk that takes its log is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 class _Forward(logging.Handler):
