@@ -17,7 +17,7 @@ def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoun
     """A logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
     console = stream.isatty() if log_format == "auto" else log_format == "console"
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(cast(TextIO, _Unfailing(stream))),
+        structlog.WriteLogger(cast("TextIO", _Unfailing(stream))),
         processors=_console(colors=stream.isatty()) if console else [_as_json],
         wrapper_class=_FromInfoUp if console else _JsonLines,
         context_class=dict,
