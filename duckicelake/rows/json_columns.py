@@ -1,17 +1,20 @@
 """PURE. Columns of JSON values as columns of values in memory: nulls, defaults, nested values, and what is wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final
 
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.json_values import RANGES, Read, read_primitive
+from duckicelake.rows.json_values import RANGES, Read, narrowed, read_primitive
 from duckicelake.rows.kinds import is_storable
 from duckicelake.rows.problems import MISSING, MOST_NAMED, MisfitError, OnUnknown, Problem, problem, shown
 
 _AS_THEY_ARE: Final = {"boolean": bool, "int": int, "long": int, "double": float, "string": str}
 """Types whose JSON values are the values in memory, but for their range."""
+
+_NUMBERS: Final = {float, int}
 
 
 class JsonColumn:
@@ -25,6 +28,7 @@ class JsonColumn:
         plain = _AS_THEY_ARE.get(str(column.type)) if column.declared != "json" else None
         self._plain = {plain} if column.required else {plain, type(None)}
         self._range = RANGES.get(column.declared)
+        self._is_narrow = str(column.type) == "float"
 
     def read(self, value: Any) -> Any:
         """One value; MisfitError."""
@@ -38,6 +42,9 @@ class JsonColumn:
         """The column's values of all rows; what is wrong with them is added to the problems."""
         if self.takes(values):
             return list(values)
+        if self._is_narrow and set(map(type, values)) <= _NUMBERS:
+            with suppress(OverflowError):  # of one, which is told from the others below
+                return narrowed(values)
         read, found, most = [], 0, MOST_NAMED
         for row, value in enumerate(values):
             try:

@@ -15,6 +15,7 @@ from duckicelake.rows.layout import Layout
 _COLON = b"\\u003"
 """Begins an escape that may be a colon's."""
 _CONTAINERS = {dict, list}
+_SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
 _SURROGATE = b"\\ud"
 """Begins an escape of half a character."""
 
@@ -58,13 +59,17 @@ def _parse(text: bytes, where: str, exact: bool) -> Any:
 
 def _has_no_name_twice(text: bytes, value: Any) -> bool:
     """Whether that is certain: as many colons are in the text as there are in the values, and between them."""
-    colons = text.count(b":")
-    if type(value) is list and all(type(row) is dict for row in value) and colons == sum(map(len, value)):
+    if type(value) is list and all(type(row) is dict for row in value) and _names(text) == sum(map(len, value)):
         return True
     try:
-        return _COLON not in text and colons == _colons(value)
+        return _COLON not in text and text.count(b":") == _colons(value)
     except RecursionError:
         return False
+
+
+def _names(text: bytes) -> int | None:
+    """How many names there are at most in its objects; None where they can't be told by the colon at their end."""
+    return None if any(each in text for each in _SPACED_COLONS) else text.count(b'":')
 
 
 def _colons(value: Any) -> int:

@@ -8,7 +8,7 @@ may be an object, any map is `{"keys": [...], "values": [...]}`; a struct is an 
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -90,10 +90,15 @@ def _double(value: Any) -> float:
 
 def _float(value: Any) -> float:
     try:
-        narrow: float = struct.unpack("<f", struct.pack("<f", _double(value)))[0]
+        return narrowed([_double(value)])[0]
     except OverflowError as error:
         raise MisfitError(value, _MAX_FLOAT_ERROR) from error
-    return narrow
+
+
+def narrowed(numbers: Sequence[float]) -> list[float]:
+    """The numbers as 32 bits hold them; OverflowError if they don't hold one."""
+    layout = f"<{len(numbers)}f"
+    return list(struct.unpack(layout, struct.pack(layout, *numbers)))
 
 
 def _decimal(kind: PrimitiveType, limits: tuple[int, int] | None) -> Read:

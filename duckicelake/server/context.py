@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.types import Scope
 
 from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principal
-from duckicelake.catalog.row_groups import RowsRequest, append_together
+from duckicelake.catalog.row_groups import PreparedRows, append_together
 from duckicelake.catalog.rows import RowsAnswer
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden
@@ -30,7 +30,7 @@ NEED_KEY: Final = "duckicelake.need"
 """Where in the ASGI scope the layers leave for each other what they know of the request."""
 
 
-RowsGathering = Gathering[RowsRequest, RowsAnswer | None]
+RowsGathering = Gathering[PreparedRows, RowsAnswer | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,7 @@ def test_numbers_of_decimals_keep_their_digits() -> None:
         ('{"id": 1}', "The body is no JSON array: write [{...}, {...}], or send application/x-ndjson"),
         ("[1]", "row 0: 1: write an object, of names and values"),
         ('[{"id": 1, "id": 2}]', "the name 'id' comes twice in one object"),
+        ('[{"id" :1, "id":2}]', "the name 'id' comes twice in one object"),
         ('[{"id": 1, "\\u0069d": 2}]', "the name 'id' comes twice in one object"),
         ('[{"id": 1, "price": NaN}]', "isn't JSON"),
         ('[{"id": 1, "price": "\\ud800"}]', "isn't JSON"),

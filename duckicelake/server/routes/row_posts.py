@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.catalog.row_groups import RowsRequest
+from duckicelake.catalog.row_groups import prepared_to_join
 from duckicelake.catalog.row_upserts import upsert_rows
 from duckicelake.catalog.rows import Counted, PostedRows, RowsAnswer
 from duckicelake.catalog.rows import append_rows as append
@@ -97,10 +97,10 @@ async def append_rows(
     """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
     kind = request.headers.get("content-type", "")
     posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.counted())
-    asked = RowsRequest(services, posted)
-    written = await context.rows.do(asked) if query.mode == "append" and asked.is_small else None
+    prepared = prepared_to_join(services, posted) if query.mode == "append" else None
+    written = await context.rows.do(prepared) if prepared is not None else None
     if written is None:
-        written = await run_in_threadpool(_write, asked.services, posted, query)
+        written = await run_in_threadpool(_write, services, posted, query)
     return Response(orjson.dumps(written.as_json()), media_type="application/json")
 
 
