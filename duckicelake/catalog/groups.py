@@ -6,7 +6,7 @@ Postgres refuses has all of them written one by one. Several processes wait for 
 Batches of rows wait in the same line and share a transaction with each other, and one snapshot.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -137,6 +137,11 @@ def _as_told(written: WrittenRows) -> tuple[int, int, int]:
 
 Join = Callable[[], list[Work[Any, Any]]]
 """Gives works that have come since a group was put together, and that go with it."""
+_NO_MORE: Final[Mapping[type[Work[Any, Any]], Join]] = {}
+
+
+def _all_of(joins: Sequence[Join]) -> list[Work[Any, Any]]:
+    return [each for join in joins for each in join()]
 
 
 def _is_of(kind: type[Work[Any, Any]], work: Work[Any, Any]) -> bool:
@@ -163,9 +168,11 @@ class CommitQueue:
         self._turns.do(commit, partial(self._write_all, database, meter))
         return commit.result()
 
-    def write_together(self, database: Database, meter: Meter, commits: Sequence[Work[Any, Any]]) -> None:
-        """Write the commits; each knows its outcome then."""
-        self._turns.do_all(commits, partial(self._write_all, database, meter))
+    def write_together(
+        self, database: Database, meter: Meter, commits: Sequence[Work[Any, Any]], more: Join = list
+    ) -> None:
+        """Write the commits, and those of the same kind that `more` gives; each knows its outcome then."""
+        self._turns.do_all(commits, partial(self._write_all, database, meter, more={type(commits[0]): more}))
 
     @contextmanager
     def alone(self, database: Database) -> Iterator[None]:
@@ -178,12 +185,21 @@ class CommitQueue:
         self._write_alike(database, meter, [commit], is_alone=True)
         return commit.result()
 
-    def _write_all(self, database: Database, meter: Meter, batch: Batch[Work[Any, Any]]) -> None:
+    def _write_all(
+        self,
+        database: Database,
+        meter: Meter,
+        batch: Batch[Work[Any, Any]],
+        more: Mapping[type[Work[Any, Any]], Join] = _NO_MORE,
+    ) -> None:
         """Settle the outcome of each; each kind has a transaction of its own."""
+        count = 0
         for kind in dict.fromkeys(map(type, batch)):
             group = [each for each in batch if type(each) is kind]
-            self._write_alike(database, meter, group, partial(batch.grow, partial(_is_of, kind)))
-        self._is_crowded = len(batch) > 1
+            joins = (partial(batch.grow, partial(_is_of, kind)), more.get(kind, list))
+            self._write_alike(database, meter, group, partial(_all_of, joins))
+            count += len(group)
+        self._is_crowded = count > 1
 
     def _write_alike(
         self,

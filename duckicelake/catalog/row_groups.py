@@ -4,7 +4,7 @@ That is done with those that can be written at the first try. The others are non
 (`rows.append_rows`), which finds out again what is wrong with them, and says so or tries again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,11 +47,22 @@ def prepared_to_join(services: Services, posted: PostedRows) -> PreparedRows | N
     return PreparedRows(services, commit_of(services, posted, prepared_rows(services, posted, target, batch)))
 
 
-def append_together(prepared: Sequence[PreparedRows]) -> list[RowsAnswer | CatalogError | None]:
-    """Write those that hold; for each what came of it, None if nothing was written of it: it is to go the usual way."""
-    services = prepared[0].services
-    services.commits.write_together(services.database, services.meter, [each.commit for each in prepared])
-    return [_outcome(each.commit) for each in prepared]
+def append_together(
+    prepared: Sequence[PreparedRows], more: Callable[[], Sequence[PreparedRows]]
+) -> list[RowsAnswer | CatalogError | None]:
+    """Write those that hold; for each what came of it, None if nothing was written of it: it is to go the usual way.
+
+    more: gives those that have come since; they are asked for when other processes are done.
+    """
+    services, commits = prepared[0].services, [each.commit for each in prepared]
+
+    def join() -> list[RowsCommit]:
+        new = [each.commit for each in more()]
+        commits.extend(new)
+        return new
+
+    services.commits.write_together(services.database, services.meter, tuple(commits), join)
+    return list(map(_outcome, commits))
 
 
 def _outcome(commit: RowsCommit) -> RowsAnswer | CatalogError | None:

@@ -18,6 +18,10 @@ MOST: Final = 64
 
 W = TypeVar("W")
 R = TypeVar("R")
+More = Callable[[], list[W]]
+"""Takes those that have come since."""
+Act = Callable[[Sequence[W], More[W]], Sequence[R | Exception]]
+"""Gives for each work, and for those that it has taken besides, its result or what is to be raised in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class _Asked(Generic[W, R]):
 class Gathering(Generic[W, R]):
     """Has works done in the order in which they were asked for. The thread ends when the gathering is forgotten."""
 
-    def __init__(self, act: Callable[[Sequence[W]], Sequence[R | Exception]], name: str) -> None:
-        """act: gives for each work its result, or what is to be raised in its place; what it raises is for all."""
+    def __init__(self, act: Act[W, R], name: str) -> None:
+        """act: what it raises is for all works that it was given."""
         self._act = act
         self._thread = ThreadPoolExecutor(1, name)
         self._mutex = Lock()
@@ -53,16 +57,26 @@ class Gathering(Generic[W, R]):
     def _work_off(self) -> None:
         while True:
             with self._mutex:
-                group, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                group = self._taken(MOST)
                 self._is_busy = bool(group)
             if not group:
                 return
             self._do(group)
 
-    def _do(self, group: Sequence[_Asked[W, R]]) -> None:
+    def _taken(self, most: int) -> list[_Asked[W, R]]:
+        taken, self._waiting = self._waiting[:most], self._waiting[most:]
+        return taken
+
+    def _do(self, group: list[_Asked[W, R]]) -> None:
+        def more() -> list[W]:
+            with self._mutex:
+                taken = self._taken(MOST - len(group))
+            group.extend(taken)
+            return [each.work for each in taken]
+
         results: Sequence[R | Exception]
         try:
-            results = group[0].context.run(self._act, [each.work for each in group])
+            results = group[0].context.run(self._act, [each.work for each in group], more)
         except Exception as error:  # noqa: BLE001 - raised where the results are awaited
             results = [error] * len(group)
         by_loop: defaultdict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[R], Any]]] = defaultdict(list)

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from duckicelake.catalog.row_deletes import DeletedRows, delete_rows
+from duckicelake.catalog.row_groups import append_together, prepared_to_join
 from duckicelake.catalog.row_upserts import upsert_rows
-from duckicelake.catalog.rows import PostedRows, append_rows
+from duckicelake.catalog.rows import PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.services import Services
 from duckicelake.lake import inlined
 from tests.catalog.test_group_commits import Ears, sent_together
@@ -61,6 +62,17 @@ def test_client_that_knew_of_no_inlined_rows_sees_those_that_are_posted_first(la
     versions = lake.sql("SELECT DISTINCT schema_version FROM ducklake_snapshot ORDER BY 1 DESC LIMIT 2")
     assert versions == [(3,), (2,)]
     assert iceberg_rows(lake.static("u")) == lake.duck_rows("u")
+
+
+def test_small_batches_that_come_while_others_write_are_written_with_those_before_them(lake: Lake) -> None:
+    append_rows(lake.services, posted((0, 0)))
+    first, *later = [prepared_to_join(lake.services, posted((id_, id_))) for id_ in (1, 2, 3)]
+    assert first is not None
+    lake.services.commits._is_crowded = True
+    answers = append_together([first], lambda: [each for each in later if each is not None])
+    assert [each.first_row_id for each in answers if isinstance(each, RowsAnswer)] == [1, 2, 3]
+    assert len({each.snapshot_id for each in answers if isinstance(each, RowsAnswer)}) == 1
+    assert lake.duck_rows() == [(id_, id_) for id_ in range(4)]
 
 
 def test_upserts_of_one_key_into_an_empty_table_leave_one_row_though_they_share_a_transaction(lake: Lake) -> None:

@@ -6,13 +6,13 @@ from threading import Event
 
 import pytest
 
-from duckicelake.server.gathering import Gathering
+from duckicelake.server.gathering import Gathering, More
 
 
 def test_works_asked_for_while_one_is_done_are_done_together() -> None:
     groups, may_go_on = list[list[int]](), Event()
 
-    def act(works: Sequence[int]) -> list[int | Exception]:
+    def act(works: Sequence[int], more: More[int]) -> list[int | Exception]:
         groups.append(list(works))
         assert may_go_on.wait(10)
         return [ValueError(work) if work == 3 else 10 * work for work in works]
@@ -36,7 +36,7 @@ def test_works_asked_for_while_one_is_done_are_done_together() -> None:
 
 
 def test_what_the_act_raises_is_raised_for_all_and_the_next_are_done() -> None:
-    def act(works: Sequence[int]) -> list[int | Exception]:
+    def act(works: Sequence[int], more: More[int]) -> list[int | Exception]:
         if 1 in works:
             raise LookupError
         return list(works)
@@ -48,3 +48,26 @@ def test_what_the_act_raises_is_raised_for_all_and_the_next_are_done() -> None:
         return await gathering.do(2)
 
     assert asyncio.run(ask()) == 2
+
+
+def test_works_taken_besides_are_answered_with_those_that_wait() -> None:
+    groups, may_go_on = list[list[int]](), Event()
+
+    def act(works: Sequence[int], more: More[int]) -> list[int | Exception]:
+        groups.append([])
+        assert may_go_on.wait(10)
+        groups[-1] = [*works, *more()]
+        return [*groups[-1]]
+
+    async def ask() -> list[int]:
+        gathering = Gathering[int, int](act, "test")
+        first = asyncio.create_task(gathering.do(1))
+        while not groups:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(gathering.do(2))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        return await asyncio.gather(first, second)
+
+    assert asyncio.run(ask()) == [1, 2]
+    assert groups == [[1, 2]]
