@@ -135,7 +135,7 @@ def _as_told(written: WrittenRows) -> tuple[int, int, int]:
     return written.snapshot_id, written.count, written.first_row_id
 
 
-Join = Callable[[], list[Work[Any, Any]]]
+Join = Callable[[], Sequence[Work[Any, Any]]]
 """Gives works that have come since a group was put together, and that go with it."""
 _NO_MORE: Final[Mapping[type[Work[Any, Any]], Join]] = {}
 
