@@ -16,7 +16,7 @@ from duckicelake.iceberg.manifest import (
     FieldSummary,
     ManifestContent,
     ManifestFile,
-    encode_file,
+    file_encoder,
     summarise_partitions,
     write_manifest,
     write_manifest_list,
@@ -68,11 +68,12 @@ def manifest_artifact(
     spec = known.specs[manifest.spec_id]
     schema, type_ = writable_partition_type(spec, known.schemas)
     version, content = manifest.format_version, ManifestContent(manifest.content)
+    encode = file_encoder(version, content, type_)
 
     def file_of(row: FileRow) -> bytes:
         found = None if encoded is None else encoded.get((version, row.file_id))
         if found is None:
-            found = encode_file(version, content, type_, plain_file(row, type_))
+            found = encode(plain_file(row, type_))
             if encoded is not None:
                 encoded[version, row.file_id] = found
         return found

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from duckicelake.bridge.constraints import UNVERIFIED_HERE, with_unverified
-from duckicelake.bridge.entries import lake_metrics_json, metrics_json, partition_json
+from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
 from duckicelake.bridge.name_maps import check_folders, with_names
@@ -34,10 +34,14 @@ from duckicelake.lake.changes import (
     NewDeletion,
     NewFile,
     NewVirtualFile,
+    Packed,
+    PackedStats,
     SideFiles,
 )
-from duckicelake.lake.model import ColumnStats, PartitionKey
+from duckicelake.lake.model import PartitionKey
 from duckicelake.lake.state import FileRow, NativeWindow
+
+_NO_STATS = PackedStats(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def native_files(
     schema = metadata.schema()
     metrics, types = LakeMetrics(schema.leaves()), dict[int, StructType]()
     for file_id, file in step.data_files:
-        stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
+        stats = window.stats.get(file.file_id, _NO_STATS)
         values = window.partition_values.get(file.file_id, {})
         metadata, spec, partition = _placed(metadata, schema, values, stats)
         if spec.spec_id not in types:
@@ -92,7 +96,7 @@ def native_files(
                 partition=partition_json(partition, types[spec.spec_id]),
                 record_count=file.record_count,
                 file_size_in_bytes=copy.file_size_in_bytes if copy else file.file_size_bytes,
-                metrics=lake_metrics_json(metrics.of(stats.values())),
+                metrics=Packed(metrics.of(stats.values())),
                 added_snapshot_id=numbers.snapshot_id,
                 sequence_number=data_number(file, metadata, numbers),
                 file_sequence_number=numbers.sequence_number,
@@ -248,11 +252,12 @@ def _placed(
     metadata: TableMetadata,
     schema: Schema,
     values: Mapping[PartitionKey, str | None],
-    stats: Mapping[int, ColumnStats],
+    stats: PackedStats,
 ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
     """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned."""
+    by_column = {row.column_id: row for row in stats} if metadata.specs_to_try[0].fields else {}
     for spec in metadata.specs_to_try:
-        partition = partition_of(spec, schema, values, stats)
+        partition = partition_of(spec, schema, values, by_column)
         if partition is not None:
             return metadata, spec, partition
     metadata, spec = with_unpartitioned(metadata)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from duckicelake.bridge.stats import Metrics
 from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry, PlainEntry, PlainFile
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
@@ -16,7 +15,6 @@ from duckicelake.lake.changes import NewFile, Packed
 from duckicelake.lake.state import FileRow
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
-_LAKE_COUNTS = _COUNTS[:3]
 _BOUNDS = ("lower_bounds", "upper_bounds")
 _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _LISTS = ("split_offsets", "equality_ids")
@@ -78,14 +76,10 @@ def metrics_json(file: DataFile) -> dict[str, Any]:
     return found
 
 
-def lake_metrics_json(metrics: Metrics) -> dict[str, Any]:
-    """What `metrics_json` says of a file with these metrics and no more."""
-    counts = ((name, getattr(metrics, name)) for name in _LAKE_COUNTS)
-    found: dict[str, Any] = {name: {str(key): value for key, value in each.items()} for name, each in counts if each}
-    for name, bounds in zip(_BOUNDS, _bounds_of(metrics), strict=True):
-        if bounds:
-            found[name] = {str(key): value.hex() for key, value in bounds.items()}
-    return found
+def column_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What `metrics_json` says of columns, as a DataFile has it."""
+    counts: dict[str, Any] = {name: _unkeyed(metrics.get(name)) for name in _COUNTS}
+    return counts | {name: _unhexed(metrics.get(name)) for name in _BOUNDS}
 
 
 def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
@@ -106,12 +100,7 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
         partition=partition(row, type_),
         record_count=row.record_count,
         file_size_in_bytes=row.file_size_in_bytes,
-        column_sizes=_unkeyed(metrics.get("column_sizes")),
-        value_counts=_unkeyed(metrics.get("value_counts")),
-        null_value_counts=_unkeyed(metrics.get("null_value_counts")),
-        nan_value_counts=_unkeyed(metrics.get("nan_value_counts")),
-        lower_bounds=_unhexed(metrics.get("lower_bounds")),
-        upper_bounds=_unhexed(metrics.get("upper_bounds")),
+        **column_metrics(metrics),
         key_metadata=bytes.fromhex(metrics["key_metadata"]) if "key_metadata" in metrics else None,
         split_offsets=_tuple(metrics.get("split_offsets")),
         equality_ids=_tuple(metrics.get("equality_ids")),

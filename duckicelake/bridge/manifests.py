@@ -1,22 +1,24 @@
-"""PURE. Which manifests a new snapshot lists: its parent's, but for what it removed, plus one for what it added.
+"""PURE. Which manifests a new snapshot lists: its parent's, but for what it removed, plus those of what it added.
 
 Only manifests that hold removed files are rewritten. Small manifests are packed ten at a time, by order of magnitude,
-so a file is rewritten O(log n) times (design D4). Manifests of 10,000 files stay as they are: what a commit writes is
-bounded, and readers skip whole ones by their partitions.
+so a file is rewritten O(log n) times (design D4). No new manifest adds or packs more than 10,000 files, and those that
+have as many stay as they are: what a commit writes is bounded, and readers skip whole ones by their partitions.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TypeVar
 
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.changes import NewFile, NewManifest
 
+T = TypeVar("T")
 PACK = 10
 LARGEST = 10_000
-"""Files from which on a manifest isn't packed any more."""
+"""Files that a manifest is made of at most, and from which on it isn't packed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,11 @@ def next_list(
 
     Every manifest that holds a removed file, and every one that `must_load` names, must come with its live files.
     """
-    fresh = [_added(key, files, owner, next(new_ids)) for key, files in _by_manifest(added).items()]
+    fresh = [
+        _added(key, portion, owner, next(new_ids))
+        for key, files in _by_manifest(added).items()
+        for portion in _portions(files)
+    ]
     kept: list[ListedManifest] = []
     new = [manifest for _, manifest in fresh]
     for manifest in (manifest for manifest in parent if manifest.live_count):
@@ -96,6 +102,11 @@ def _by_manifest(files: Sequence[NewFile]) -> dict[tuple[int, int], list[NewFile
     for file in files:
         groups[min(file.content, 1), file.spec_id].append(file)
     return groups
+
+
+def _portions(files: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The files of one manifest after the other."""
+    return (files[start : start + LARGEST] for start in range(0, len(files), LARGEST))
 
 
 def _added(
@@ -164,15 +175,19 @@ def _pack(manifests: ManifestList, owner: ListOwner, new_ids: Iterator[int]) -> 
     own = {manifest.manifest_id for manifest in manifests.new}
     for group in _groups(m for m in manifests.listed if m.live is not None and m.manifest_id not in own).values():
         if len(group) >= PACK:
-            manifests = _merged(manifests, group, owner, next(new_ids))
+            manifests = _merged(manifests, group, owner, new_ids)
     return manifests
 
 
 def _merged(
-    manifests: ManifestList, group: Sequence[ListedManifest], owner: ListOwner, manifest_id: int
+    manifests: ManifestList, group: Sequence[ListedManifest], owner: ListOwner, new_ids: Iterator[int]
 ) -> ManifestList:
-    live = {file: number for manifest in group for file, number in (manifest.live or {}).items()}
+    numbers = [item for manifest in group for item in (manifest.live or {}).items()]
     gone = {manifest.manifest_id for manifest in group}
-    merged = _manifest(manifest_id, group[0].content, group[0].spec_id, owner, live, existing=tuple(live))
-    kept = tuple(manifest for manifest in manifests.listed if manifest.manifest_id not in gone)
-    return ManifestList((*kept, _listed(merged, live)), (*manifests.new, merged))
+    listed = [manifest for manifest in manifests.listed if manifest.manifest_id not in gone]
+    new = list(manifests.new)
+    for live in map(dict, _portions(numbers)):
+        merged = _manifest(next(new_ids), group[0].content, group[0].spec_id, owner, live, existing=tuple(live))
+        listed.append(_listed(merged, live))
+        new.append(merged)
+    return ManifestList(tuple(listed), tuple(new))

@@ -88,6 +88,8 @@ def partition_of(
     stats: Mapping[int, ColumnStats],
 ) -> tuple[Any, ...] | None:
     """Iceberg's partition of a file that DuckDB wrote; None if it can't be told exactly for every field of `spec`."""
+    if not spec.fields:
+        return ()
     types = schema.leaves()
     found = [_value(field, types.get(field.source_id), values, stats.get(field.source_id)) for field in spec.fields]
     return tuple(value for _, value in found) if all(known for known, _ in found) else None

@@ -6,8 +6,7 @@ strings and binaries may be truncated, and truncated is not exact.
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,19 +25,9 @@ _INTEGERS = {"int": "<i", "long": "<q"}
 _NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int": int, "long": int, "float": float, "double": float}
 """Types that tables have most of: their texts are read in a tenth of the time."""
 _LONGEST_REMEMBERED = 64
+_NAMES = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
 _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 """Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """Iceberg's per-column metrics of one data file, keyed by field id; bounds in single-value binary."""
-
-    column_sizes: dict[int, int]
-    value_counts: dict[int, int]
-    null_value_counts: dict[int, int]
-    lower_bounds: dict[int, bytes]
-    upper_bounds: dict[int, bytes]
 
 
 def truncation(properties: Mapping[str, str]) -> int:
@@ -58,26 +47,27 @@ class LakeMetrics:
     """Iceberg's metrics of files whose statistics DuckDB wrote, for a table with these leaf columns."""
 
     def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
-        self._bounds = {column: _bound_of(type_) for column, type_ in _ordered(leaves).items()}
+        self._columns = {column: (str(column), _bound_of(type_)) for column, type_ in _ordered(leaves).items()}
 
-    def of(self, stats: Iterable[ColumnStats]) -> Metrics:
-        """The metrics of one file."""
-        metrics = Metrics({}, {}, {}, {}, {})
-        for row in stats:
-            column = row.column_id
-            bound = self._bounds.get(column)
-            if bound is None:
+    def of(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
+        """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
+        sizes, counts, nulls = dict[str, int](), dict[str, int](), dict[str, int]()
+        lows, highs = dict[str, str](), dict[str, str]()
+        for column, _, _, low, high, size, values, empty in stats:
+            if column not in self._columns:
                 continue
-            if row.column_size_bytes:
-                metrics.column_sizes[column] = row.column_size_bytes
-            if row.value_count is not None and row.null_count is not None:
-                metrics.value_counts[column] = row.value_count + row.null_count
-                metrics.null_value_counts[column] = row.null_count
-            if row.min_value is not None and (low := bound(row.min_value)) is not None:
-                metrics.lower_bounds[column] = low
-            if row.max_value is not None and (high := bound(row.max_value)) is not None:
-                metrics.upper_bounds[column] = high
-        return metrics
+            key, bound = self._columns[column]
+            if size:
+                sizes[key] = size
+            if values is not None and empty is not None:
+                counts[key] = values + empty
+                nulls[key] = empty
+            if low is not None and (stored := bound(low)) is not None:
+                lows[key] = stored.hex()
+            if high is not None and (stored := bound(high)) is not None:
+                highs[key] = stored.hex()
+        found: tuple[dict[str, Any], ...] = (sizes, counts, nulls, lows, highs)
+        return {name: each for name, each in zip(_NAMES, found, strict=True) if each}
 
 
 def widen(

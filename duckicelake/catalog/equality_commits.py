@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from duckicelake.bridge.entries import column_metrics
 from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.services import Services
@@ -84,10 +85,7 @@ def delete_by_key(
         partition=(),
         record_count=keys.count,
         file_size_in_bytes=len(keys.data),
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        lower_bounds=metrics.lower_bounds,
-        upper_bounds=metrics.upper_bounds,
+        **column_metrics(metrics),
         equality_ids=tuple(sorted(keys.field_ids)),
     )
     line = _manifest(uploaded, snapshot_id, spec, file)

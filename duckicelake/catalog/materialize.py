@@ -6,6 +6,7 @@ loses nothing: the next load writes the same bytes. What comes before and isn't 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from duckicelake.bridge.artifacts import (
     Artifact,
@@ -33,6 +34,10 @@ from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, Written, W
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
 from duckicelake.storage.objects import NewFile as FileToWrite
+from duckicelake.storage.parallel import in_parallel
+
+_ENCODERS: Final = 2
+"""Threads that encode manifests: while one deflates, which needs no interpreter, another goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +193,21 @@ def _prepared(state: TableState, unwritten: _Unwritten, before: Materialized | N
 
 
 def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
-    manifests = dict(unwritten.manifests)
-    new: list[Artifact] = []
-    encoded: Encoded | None = {} if len(unwritten.entries) > 1 else None  # a file may be in several
-    for manifest_id, files in unwritten.entries.items():
-        artifact = manifest_artifact(manifests[manifest_id], files, known, encoded)
-        written = replace(manifests[manifest_id], path=artifact.path, length=len(artifact.data), facts=artifact.facts)
-        manifests[manifest_id] = written
-        new.append(artifact)
-    return manifests, new
+    listed = [file.file_id for files in unwritten.entries.values() for file in files]
+    encoded: Encoded | None = {} if len(set(listed)) < len(listed) else None  # a file may be in several
+
+    def encode(manifest_id: int) -> Artifact:
+        manifest = unwritten.manifests[manifest_id]
+        return manifest_artifact(manifest, unwritten.entries[manifest_id], known, encoded)
+
+    new = in_parallel(encode, unwritten.entries, _ENCODERS)
+    written = {
+        each.object_id: replace(
+            unwritten.manifests[each.object_id], path=each.path, length=len(each.data), facts=each.facts
+        )
+        for each in new
+    }
+    return {**unwritten.manifests, **written}, new
 
 
 def _encode_list(snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions) -> Artifact:

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import UUID, uuid5
 
 from duckicelake.bridge.caught_up import ServedFiles, new_file
+from duckicelake.bridge.entries import column_metrics
 from duckicelake.bridge.evolve import with_unpartitioned
 from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
@@ -97,10 +98,7 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
         partition=(),
         record_count=rows.record_count,
         file_size_in_bytes=len(rows.data),
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        lower_bounds=metrics.lower_bounds,
-        upper_bounds=metrics.upper_bounds,
+        **column_metrics(metrics),
     )
 
 

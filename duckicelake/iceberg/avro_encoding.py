@@ -93,17 +93,14 @@ def _map(value_type: str) -> Encode:
         order = _in_order(tuple(values))
         return _counted(len(order), [first + LONGS[values[key]] for key, first in order])
 
-    def blobs(values: Mapping[Any, bytes | str]) -> bytes:
+    def blobs(values: Mapping[Any, bytes] | Mapping[Any, str]) -> bytes:
         order = _in_order(tuple(values))
-        found = [_unhexed(values[key]) for key, _ in order]
-        pairs = zip(order, found, strict=True)
+        found = [values[key] for key, _ in order]
+        stored = [bytes.fromhex(each) if isinstance(each, str) else each for each in found]
+        pairs = zip(order, stored, strict=True)
         return _counted(len(order), [first + LONGS[len(value)] + value for (_, first), value in pairs])
 
     return blobs if value_type == "bytes" else longs
-
-
-def _unhexed(value: bytes | str) -> bytes:
-    return bytes.fromhex(value) if isinstance(value, str) else value
 
 
 @lru_cache(_REMEMBERED)

@@ -18,7 +18,7 @@ from duckicelake.iceberg.manifest_entry import (
 )
 from duckicelake.iceberg.manifest_read import read_manifest, read_manifest_list
 from duckicelake.iceberg.manifest_summary import summarise_partitions
-from duckicelake.iceberg.manifest_write import assign_row_ids, encode_file, write_manifest, write_manifest_list
+from duckicelake.iceberg.manifest_write import assign_row_ids, file_encoder, write_manifest, write_manifest_list
 
 __all__ = [
     "UNASSIGNED",
@@ -34,7 +34,7 @@ __all__ = [
     "PlainEntry",
     "PlainFile",
     "assign_row_ids",
-    "encode_file",
+    "file_encoder",
     "inherit",
     "inherit_all",
     "read_manifest",

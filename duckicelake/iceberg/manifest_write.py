@@ -1,7 +1,7 @@
 """Manifests and manifest lists to bytes. The same values give the same bytes in every process."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -111,17 +111,22 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
     return tuple(assigned), first_row_id
 
 
-def encode_file(format_version: int, content: ManifestContent, partition: StructType, file: PlainFile) -> bytes:
-    """The file as all manifests of this kind have it, whatever its status. InvalidRequest as for `write_manifest`."""
-    _check_content(format_version, content, file)
-    try:
-        return _file_encoder(format_version, partition)(file)
-    except _MISFIT as error:
-        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+def file_encoder(format_version: int, content: ManifestContent, partition: StructType) -> Callable[[PlainFile], bytes]:
+    """Gives files as all manifests of this kind have them, whatever their status. Raises as `write_manifest` does."""
+    encode = _data_file_encoder(format_version, partition)
+
+    def encode_file(file: PlainFile) -> bytes:
+        _check_content(format_version, content, file)
+        try:
+            return encode(file)
+        except _MISFIT as error:
+            raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+
+    return encode_file
 
 
 @lru_cache(maxsize=256)
-def _file_encoder(format_version: int, partition: StructType) -> Encode:
+def _data_file_encoder(format_version: int, partition: StructType) -> Encode:
     avro, _ = _entry_encoder(format_version, partition)
     kind = next(field["type"] for field in avro["fields"] if field["name"] == "data_file")
     return encoder(kind, {PARTITION_RECORD})

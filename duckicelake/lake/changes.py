@@ -47,8 +47,13 @@ class PackedStats(Sequence[ColumnStats]):
     @classmethod
     def of_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
         """Of rows that are the fields of ColumnStats, in their order."""
+        return cls.of_text(_text(rows))
+
+    @classmethod
+    def of_text(cls, text: bytes) -> "PackedStats":
+        """Of the same as JSON."""
         made = cls.__new__(cls)
-        made.text = _text(rows)
+        made.text = text
         return made
 
     def __getitem__(self, index: Any) -> Any:

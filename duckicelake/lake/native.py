@@ -9,7 +9,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import DamagedTable, NoSuchNamespace
 from duckicelake.lake import inlined
-from duckicelake.lake.changes import Creation
+from duckicelake.lake.changes import Creation, PackedStats
 from duckicelake.lake.database import Row
 from duckicelake.lake.definition import folder_name
 from duckicelake.lake.model import (
@@ -197,12 +197,10 @@ def _lake_files(cursor: Cursor[Row], query: LiteralString, parameters: Mapping[s
     return found
 
 
-def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, tuple[ColumnStats, ...]]:
+def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, PackedStats]:
     """Column statistics by data file."""
-    found: defaultdict[int, list[ColumnStats]] = defaultdict(list)
-    for row in cursor.execute(_SQL.file_stats, {"data_file_ids": list(data_file_ids)}).fetchall():
-        found[row[0]].append(ColumnStats(*row[1:]))
-    return {file_id: tuple(stats) for file_id, stats in found.items()}
+    found = cursor.execute(_SQL.file_stats, {"data_file_ids": list(data_file_ids)})
+    return {file_id: PackedStats.of_text(text.encode()) for file_id, text in found}
 
 
 def partition_values(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, dict[PartitionKey, str | None]]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from duckicelake.lake.changes import PackedStats
 from duckicelake.lake.model import (
-    ColumnStats,
     InlinedDelete,
     InlinedKey,
     InlinedRow,
@@ -212,7 +212,7 @@ class NativeWindow:
     delete_files: tuple[LakeFile, ...]
     rows: tuple[InlinedRow, ...]
     deletes: tuple[InlinedDelete, ...]
-    stats: Mapping[int, tuple[ColumnStats, ...]]
+    stats: Mapping[int, PackedStats]
     partition_values: Mapping[int, Mapping[PartitionKey, str | None]]
     next_row_id: int
     name_maps: Mapping[int, NameMap]

@@ -12,7 +12,7 @@ AT_ONCE: Final = 8
 _THREADS: Final = 64
 
 
-def in_parallel(act: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> list[R]:
     """What `act` makes of each item, in their order, when all are done.
 
     Raises what the first of those that failed did; after a failure nothing new is begun. The calling thread works, too:
@@ -32,7 +32,7 @@ def in_parallel(act: Callable[[T], R], items: Iterable[T]) -> list[R]:
             except BaseException as error:  # noqa: BLE001 - raised again by the calling thread
                 failures[index] = error
 
-    helpers = [_pool().submit(copy_context().run, work) for _ in range(min(AT_ONCE, len(given)) - 1)]
+    helpers = [_pool().submit(copy_context().run, work) for _ in range(min(at_once, len(given)) - 1)]
     work()
     for helper in helpers:
         if not helper.cancel():

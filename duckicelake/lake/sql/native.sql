@@ -114,11 +114,12 @@ SELECT CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END
 FROM ducklake_schema s, ducklake_metadata m
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND m.key = 'data_path' AND m.scope IS NULL;
 
--- file_stats: column statistics of data files
-SELECT data_file_id, column_id, null_count > 0, contains_nan, min_value, max_value, column_size_bytes, value_count,
-       null_count
+-- file_stats: column statistics of data files, those of each as the fields of ColumnStats
+SELECT data_file_id, json_agg(json_build_array(column_id, null_count > 0, contains_nan, min_value, max_value,
+                                               column_size_bytes, value_count, null_count))::text
 FROM ducklake_file_column_stats
-WHERE data_file_id = ANY(%(data_file_ids)s);
+WHERE data_file_id = ANY(%(data_file_ids)s)
+GROUP BY data_file_id;
 
 -- partition_values: partition values of data files with the keys that they belong to, as in partition_keys
 SELECT v.data_file_id, p.column_id,
