@@ -44,8 +44,14 @@ def _in_body(body: Any, namespace: str) -> list[str]:
         return [_identifier(body["source"])]
     if "name" in body and namespace:
         return [f"{namespace}.{schema_name((body['name'],))}"]
-    return [schema_name(tuple(body["namespace"]))]
+    return [schema_name(_levels(body["namespace"]))]
 
 
 def _identifier(identifier: Any) -> str:
-    return schema_name((*identifier["namespace"], identifier["name"]))
+    return schema_name((*_levels(identifier["namespace"]), identifier["name"]))
+
+
+def _levels(namespace: Any) -> tuple[str, ...]:
+    if not isinstance(namespace, list):
+        raise TypeError(f"a namespace is a list of levels, not {namespace!r}")
+    return tuple(namespace)

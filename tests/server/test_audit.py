@@ -161,6 +161,7 @@ def test_what_changes_nothing_is_called_unchanged(http: httpx.Client, services: 
         ("DELETE", f"{TABLES}/gone", None, "ns.gone", "NoSuchTableException 404"),
         ("POST", TABLES, {"name": "t", "schema": SCHEMA}, "ns.t", "AlreadyExistsException 409"),
         ("POST", NAMESPACES, {"namespace": ["ns", "a.b"], "properties": 1}, "ns.a%2Eb", "BadRequestException 400"),
+        ("POST", NAMESPACES, {"namespace": "ns"}, "", "BadRequestException 400"),
         ("DELETE", f"{NAMESPACES}/ns", None, "ns", "NamespaceNotEmptyException 409"),
         ("POST", f"{TABLES}/t", "no object", "ns.t", "BadRequestException 400"),
         ("POST", f"{TABLES}/t", {"requirements": [CREATE], "updates": []}, "ns.t", "CommitFailedException 409"),
