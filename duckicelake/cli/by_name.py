@@ -34,6 +34,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 class Commands(TyperGroup):
     """A group whose commands are those of `COMMANDS`."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        names: Any = dict.fromkeys(COMMANDS)
+        self.commands = names  # by these Typer says which one somebody may have meant
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 

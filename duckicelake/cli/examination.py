@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.cli.lake_option import NO_LAKE
 from duckicelake.cli.opening import now_ms, running_postgres, store_of, warehouse_of
 from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
@@ -40,9 +41,7 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
 def reachable_postgres(settings: Settings) -> Iterator[str]:
     """The database's URL: of the one that runs, else of the embedded one, which then runs while the block does."""
     if settings.database_url is None and not (Path(settings.lake) / "postgres").is_dir():
-        raise StartupError(
-            f"there is no lake in {settings.lake}; make one with: duckicelake init --lake {settings.lake}"
-        )
+        raise StartupError(NO_LAKE.format(settings.lake))
     with ExitStack() as stack:
         try:
             url = stack.enter_context(running_postgres(settings)).database_url

@@ -306,11 +306,18 @@ def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
     assert "DATA_PATH" in refused.stderr
 
 
+def test_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
+    told = run("servee")
+    assert told.returncode == 2
+    assert "No such command 'servee'. Did you mean 'serve'?" in told.stderr
+
+
 def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
     told = run("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
     assert told.returncode == 0
     assert "http://127.0.0.1:9000" in told.stdout
     assert f"host={lake}/postgres" in told.stdout
+    assert told.stderr == f"there is no lake in {lake}; make one with: duckicelake init --lake {lake}\n"
     assert not lake.exists()
 
 

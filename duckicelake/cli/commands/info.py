@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.lake_option import NO_LAKE, LakeOption
 from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import policy_of
 from duckicelake.cli.running import noted_uri
@@ -27,7 +27,10 @@ def info(
 ) -> None:
     """Tell where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
     with one_line_errors():
-        facts = _facts(read_settings({"lake": lake}))
+        settings = read_settings({"lake": lake})
+        facts = _facts(settings)
+    if settings.database_url is None and not (settings.lake / "postgres").is_dir():
+        typer.echo(NO_LAKE.format(settings.lake), err=True)
     if as_json:
         typer.echo(json.dumps(facts))
         return

@@ -48,7 +48,8 @@ def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     with console:  # one write: who sees the URI sees all of it
         console.print(f"[bold]duckicelake[/bold] {own_version()} serves [bold]{address}[/bold]")
-        console.print(f"warehouse {policy_of(settings).warehouse}\n")
+        console.print(f"warehouse {policy_of(settings).warehouse}")
+        console.print(f"lineage   {address}/ui/lineage\n")
         if is_on(settings):
             console.print(snippets.credential(address) + "\n")
         # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
