@@ -6,6 +6,7 @@ from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.cli.collecting import opened
+from duckicelake.cli.counting import counted
 from duckicelake.settings import Settings
 
 
@@ -15,8 +16,7 @@ def cloned(settings: Settings, source: str, name: str, at: str | None, *, with_h
     with opened(settings) as services:
         table = clone_table(services, *parse_full_name(name), request)
     snapshots = len(table.metadata.snapshots)
-    what = f"{snapshots} snapshot{'' if snapshots == 1 else 's'}"
-    return f"{name}: a clone of {source} with {what}, at {table.metadata.location}"
+    return f"{name}: a clone of {source} with {counted(snapshots, 'snapshot')}, at {table.metadata.location}"
 
 
 def expired(settings: Settings, name: str, before: datetime, kept: int, *, is_dry_run: bool) -> str:
@@ -26,4 +26,4 @@ def expired(settings: Settings, name: str, before: datetime, kept: int, *, is_dr
         done = expire_snapshots(services, *parse_full_name(name), before_ms, kept, is_dry_run=is_dry_run)
     files = "its files stay, as it says gc.enabled=false" if done.keeps_files else "files go with DuckDB's next cleanup"
     would = "would expire" if is_dry_run else "expired"
-    return f"{name}: {done.snapshots} snapshots {would}, {done.left} are left; {files}"
+    return f"{name}: {counted(done.snapshots, 'snapshot')} {would}, {done.left} left; {files}"

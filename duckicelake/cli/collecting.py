@@ -14,6 +14,7 @@ from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.guards import lift_guards
 from duckicelake.catalog.releasing import release_all
 from duckicelake.catalog.services import Services
+from duckicelake.cli.counting import counted
 from duckicelake.cli.examination import reachable_postgres
 from duckicelake.cli.opening import open_services, warehouse_of
 from duckicelake.errors import InvalidRequest, StartupError
@@ -94,7 +95,7 @@ def _say(text: str) -> None:
 
 
 def _sum(files: list[StoredFile]) -> str:
-    return f"{len(files)} file{'' if len(files) == 1 else 's'}, {decimal(sum(file.size for file in files))},"
+    return f"{counted(len(files), 'file')}, {decimal(sum(file.size for file in files))},"
 
 
 def _time(file: StoredFile) -> str:

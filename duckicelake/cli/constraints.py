@@ -8,6 +8,7 @@ import duckdb
 from duckicelake.catalog.constraint_states import ConstraintState, TableConstraints, note_verified, table_constraints
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.cli.collecting import opened
+from duckicelake.cli.counting import counted
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.lake.address import attach_source
 from duckicelake.pipeline.duck import ATTACHED, attached
@@ -32,7 +33,7 @@ class Told:
         """Tell it in one line."""
         state = self.state
         if self.violations:
-            told = f"VIOLATED by {self.violations} rows"
+            told = f"VIOLATED by {counted(self.violations, 'row')}"
         elif state.problem is not None:
             told = f"BROKEN: {state.problem}"
         elif state.unverified_since is not None:

@@ -14,7 +14,9 @@ from duckicelake.catalog.delta_import import DeltaImport, Imported, import_table
 from duckicelake.catalog.delta_import import Progress as Told
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.counting import counted
 from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.memory import uncollected
 from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
@@ -46,7 +48,8 @@ def import_delta(
     """
     with one_line_errors(), opened(read_settings({"lake": lake})) as services, _bar() as progress:
         wanted = DeltaImport.of(_absolute(path), table, from_version, copies=copy_for_duckdb, following=follow)
-        told = import_table(services, wanted, progress)
+        with uncollected():
+            told = import_table(services, wanted, progress)
     sys.stdout.write(f"{table}: {summary(told)}\n")
     for note in told.notes:
         sys.stderr.write(f"{table}: {note}\n")
@@ -55,7 +58,7 @@ def import_delta(
 def summary(told: Imported) -> str:
     """What came, in one line."""
     left = f"; left out: {ranges(told.left_out)}, whose files are gone" if told.left_out else ""
-    what = [_counted(told.versions, "version"), _counted(told.files, "file"), _counted(told.rows, "row")]
+    what = [counted(told.versions, "version"), counted(told.files, "file"), counted(told.rows, "row")]
     return f"{', '.join(what)}, up to version {told.newest}{left}"
 
 
@@ -68,10 +71,6 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             found.append([number])
     return ", ".join("-".join(map(str, each)) for each in found)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _absolute(path: str) -> str:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
 from duckicelake.catalog.services import Services
 from duckicelake.cli.collecting import opened
+from duckicelake.cli.counting import counted
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting
 from duckicelake.server.logging import make_logger
@@ -57,7 +58,8 @@ def _flush(services: Services, table: Waiting) -> bool:
     except CatalogError as error:
         sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
         return False
-    deletes = f", {flushed.deletes} deletes" if flushed.deletes else ""
-    sys.stdout.write(f"{name}: {flushed.rows} rows{deletes}, {flushed.files} files\n")
+    deletes = [counted(flushed.deletes, "delete")] if flushed.deletes else []
+    what = [counted(flushed.rows, "row"), *deletes, counted(flushed.files, "file")]
+    sys.stdout.write(f"{name}: {', '.join(what)}\n")
     sys.stdout.flush()
     return True

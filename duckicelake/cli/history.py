@@ -19,6 +19,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli.auditing import moment, plain
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.counting import counted
 from duckicelake.lake import chronicle
 from duckicelake.lake.chronicle import END, Position, WantedChanges
 from duckicelake.settings import Settings, read_settings
@@ -59,7 +60,7 @@ def history(
     with one_line_errors():
         settings = read_settings({"lake": lake})
         if prune_older_than is not None:
-            typer.echo(f"{prune(settings, moment(prune_older_than))} changes are forgotten")
+            typer.echo(f"forgot {counted(prune(settings, moment(prune_older_than)), 'change')}")
             return
         after, before = (None if text is None else moment(text) for text in (since, until))
         asked = Asked(limit, None, kind, after, before, principal, engine, source)

@@ -107,7 +107,8 @@ def tell(progress: Progress, seconds: float, *, as_json: bool) -> None:
         summary = {name.replace("_", "-"): value for name, value in asdict(progress).items() if name != "trouble"}
         typer.echo(json.dumps({**summary, "seconds": round(seconds, 3)}))
     else:
-        typer.echo(f"{told(progress, seconds)}; snapshot {progress.snapshot_id}")
+        snapshot = "no snapshot" if progress.snapshot_id is None else f"snapshot {progress.snapshot_id}"
+        typer.echo(f"{told(progress, seconds)}; {snapshot}")
 
 
 def _format(text: str) -> Format | None:

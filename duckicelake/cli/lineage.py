@@ -20,6 +20,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli.auditing import moment, plain
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.counting import counted
 from duckicelake.cli.delivered import EXAMPLES as DELIVERIES
 from duckicelake.cli.delivered import deliveries
 from duckicelake.errors import InvalidRequest
@@ -152,13 +153,18 @@ def forget(
     with one_line_errors(), opened(read_settings({"lake": lake})) as services:
         before = moment(older_than)
         gone, waiting = forget_old(services.database, before), kept(services.database, before)
-    typer.echo(f"{gone.events} events and {gone.runs} runs are forgotten")
+    typer.echo(f"forgot {counted(gone.events, 'event')} and {counted(gone.runs, 'run')}")
     for receiver, events in waiting:
         advice = f"if it is gone for good: duckicelake lineage deliveries {receiver} --forget"
-        typer.echo(f"{events} events wait for {receiver}; {advice}")
+        typer.echo(f"waiting for {receiver}: {counted(events, 'event')}; {advice}")
 
 
-app = typer.Typer(name="lineage", help="What tables come from, and what comes from them.", no_args_is_help=True)
+app = typer.Typer(
+    name="lineage",
+    help="What tables come from, and what comes from them.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in EXAMPLES))(show)
 app.command(epilog="Example:\n\n`duckicelake lineage forget --older-than 90d`")(forget)
 app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in DELIVERIES))(deliveries)

@@ -35,7 +35,7 @@ def test_restore_clone_and_expire_tell_what_they_do(lake: Path) -> None:
         )
         assert told("clone", "ns.t", "ns.c")[0] == 2
         expired = told("expire", "ns.t", "--older-than", "0s")
-        assert expired == (0, "ns.t: 2 snapshots expired, 1 are left; files go with DuckDB's next cleanup\n", "")
+        assert expired == (0, "ns.t: 2 snapshots expired, 1 left; files go with DuckDB's next cleanup\n", "")
         assert told("restore", "t", "--to", "1") == (
             2,
             "",

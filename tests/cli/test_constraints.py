@@ -36,7 +36,7 @@ def test_what_all_rows_keep_is_noted_as_verified_and_what_one_violates_is_told(
     unverified += [f"named\tname LIKE 'a%'\tunverified since snapshot {first}"]
     assert lines(database_url, warehouse) == unverified
     found = lines(database_url, warehouse, verify=True)
-    assert found == ["odd\tid % 2 = 1\tverified", "named\tname LIKE 'a%'\tVIOLATED by 1 rows"]
+    assert found == ["odd\tid % 2 = 1\tverified", "named\tname LIKE 'a%'\tVIOLATED by 1 row"]
     assert lines(database_url, warehouse)[0] == "odd\tid % 2 = 1\tverified"
     ducklake.execute("DELETE FROM lake.ns.t WHERE id = 5")
     assert lines(database_url, warehouse, verify=True)[1] == "named\tname LIKE 'a%'\tverified"

@@ -33,4 +33,4 @@ def test_history_lists_filters_and_forgets_with_and_without_a_server(lake: Path)
     assert (entry["kind"], entry["namespace"], entry["name"], entry["version"]) == ("create-table", ["ns"], "t", 3)
     assert without.stdout.splitlines()[1].split() == made.split()
     assert (unknown.returncode, unknown.stderr) == (2, "duckicelake: Namespace does not exist: ns.never\n")
-    assert forgotten.stdout == "4 changes are forgotten\n"
+    assert forgotten.stdout == "forgot 4 changes\n"

@@ -107,7 +107,7 @@ def test_help_has_examples(shell: Shell) -> None:
 
 def test_old_runs_are_forgotten(settings: dict[str, str]) -> None:
     done = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
-    assert done.output == "1 events and 1 runs are forgotten\n"
+    assert done.output == "forgot 1 event and 1 run\n"
 
 
 def test_receiver_for_which_events_are_kept_is_named(settings: dict[str, str]) -> None:
@@ -122,7 +122,7 @@ def test_receiver_for_which_events_are_kept_is_named(settings: dict[str, str]) -
         )
     again = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
     assert "wait for" not in done.output
-    assert "1 events wait for http://away; if it is gone for good: " in again.output
+    assert "waiting for http://away: 1 event; if it is gone for good: " in again.output
     assert "duckicelake lineage deliveries http://away --forget" in again.output
 
 

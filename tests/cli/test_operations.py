@@ -230,6 +230,6 @@ def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_to
             assert time.monotonic() < until
             time.sleep(0.2)
     assert [(each.returncode, each.stdout, each.stderr) for each in (young, few)] == [(0, "", "nothing to flush\n")] * 2
-    assert (flushed.returncode, flushed.stdout, flushed.stderr) == (0, "ns.t: 2 rows, 1 files\n", "")
+    assert (flushed.returncode, flushed.stdout, flushed.stderr) == (0, "ns.t: 2 rows, 1 file\n", "")
     assert absent.returncode == 2
     assert absent.stderr == "duckicelake: ns.u is neither a table nor a namespace with tables\n"

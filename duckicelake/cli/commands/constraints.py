@@ -30,5 +30,7 @@ def constraints(
         found = told(read_settings({"lake": lake}), name, verify=verify)
     for each in found:
         typer.echo(str(each))
+    if not found:
+        typer.echo(f"{name} has no constraints", err=True)
     if not all(each.is_well for each in found):
         raise typer.Exit(1)
