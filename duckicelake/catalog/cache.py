@@ -68,13 +68,25 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """Under which (schema name, table name) a table was found right, and when that was asked, by a monotonic clock."""
+
+    name: tuple[str, str]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class CachedTable:
-    """A table that was as new as DuckLake snapshot `checked_upto` and expiry `epoch`; `seen` as in `Freshness`."""
+    """A table that was as new as DuckLake snapshot `checked_upto` and expiry `epoch`; `seen` as in `Freshness`.
+
+    found: the name that it had at `checked_upto`, if that is known.
+    """
 
     materialized: Materialized
     checked_upto: int
     epoch: int
     seen: str = ""
+    found: Found | None = None
     answers: Answers = field(default_factory=Answers, compare=False)
 
     @property

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import monotonic
+from typing import Final
 
-from duckicelake.catalog.cache import CachedTable, Materialized
+from duckicelake.catalog.cache import CachedTable, Found, Materialized
 from duckicelake.catalog.catch_up import catch_up
 from duckicelake.catalog.damage import undamaged
 from duckicelake.catalog.materialize import Prepared, materialize, materialize_next
@@ -18,18 +20,36 @@ from duckicelake.lake.changes import Written
 from duckicelake.lake.freshness import freshness as lake_freshness
 from duckicelake.lake.state import Asked, Freshness, TableRow
 
+_LATELY_SECONDS: Final = 1.0
+
 
 def current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
     """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
-    known = services.cache.find(schema_name(namespace), name)
+    full_name, asked_at = (schema_name(namespace), name), monotonic()
+    known = services.cache.find(*full_name)
     fresh = freshness(services, namespace, name, known)
     if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
-        return checked(services, known, fresh)
+        return replace(checked(services, known, fresh), found=Found(full_name, asked_at))
     services.cache.count(hit=False)
     current = refresh(services, fresh.table_id)
-    services.cache.name(schema_name(namespace), name, fresh.table_id)
+    services.cache.name(*full_name, fresh.table_id)
     return replace(current, seen=fresh.seen)
+
+
+def lately_current(services: Services, namespace: Namespace, name: str) -> CachedTable | None:
+    """The table as this process has committed it, if that was found right by this name before and but a moment ago.
+
+    Others may have changed it since, or its name: what is computed of it must be checked. It is given once: who comes
+    again, as others were faster, has to ask.
+    """
+    full_name = (schema_name(namespace), name)
+    known = services.cache.find(*full_name)
+    found = None if known is None else known.found
+    if known is None or found is None or found.name != full_name or monotonic() - found.at > _LATELY_SECONDS:
+        return None
+    services.cache.put(replace(known, found=None))
+    return known
 
 
 def freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
@@ -58,7 +78,7 @@ def checked(services: Services, known: CachedTable, fresh: Freshness) -> CachedT
     """The current table as it was found right by this check, which the cache remembers."""
     if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
         return known
-    found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen)
+    found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen, found=None)
     services.cache.put(found)
     return found
 
@@ -83,7 +103,7 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
         table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
     else:
         current = cached.materialized.with_row(row)
-        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch)
+        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
     services.cache.put(table)
     return table
 
@@ -105,7 +125,7 @@ def follow(services: Services, before: CachedTable, written: Written, prepared: 
         delete_outdated(services, made.row)
     if made is None:
         return refresh(services, written.table_id)
-    table = CachedTable(made, written.caught_up_to, before.epoch)
+    table = CachedTable(made, written.caught_up_to, before.epoch, found=before.found)
     services.cache.put(table)
     return table
 

@@ -11,7 +11,7 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog import commits
+from duckicelake.catalog import planning
 from duckicelake.catalog.cache import TableCache
 from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
@@ -291,17 +291,17 @@ def test_commit_whose_base_is_let_go_of_while_it_is_computed_is_computed_again(
     other = Client(replace(client.services, cache=TableCache(), commits=CommitQueue()))
     late_client = Client(replace(client.services, cache=TableCache()))
     late = append(client.metadata(), (9, None))
-    loaded = commits._load
+    loaded = planning._load
 
     def load(*arguments: Any) -> Any:
-        monkeypatch.setattr(commits, "_load", loaded)
+        monkeypatch.setattr(planning, "_load", loaded)
         before = loaded(*arguments)
         other.commit(remove(other.metadata(), data_files(other.metadata())[0]))
         for number in range(4):
             other.append((10 + number, None))
         return before
 
-    monkeypatch.setattr(commits, "_load", load)
+    monkeypatch.setattr(planning, "_load", load)
     with pytest.raises(CommitFailed, match=FAR):
         late_client.commit(late)
     assert [row[0] for row in pyiceberg_rows(client.load())] == [1, 10, 11, 12, 13]
