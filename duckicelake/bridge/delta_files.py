@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from duckicelake.bridge.delta_columns import TableColumns
 from duckicelake.bridge.delta_paths import PartitionColumn, folder_keys
@@ -24,8 +24,7 @@ _LIST: Final = "list"
 """What DuckDB calls the elements of a list in a Parquet file."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedFile:
+class TranslatedFile(NamedTuple):
     """A data file's row, DuckLake's statistics and partition values, and the values of its partition.
 
     keys: what its folders call the partition columns; None if they don't say all the values.

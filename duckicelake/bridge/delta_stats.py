@@ -7,7 +7,7 @@ nor of files whose bounds are wide.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -26,8 +26,7 @@ _WHOLE: Final = 32
 """Characters of a text from which on it may be cut: Spark cuts after so many, delta-rs after twice as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileFacts(NamedTuple):
     """What is known of a file's rows: how many, Iceberg's metrics, DuckLake's statistics."""
 
     record_count: int

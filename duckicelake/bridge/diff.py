@@ -335,7 +335,7 @@ def _with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tu
     if not by_file:
         return tuple(files)
     return tuple(
-        replace(file, path=copy.path, path_is_relative=copy.path_is_relative, file_size_bytes=copy.file_size_bytes)
+        file._replace(path=copy.path, path_is_relative=copy.path_is_relative, file_size_bytes=copy.file_size_bytes)
         if (copy := by_file.get(file.file_id))
         else file
         for file in files

@@ -5,7 +5,7 @@ in that path (deletion vectors share a Puffin file) and its sequence number are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from duckicelake.bridge.entries import metrics_of, partition_json, writable_partition_type
@@ -74,7 +74,7 @@ class Registration:
             return self.metadata
         for key, file in self._files.items():
             if file.content == FileContent.DATA and file.first_row_id is None:
-                self._files[key] = replace(file, first_row_id=following)
+                self._files[key] = file._replace(first_row_id=following)
                 following += file.record_count
         return self.metadata.replaced(next_row_id=following)
 
@@ -89,7 +89,7 @@ class Registration:
         if known is None:
             self._files[key] = self._new_file(entry, line, number)
         elif known.first_row_id is None:
-            self._files[key] = replace(known, first_row_id=file.first_row_id)
+            self._files[key] = known._replace(first_row_id=file.first_row_id)
         return self._files[key]
 
     def _new_file(self, entry: ManifestEntry, line: ManifestFile, number: int) -> NewFile:

@@ -6,7 +6,7 @@ here; delete files are written, and links or copies where DuckLake needs them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from duckicelake.bridge.caught_up import Line, moved
@@ -184,7 +184,7 @@ class Translation:
             return files
         numbered: list[TranslatedFile] = []
         for each in files:
-            numbered.append(replace(each, file=replace(each.file, first_row_id=following)))
+            numbered.append(each._replace(file=each.file._replace(first_row_id=following)))
             following += each.file.record_count
         return numbered
 

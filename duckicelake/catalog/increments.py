@@ -1,7 +1,6 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from duckicelake.bridge.diff import Increment, Move, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
@@ -126,7 +125,7 @@ class _Builder:
         following, numbered = self.target.next_row_id, []
         for file in files:
             if following is not None and file.content == FileContent.DATA and file.first_row_id is None:
-                numbered.append(replace(file, first_row_id=following))
+                numbered.append(file._replace(first_row_id=following))
                 following += file.record_count
             else:
                 numbered.append(file)

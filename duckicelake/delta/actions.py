@@ -1,12 +1,16 @@
 """PURE. The actions of a Delta log as values, and what they come to (Delta protocol, "Actions").
 
-Paths are as the log means them, decoded: relative to the table's folder, or absolute URIs.
+Paths are as the log means them, decoded: relative to the table's folder, or absolute URIs. Files are named tuples, as
+a log has a hundred thousand of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+NOTHING: Final[Mapping[str, str | None]] = {}
+"""What most files have of partition values and of tags: one for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,7 @@ class FileKey(NamedTuple):
     vector_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(NamedTuple):
     """A data file that joins the table; `stats` is the log's text of JSON, None where it has none."""
 
     path: str
@@ -46,7 +49,7 @@ class AddFile:
     deletion_vector: DeletionVector | None = None
     base_row_id: int | None = None
     default_row_commit_version: int | None = None
-    tags: Mapping[str, str | None] = field(default_factory=dict)
+    tags: Mapping[str, str | None] = NOTHING
 
     @property
     def key(self) -> FileKey:
@@ -54,8 +57,7 @@ class AddFile:
         return FileKey(self.path, None if self.deletion_vector is None else self.deletion_vector.unique_id)
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFile:
+class RemoveFile(NamedTuple):
     """A data file that leaves the table, a tombstone until it is vacuumed."""
 
     path: str

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from duckicelake.delta.actions import AddFile, DeletionVector
-from duckicelake.delta.parsing import NOTHING, partition_values_of, vector_of
+from duckicelake.delta.actions import NOTHING, AddFile, DeletionVector
+from duckicelake.delta.parsing import partition_values_of, vector_of
 from duckicelake.delta.paths import decoded
 
 ADD_FIELDS: Final = (

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,7 +28,7 @@ def with_parsed_stats(file: pq.ParquetFile, adds: Sequence[AddFile]) -> list[Add
 
 
 def _with(add: AddFile, row: dict[str, Any] | None) -> AddFile:
-    return add if add.stats is not None or row is None else replace(add, stats=stats_text(row))
+    return add if add.stats is not None or row is None else add._replace(stats=stats_text(row))
 
 
 def stats_text(row: dict[str, Any]) -> str:

@@ -6,13 +6,20 @@ What an action must have and hasn't is a KeyError or TypeError; whoever knows th
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
-from duckicelake.delta.actions import AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from duckicelake.delta.actions import (
+    NOTHING,
+    AddFile,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
 from duckicelake.delta.paths import decoded
 
 Row = Mapping[str, Any]
 
-NOTHING: Final[Mapping[str, str | None]] = {}
-"""What most files have of partition values and of tags: one for all of them."""
 _STORAGES: Final = {"u", "p", "i"}
 
 

@@ -6,7 +6,7 @@ what DuckDB wrote: when somebody next loads the table.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -150,7 +150,7 @@ def _numbered(batch: RowBatch, row_id: int) -> list[NewDataFile]:
     """The batch's files with the row ids that theirs begin with."""
     numbered = []
     for file in batch.files:
-        numbered.append(replace(file, row_id_start=row_id))
+        numbered.append(file._replace(row_id_start=row_id))
         row_id += file.record_count
     return numbered
 

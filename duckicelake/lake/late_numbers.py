@@ -46,8 +46,7 @@ def _step(step: LakeStep, numbers: Mapping[int, int]) -> LakeStep:
 
 def _side(side: SideFiles, numbers: Mapping[int, int]) -> SideFiles:
     files = tuple(
-        replace(
-            file,
+        file._replace(
             sequence_number=numbers.get(file.sequence_number, file.sequence_number),
             file_sequence_number=numbers.get(file.file_sequence_number, file.file_sequence_number),
         )

@@ -1,7 +1,5 @@
 """Summaries of native snapshots count as Java's SnapshotSummary does."""
 
-from dataclasses import replace
-
 from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake.changes import NewFile
@@ -20,10 +18,9 @@ DATA = NewFile(
     sequence_number=1,
     file_sequence_number=1,
 )
-POSITIONS = replace(DATA, content=FileContent.POSITION_DELETES, path="/pos", record_count=3, file_size_in_bytes=70)
-EQUALITY = replace(DATA, content=FileContent.EQUALITY_DELETES, path="/eq", record_count=2, file_size_in_bytes=60)
-VECTOR = replace(
-    POSITIONS,
+POSITIONS = DATA._replace(content=FileContent.POSITION_DELETES, path="/pos", record_count=3, file_size_in_bytes=70)
+EQUALITY = DATA._replace(content=FileContent.EQUALITY_DELETES, path="/eq", record_count=2, file_size_in_bytes=60)
+VECTOR = POSITIONS._replace(
     path="/dv",
     file_format="PUFFIN",
     record_count=5,

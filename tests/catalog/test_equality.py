@@ -105,13 +105,13 @@ def test_partitioned_deletes_touch_their_partition_and_others_all(services: Serv
     specs = [{"spec-id": 0, "fields": []}, BY_CATEGORY, void]
     table = table_metadata(f"file://{folder}", COLUMNS, partition_specs=specs, last_partition_id=1000)
     files = [
-        replace(data(folder, number), spec_id=spec, partition=partition)
+        data(folder, number)._replace(spec_id=spec, partition=partition)
         for number, (spec, partition) in enumerate([(0, []), (1, ["a"]), (1, ["b"]), (1, [None]), (2, [None])])
     ]
     delete = deletes(folder, 1)
 
     def touched(spec_id: int, partition: list[Any]) -> set[int]:
-        return set(resolve(services, table, replace(delete, spec_id=spec_id, partition=partition), *files))
+        return set(resolve(services, table, delete._replace(spec_id=spec_id, partition=partition), *files))
 
     assert touched(1, ["a"]) == {1}
     assert touched(1, [None]) == {3}
@@ -124,7 +124,7 @@ def test_missing_column_has_its_partition_value(services: Services, folder: Path
     columns = (COLUMNS[0], Column(2, "name", "string", default="default"))
     table = table_metadata(f"file://{folder}", columns, partition_specs=specs, last_partition_id=1000)
     files = [
-        replace(write(File((ID,), ({1: 1},), 1), folder, number), spec_id=1, partition=[value])
+        write(File((ID,), ({1: 1},), 1), folder, number)._replace(spec_id=1, partition=[value])
         for number, value in enumerate(["a", "default", None])
     ]
     delete = write(File((NAME,), ({2: "a"}, {2: None}), 2, equality_ids=(2,)), folder, 101)
@@ -171,8 +171,8 @@ def test_file_without_ids_is_read_by_the_names_of_its_time(services: Services, f
         f"file://{folder}", COLUMNS, schemas=schemas, current_schema_id=1, snapshots=snapshots, last_sequence_number=9
     )
     file = File((replace(ID, name="ID"),), ({1: 5},), 1, has_ids=False)
-    before, after = (replace(write(file, folder, number), added_snapshot_id=number) for number in (1, 2))
-    unknown = replace(before, file_id=3, added_snapshot_id=77)
+    before, after = (write(file, folder, number)._replace(added_snapshot_id=number) for number in (1, 2))
+    unknown = before._replace(file_id=3, added_snapshot_id=77)
     assert resolve(services, table, deletes(folder, 5), before, after, unknown) == {1: {0}}
 
 
@@ -226,7 +226,7 @@ def test_file_elsewhere_is_refused_unless_it_need_not_be_read(
         resolve(services, table, deletes(folder, 1), foreign)
     with pytest.raises(InvalidRequest, match="is read by the server"):
         resolve(services, table, deletes(tmp_path / "elsewhere", 1))
-    assert resolve(services, table, deletes(folder, 1), replace(foreign, sequence_number=2)) == {}
+    assert resolve(services, table, deletes(folder, 1), foreign._replace(sequence_number=2)) == {}
     in_lake = f"{tmp_path}/elsewhere/"
     assert resolve(services, table, deletes(folder, 1), foreign, folder=in_lake) == {1: {0}}
 
@@ -246,7 +246,7 @@ def test_no_more_is_read_than_the_property_allows(services: Services, folder: Pa
     def limited(limit: str) -> dict[int, set[int]]:
         properties = {"ducklake.equality-deletes.max-bytes": limit}
         table = table_metadata(f"file://{folder}", COLUMNS, properties=properties)
-        return resolve(services, table, replace(delete, file_size_in_bytes=1), file, newer)
+        return resolve(services, table, delete._replace(file_size_in_bytes=1), file, newer)
 
     assert limited(str(size)) == {1: {0}}
     with pytest.raises(InvalidRequest, match=r"may concern 1 data files, .* raise the property"):
@@ -261,14 +261,14 @@ def test_other_formats_are_unsupported(
     services: Services, table: TableMetadata, folder: Path, file_format: str
 ) -> None:
     with pytest.raises(Unsupported, match="file-formats"):
-        resolve(services, table, replace(deletes(folder, 1), file_format=file_format), data(folder))
+        resolve(services, table, deletes(folder, 1)._replace(file_format=file_format), data(folder))
 
 
 def test_delete_file_without_its_delete_column_is_refused(
     services: Services, table: TableMetadata, folder: Path
 ) -> None:
     by_name = write(File((ID,), ({1: 1},), 2, has_ids=False, equality_ids=(1,)), folder, 101)
-    other = replace(deletes(folder, 1), metrics={"equality_ids": [1, 2]})
+    other = deletes(folder, 1)._replace(metrics={"equality_ids": [1, 2]})
     for delete, field_id in [(by_name, 1), (other, 2)]:
         with pytest.raises(InvalidRequest, match=f"{delete.path}: it has no column of field id {field_id}"):
             resolve(services, table, delete, data(folder))
@@ -372,4 +372,4 @@ def overwritten(file: NewFile, content: bytes) -> NewFile:
 def moved(file: NewFile, path: Path) -> NewFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     path_of(file).rename(path)
-    return replace(file, path=f"file://{path}")
+    return file._replace(path=f"file://{path}")
