@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Final
 
 import orjson
@@ -55,8 +56,8 @@ def read_actions(data: bytes, location: str) -> Actions:
     actions = Actions()
     number = 0
     try:
-        for number, line in enumerate(data.split(b"\n"), 1):  # noqa: B007 - it is for the messages
-            if line.strip():
+        for number, line in enumerate(BytesIO(data), 1):  # noqa: B007 - it is for the messages
+            if not line.isspace():
                 _take(actions, orjson.loads(line))
     except orjson.JSONDecodeError as error:
         raise DamagedLog(f"{location}, line {number}: isn't JSON ({error}); each line must be one action") from error

@@ -1,4 +1,7 @@
-"""The files of one table's log, read and understood; DamagedLog names the one that is torn or has gone."""
+"""The files of one table's log, read and understood; DamagedLog names the one that is torn or has gone.
+
+InvalidRequest names a commit that is too long to be read.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,6 +18,8 @@ from duckicelake.errors import DamagedLog, FileMissing
 
 _AHEAD: Final = 8
 """Files that are fetched before they are asked for, where each takes a round trip."""
+_LONGEST: Final = 1 << 29
+"""Bytes of a commit, which is in memory as a whole, and more than once: a million files, say."""
 
 
 class LogFiles:
@@ -60,7 +65,7 @@ class LogFiles:
 
     def _read(self, location: str) -> bytes:
         try:
-            return self.store.read(location)
+            return self.store.read(location, _LONGEST)
         except FileMissing as error:
             raise DamagedLog(f"{location} was there when the log was listed, and is no longer") from error
 

@@ -1,4 +1,4 @@
-"""Delta tables in S3: read in their place, and copied where folders don't say what DuckLake must know."""
+"""Delta tables in S3: read in their place, followed, and copied where folders don't say what DuckLake must know."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,19 @@ import duckdb
 import pyarrow as pa
 import pytest
 from duckdb_extensions import import_extension
+from pyiceberg.table import StaticTable
 
+from duckicelake.catalog.delta_adoption import adopt, find_source
 from duckicelake.catalog.delta_import import DeltaImport, import_table
+from duckicelake.catalog.delta_sync import sync
+from duckicelake.catalog.loading import current_table
 from duckicelake.catalog.services import Services
+from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import Unsupported
 from duckicelake.lake.embedded import EmbeddedPostgres
 from tests.backends import Bucket
 from tests.catalog.client import NS, new_client
-from tests.catalog.delta_reading import duckdb_rows, rows, table_metadata, versions
+from tests.catalog.delta_reading import Rows, duckdb_rows, rows, table_metadata, versions
 from tests.catalog.delta_tables import (
     VECTORS,
     again,
@@ -27,7 +32,7 @@ from tests.catalog.delta_tables import (
     written,
 )
 from tests.conftest import duckdb_attach, new_duckdb
-from tests.delta.logs import HandMade
+from tests.delta.logs import HandMade, protocol
 from tests.s3_lakes import s3_lake
 
 
@@ -83,3 +88,33 @@ def test_table_in_s3_is_read_where_it_is_and_copied_only_if_asked_to(
     found = versions(table_metadata(services))
     assert duckdb_rows(lake, found[0][1]) == rows(whole)
     assert duckdb_rows(lake, found[1][1]) == rows(whole.slice(1))
+
+
+def test_table_in_s3_is_followed_until_it_is_adopted(
+    services: Services, bucket: Bucket, lake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path / "t")
+    first = written(table, "0.parquet", pa.table({"v": [1, 2]}))
+    table.commit(0, protocol(), defined(column("v", "long")), first)
+    root = uploaded(services, table)
+    import_table(services, DeltaImport(root, NS, "t", following=True))
+    table.commit(1, written(table, "1.parquet", pa.table({"v": [3]})))
+    table.commit(2, gone(first))
+    uploaded(services, table)
+    assert sync(services, find_source(services, "ns.t"), DeltaLog(services.store, root)).position.version == 2
+    for version, values in enumerate(([1, 2], [1, 2, 3], [3])):
+        iceberg_id, ducklake_id = versions(table_metadata(services))[version]
+        expected = rows(pa.table({"v": values}))
+        assert duckdb_rows(lake, ducklake_id) == iceberg_rows(services, bucket, iceberg_id) == expected
+    with pytest.raises(duckdb.Error, match=r"duckicelake delta adopt ns\.t"):
+        lake.execute("INSERT INTO ns.t VALUES (9)")
+    adopt(services, "ns.t")
+    lake.execute("INSERT INTO ns.t VALUES (9)")
+    assert iceberg_rows(services, bucket) == rows(pa.table({"v": [3, 9]}))
+
+
+def iceberg_rows(services: Services, bucket: Bucket, snapshot_id: int | None = None) -> Rows:
+    minio, place = bucket.minio, current_table(services, NS, "t").materialized.location
+    keys = {"s3.access-key-id": minio.access_key, "s3.secret-access-key": minio.secret_key}
+    access = {"s3.endpoint": minio.endpoint, "s3.region": minio.region, **keys}
+    return rows(StaticTable.from_metadata(place, access).scan(snapshot_id=snapshot_id).to_arrow())

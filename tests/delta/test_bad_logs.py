@@ -54,6 +54,18 @@ def test_corrupt_line_is_named(table: HandMade, line: bytes, why: str) -> None:
         assert why in str(caught.value)
 
 
+def test_commit_that_is_too_long_to_be_read_is_named(table: HandMade) -> None:
+    path = table.path(f"{1:020}.json")
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    for read in (table.log.snapshot, lambda: list(table.log.commits(0, 1))):
+        with pytest.raises(InvalidRequest, match=f"{path} has 1073741824 bytes"):
+            read()
+    table.commit(2, add("c"))
+    write_parquet(table.path(f"{2:020}.checkpoint.parquet"), [protocol(), metadata(), add("b"), add("c")])
+    assert paths(table.log) == {"b", "c"}
+
+
 def test_what_is_not_known_is_passed_over(table: HandMade) -> None:
     table.commit(1, {"someAction": {"x": 1}}, {"cdc": {"path": "_change_data/c"}}, {"add": None}, add("b"))
     assert paths(table.log) == {"a", "b"}
