@@ -1,4 +1,4 @@
-"""The parent of several workers, which doesn't wait for a sign of life of one that has ended, or when it is to end."""
+"""The parent of several workers: it waits neither for a sign of life of one that has ended, nor for ever at the end."""
 
 import time
 from typing import Final
@@ -8,6 +8,8 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 _LOOK_SECONDS: Final = 0.1
+_GRACE_SECONDS: Final = 30.0
+"""For what a worker has under way in the background when its requests are over; killed, it leaves nothing half done."""
 
 
 class Supervisor(Multiprocess):
@@ -44,6 +46,15 @@ class Supervisor(Multiprocess):
         except (OSError, EOFError):
             return False
         return worker.process.is_alive()
+
+    def join_all(self, grace: float = _GRACE_SECONDS) -> None:
+        """Wait for workers to end; one that hasn't when it should have, as it hangs or is stopped, is killed."""
+        until = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + grace
+        for worker in self.processes:
+            worker.process.join(max(0.0, until - time.monotonic()))
+            if worker.process.is_alive():
+                worker.kill()
+            worker.join()
 
     def _is_to_end(self) -> bool:
         return self.should_exit.is_set() or bool(self.signal_queue)

@@ -1,4 +1,4 @@
-"""The parent of workers waits neither for one that was killed nor, when it is to end itself, for one that starts."""
+"""The parent of workers waits for none that was killed, or starts when all is to end, nor for ever for one to end."""
 
 import os
 import signal
@@ -48,3 +48,9 @@ def test_worker_that_does_not_answer_is_not_waited_for_once_all_is_to_end(
 
 def test_worker_that_does_not_answer_in_time_is_not_well(supervisor: Supervisor, stuck: Process) -> None:
     assert not supervisor.is_well(stuck, 0.0)
+
+
+def test_worker_that_does_not_end_is_killed_at_last(supervisor: Supervisor, stuck: Process) -> None:
+    supervisor.processes.append(stuck)
+    supervisor.join_all(grace=0.1)
+    assert stuck.exitcode == -signal.SIGKILL
