@@ -24,6 +24,7 @@ from duckicelake.lake import inlined_rows, writer
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.database import Database, Transaction, is_retryable
 from duckicelake.lake.foreseen import is_as_expected
+from duckicelake.lake.pipelines import send_off
 from duckicelake.lake.row_batches import RowBatch, WrittenRows
 from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
 
@@ -244,29 +245,28 @@ class CommitQueue:
 
         Where many write, other processes are waited for first: what has come meanwhile joins the group.
         """
-        with database.transaction() as cursor:
-            with cursor.connection.pipeline():
-                (lock if is_alone else queue)(cursor)
-                self._courtesy.keep(cursor, meter)
-                if self._is_crowded or len(group) > 1:
-                    cursor.fetchone()
-                    group += join()
-                together = group[0].begin(cursor, [each.changes for each in group])
-                locked = monotonic()
-                results = together.write()
-                pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
-                check = group[0].settle_all(database, cursor, pairs)
-                seen = duckdb_seen(cursor)
+        with database.transaction(pipelined=True) as cursor:
+            (lock if is_alone else queue)(cursor)
+            self._courtesy.keep(cursor, meter)
+            if self._is_crowded or len(group) > 1:
+                cursor.fetchone()
+                group += join()
+            together = group[0].begin(cursor, [each.changes for each in group])
+            locked = monotonic()
+            database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
+            results = together.write()
+            pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
+            check = group[0].settle_all(database, cursor, pairs)
+            seen = duckdb_seen(cursor)
+            send_off(cursor)
             check()
-            self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
-        committed = monotonic()
+        self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], Commit):
             self._note_calm(written)
         for each, result in zip(group, results, strict=True):
             meter.took("lock_wait", locked - each.since)
             each.outcome = result
-        meter.took("critical_section", committed - locked)
         group[0].tell(meter, written)
 
     def _note_calm(self, results: Sequence[Sequence[Written]]) -> None:

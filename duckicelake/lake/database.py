@@ -2,7 +2,7 @@
 
 import select
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import orjson
@@ -16,7 +16,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.notices import Notices
-from duckicelake.lake.pipelines import PatientConnection
+from duckicelake.lake.pipelines import PatientConnection, is_refused
 from duckicelake.lake.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -92,9 +92,16 @@ class Database:
         self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
     @contextmanager
-    def transaction(self) -> Iterator[Cursor[Row]]:
-        """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises."""
-        with self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection:
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[Row]]:
+        """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises.
+
+        pipelined: statements wait until somebody wants an answer, and the last ones go with COMMIT; what they found can
+        be fetched after it.
+        """
+        with (
+            self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection,
+            connection.pipeline() if pipelined else nullcontext(),
+        ):
             with connection.cursor() as cursor:
                 try:
                     yield cursor
@@ -229,7 +236,7 @@ def _commit(connection: Connection[Row]) -> None:
     try:
         connection.commit()
     except psycopg.Error as error:
-        if is_retryable(error):
+        if is_retryable(error) or is_refused(connection):
             raise
         raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
 

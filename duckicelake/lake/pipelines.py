@@ -1,14 +1,14 @@
 """Connections whose pipelines hold statements back until somebody waits for an answer, and then send all at once.
 
 psycopg's own send each statement by itself, look for answers every time, and wait for the answer of BEGIN: with a dozen
-short statements in a transaction that takes longer than what they ask for.
+short statements in a transaction that takes longer than what they ask for. COMMIT goes with the last of them.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from psycopg import Connection, Cursor, Pipeline
+from psycopg import Connection, Cursor, Error, Pipeline
 from psycopg.abc import PQGen
 from psycopg.generators import send
 from psycopg.pq import TransactionStatus
@@ -19,6 +19,10 @@ class PatientPipeline(Pipeline):
 
     has_begun = False
     """Whether BEGIN is among the statements: the connection's status tells only after a sync."""
+    has_ended = False
+    """Whether COMMIT was sent, and after it nothing."""
+    refused: Error | None = None
+    """What Postgres refused a statement with; it runs none of those that were sent after that, nor COMMIT."""
 
     def send_off(self) -> PQGen[None]:
         """Have Postgres begin with what waits; nothing is waited for."""
@@ -26,6 +30,30 @@ class PatientPipeline(Pipeline):
             self.command_queue.popleft()()
         self.pgconn.send_flush_request()
         yield from send(self.pgconn)
+
+    def commit(self) -> PQGen[None]:
+        """Send COMMIT with what waits; what fails is `refused` unless it was COMMIT itself."""
+        yield from self._conn._exec_command(b"COMMIT")  # noqa: SLF001 - as psycopg's own pipeline would
+        self.has_ended = True
+        try:
+            yield from self._sync_gen()
+        except Error:
+            if self.refused is None:
+                raise
+            raise self.refused from None
+
+    def _exit_gen(self) -> PQGen[None]:
+        if not self.has_ended:
+            yield from super()._exit_gen()
+
+    def _process_results(self, queued: Any, results: Any) -> None:
+        try:
+            super()._process_results(queued, results)
+        except Error as error:
+            is_statement = not self.has_ended or len(self.result_queue) > 1  # after it come COMMIT and the sync
+            if is_statement and error.sqlstate is not None and self.refused is None:
+                self.refused = error
+            raise
 
     def _communicate_gen(self) -> PQGen[None]:
         """What psycopg does after each statement."""
@@ -57,6 +85,13 @@ class PatientConnection(Connection[Any]):
             pipeline.has_begun = True
             yield from self._exec_command(self._get_tx_start_command())
 
+    def _commit_gen(self) -> PQGen[None]:
+        pipeline = self._pipeline
+        if isinstance(pipeline, PatientPipeline):
+            yield from pipeline.commit()
+        else:
+            yield from super()._commit_gen()
+
 
 def send_off(cursor: Cursor[Any]) -> None:
     """Have Postgres begin with the statements that wait in the cursor's pipeline, if it is in one."""
@@ -65,3 +100,9 @@ def send_off(cursor: Cursor[Any]) -> None:
         pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it to nobody but who opened it
         if isinstance(pipeline, PatientPipeline):
             connection.wait(pipeline.send_off())
+
+
+def is_refused(connection: Connection[Any]) -> bool:
+    """Whether a statement has failed in the pipeline that the connection is in, so that no COMMIT after it counts."""
+    pipeline = connection._pipeline  # noqa: SLF001 - as above
+    return isinstance(pipeline, PatientPipeline) and pipeline.refused is not None

@@ -102,9 +102,9 @@ class FusedDatabase:
     fuse: Fuse
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Transaction]:
         self.fuse.burn("begin")
-        with self.database.transaction() as cursor:
+        with self.database.transaction(pipelined=pipelined) as cursor:
             yield cursor
             self.fuse.burn("before COMMIT")
         self.fuse.burn("after COMMIT")
