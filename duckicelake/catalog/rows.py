@@ -124,22 +124,21 @@ def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_al
 
 
 def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
-    """The batch as it is to be written; its files are."""
-    rows = _prepared(services, target, batch)
-    if services.once is not None:
-        rows = replace(rows, key=services.once.key)
-    if posted.counted is None:
-        return rows
-    return replace(rows, producer=Producer(rows.table_id, posted.counted.app_id), sequence=posted.counted.sequence)
-
-
-def _prepared(services: Services, target: RowTarget, batch: Batch) -> RowBatch:
-    """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files."""
-    pack = partial(_packed, target)
+    """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files that this writes."""
+    table_id, counted = target.lake.definition.table_id, posted.counted
+    prepared = partial(
+        RowBatch,
+        target.lake,
+        batch.num_rows,
+        target.widen,
+        partial(_packed, target),
+        key=None if services.once is None else services.once.key,
+        producer=None if counted is None else Producer(table_id, counted.app_id),
+        sequence=0 if counted is None else counted.sequence,
+    )
     if batch.num_rows > target.lake.limit or inlining.obstacle(batch) is not None:
-        files = write_files(services, target, batch)
-        return RowBatch(target.lake, batch.num_rows, target.widen, pack, files=files)
-    return RowBatch(target.lake, batch.num_rows, target.widen, pack, batch)
+        return prepared(files=write_files(services, target, batch))
+    return prepared(batch)
 
 
 def _packed(target: RowTarget, batches: Sequence[Batch]) -> Packed:
@@ -157,10 +156,11 @@ def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
 
 def commit_of(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
     """The batch with the last steps of its transaction."""
-    what = replace(touched(posted.namespace, posted.table, {"rows": batch.count}), table_id=batch.table_id)
+    what, who = touched(posted.namespace, posted.table, {"rows": batch.count}), origin(services.caller)
 
     def noted(written: WrittenRows) -> Noted:
-        return Noted(origin(services.caller), replace(what, snapshot_id=written.snapshot_id), services.journal)
+        at = written.snapshot_id
+        return Noted(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.journal)
 
     return RowsCommit(batch, once=services.once, noted=noted)
 
