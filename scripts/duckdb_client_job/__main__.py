@@ -1,5 +1,6 @@
 """python -m scripts.duckdb_client_job: the turns, and what must hold after each. The last line is passed=N failed=M."""
 
+import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -57,6 +58,9 @@ class Zoo:
 
 
 def main() -> int:
+    argparse.ArgumentParser(
+        prog="scripts/duckdb-client", description="DuckDB and PyIceberg take turns on a fresh lake in Postgres and S3."
+    ).parse_args()
     checks = Checks(Console(width=None if sys.stdout.isatty() else WIDTH))
     with lake_on_servers() as lake, pyiceberg_catalog(lake) as catalog, duckdb_lake(lake) as duck:
         zoo = Zoo(duck, catalog, checks)
