@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -17,6 +18,8 @@ FLOWING: Final = frozenset({"COMPLETE", "RUNNING", "OTHER"})
 INFERRED: Final = "duckicelake_inferred"
 TABLE: Final = "duckicelake_table"
 _NOT_A_TABLE: Final = frozenset({"LOCATION"})
+_KEPT: Final = 2000
+"""Names whose keys are kept: most are told again and again."""
 
 
 class Name(NamedTuple):
@@ -28,7 +31,12 @@ class Name(NamedTuple):
     @property
     def key(self) -> UUID:
         """As short as an index wants it."""
-        return digest([self.namespace, self.name])
+        return _key(self)
+
+
+@lru_cache(_KEPT)
+def _key(name: Name) -> UUID:
+    return digest([name.namespace, name.name])
 
 
 class LakeTable(NamedTuple):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from duckicelake.lineage.told import Told
@@ -13,8 +14,10 @@ _LONGEST: Final = 200
 _QUERY: Final = "trino_query_id"
 _FLINK_JOB: Final = "flink.job-id"
 _APPLICATIONS: Final = ("app-id", "spark.app.id", _FLINK_JOB)
-_STREAMS: Final = (_FLINK_JOB, "flink.max-committed-checkpoint-id", "spark.sql.streaming.queryId")
+_STREAMS: Final = frozenset({_FLINK_JOB, "flink.max-committed-checkpoint-id", "spark.sql.streaming.queryId"})
 """Keys of summaries that programs write which go on until they are stopped."""
+_KEPT: Final = 16
+"""Engines of the changes that are looked at: each is asked for more than once."""
 _ROWS: Final = frozenset({"append_rows", "delete_rows"})
 """Operations of the catalog by which programs send rows in batches, one after the other."""
 
@@ -30,6 +33,7 @@ class Engine:
     query: str | None = None
 
 
+@lru_cache(_KEPT)
 def engine_of(told: Told) -> Engine:
     """Nothing is taken for granted of what clients say: it is cut where it is too long to be meant."""
     if told.change.source == "duckdb":
@@ -50,7 +54,7 @@ def engine_of(told: Told) -> Engine:
 
 def is_streaming(told: Told) -> bool:
     """Whether the change is one of many that a program makes which goes on: it has no end of its own."""
-    return told.change.operation in _ROWS or any(key in told.summary for key in _STREAMS)
+    return told.change.operation in _ROWS or not _STREAMS.isdisjoint(told.summary)
 
 
 def _by_traces(told: Told) -> tuple[str | None, str | None]:

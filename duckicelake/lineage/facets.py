@@ -37,6 +37,9 @@ def as_json(facet: BaseFacet) -> Json:
     return {**Serde.to_dict(facet), "_producer": PRODUCER}
 
 
+_VERSION: Final = as_json(dataset_version_dataset.DatasetVersionDatasetFacet(""))
+
+
 def own(lake: Lake, key: str, **values: Any) -> Json:
     """A facet of our own; what is None isn't said."""
     said = {name: value for name, value in values.items() if value is not None}
@@ -59,16 +62,15 @@ def symlink(resource: str, kind: str, lake: Lake) -> Json:
 
 def dataset_facets(told: Told, lake: Lake, name: DatasetName) -> Json:
     """What is true of a table or view after its change."""
-    facets: dict[str, BaseFacet] = {}
+    facets = dict(_constant(lake, name.namespace, is_view=told.is_view))
     version = None if told.is_view else _version(told)
     if version is not None:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
+        facets["version"] = {**_VERSION, "datasetVersion": version}
     if told.known.owner:
-        owner = ownership_dataset.Owner(told.known.owner, "OWNER")
-        facets["ownership"] = ownership_dataset.OwnershipDatasetFacet([owner])
-    schema = {} if told.known.schema is None else {"schema": _schema(told.known.schema)}
-    constant = _constant(lake, name.namespace, is_view=told.is_view)
-    return {**constant, **{key: as_json(facet) for key, facet in facets.items()}, **schema}
+        facets["ownership"] = _ownership(told.known.owner)
+    if told.known.schema is not None:
+        facets["schema"] = _schema(told.known.schema)
+    return facets
 
 
 @lru_cache(KEPT)
@@ -92,6 +94,11 @@ def _version(told: Told) -> str | None:
     if change.iceberg_snapshot_id is not None:
         return str(change.iceberg_snapshot_id)
     return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
+
+
+@lru_cache(KEPT)
+def _ownership(owner: str) -> Json:
+    return as_json(ownership_dataset.OwnershipDatasetFacet([ownership_dataset.Owner(owner, "OWNER")]))
 
 
 @lru_cache(KEPT)

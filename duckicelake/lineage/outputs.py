@@ -21,7 +21,16 @@ _LIFECYCLES: Final[Mapping[str, str]] = {
     "alter-view": "ALTER",
     "update-table": "ALTER",
 }
-_COUNTED: Final = ("added-records", "deleted-records", "added-data-files", "deleted-data-files", "added-files-size")
+_COUNTED: Final[Mapping[str, str]] = {
+    "added-records": "addedRecords",
+    "deleted-records": "deletedRecords",
+    "added-data-files": "addedDataFiles",
+    "deleted-data-files": "deletedDataFiles",
+    "added-files-size": "addedFilesSize",
+}
+"""Counts by Iceberg's names, and what our facet calls them."""
+_STATISTICS: Final = as_json(output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet())
+_IN_STATISTICS: Final = {"added-records": "rowCount", "added-files-size": "size", "added-data-files": "fileCount"}
 _BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER")
 """Of several things done to one dataset, that is told which changes most."""
 
@@ -92,13 +101,7 @@ def _kinds(told: Told) -> list[str]:
 
 
 def _statistics(counts: Mapping[str, int]) -> Json:
-    return as_json(
-        output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=counts.get("added-records"),
-            size=counts.get("added-files-size"),
-            fileCount=counts.get("added-data-files"),
-        )
-    )
+    return {**_STATISTICS, **{name: counts[key] for key, name in _IN_STATISTICS.items() if key in counts}}
 
 
 def _lifecycle(tolds: Sequence[Told], lake: Lake) -> Json | None:
@@ -135,9 +138,4 @@ def _number(metrics: Mapping[str, Any], key: str) -> int | None:
 
 def _camel(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by the names that facets have."""
-    return {_camel_name(key): value for key, value in counts.items()}
-
-
-def _camel_name(key: str) -> str:
-    first, *others = key.split("-")
-    return first + "".join(word.capitalize() for word in others)
+    return {_COUNTED[key]: value for key, value in counts.items()}

@@ -23,16 +23,16 @@ from duckicelake.lineage.told import Json, Told
 COMMIT: Final = "duckicelake_commit"
 _NOBODY: Final = "unknown"
 _KEYS: Final[Mapping[str, str]] = {
-    "parent-run-id": "parentRunId",
-    "parent-job-name": "parentJobName",
-    "parent-job-namespace": "parentJobNamespace",
-    "root-run-id": "rootParentRunId",
-    "root-job-name": "rootParentJobName",
-    "root-job-namespace": "rootParentJobNamespace",
-    "nominal-start-time": "nominalStartTime",
-    "nominal-end-time": "nominalEndTime",
+    "parent-run-id": "openlineage.parentRunId",
+    "parent-job-name": "openlineage.parentJobName",
+    "parent-job-namespace": "openlineage.parentJobNamespace",
+    "root-run-id": "openlineage.rootParentRunId",
+    "root-job-name": "openlineage.rootParentJobName",
+    "root-job-namespace": "openlineage.rootParentJobNamespace",
+    "nominal-start-time": "openlineage.nominalStartTime",
+    "nominal-end-time": "openlineage.nominalEndTime",
 }
-"""What a client may say of its run in headers, and in the summary of its snapshot after `openlineage.`."""
+"""What a client may say of its run in headers, and in the summary of its snapshot."""
 
 
 def run_facets(tolds: Sequence[Told], lake: Lake) -> Json:
@@ -76,8 +76,7 @@ def _engine(name: str, version: str | None) -> Json:
 
 
 def _said_in_summary(summary: Mapping[str, str]) -> dict[str, str]:
-    keys = {ours: f"openlineage.{theirs}" for ours, theirs in _KEYS.items()}
-    return {ours: summary[theirs] for ours, theirs in keys.items() if theirs in summary}
+    return {ours: summary[theirs] for ours, theirs in _KEYS.items() if theirs in summary}
 
 
 def _parent(said: Mapping[str, Any]) -> BaseFacet | None:

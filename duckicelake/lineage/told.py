@@ -65,9 +65,9 @@ class Known:
     schema: Schema | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Told:
-    """A change, and what is known of what it is about."""
+    """A change, and what is known of what it is about. It is itself alone, as a schema is."""
 
     change: Change
     known: Known = field(default_factory=Known)

@@ -42,22 +42,23 @@ SELECT pg_advisory_lock_shared(%(key)s);
 -- news: how far the chronicle is, whether nobody awaits it, whether changes without a snapshot wait for their place, and
 -- the next snapshots in order; of each those of Iceberg that its very transaction was for, and what the audit trail says
 SELECT p.snapshot_id, p.ordinal, p.next_file_id, (SELECT pg_try_advisory_xact_lock(%(awaited)s)),
-       EXISTS (SELECT FROM duckicelake_unplaced), s.*,
+       EXISTS (SELECT FROM duckicelake_unplaced),
+       s.snapshot_id, s.at, s.next_file_id, s.changes_made, s.author, s.commit_message,
        (SELECT json_agg(json_build_array(i.table_id, i.snapshot_id, i.summary) ORDER BY i.sequence_number)
-        FROM duckicelake_snapshot i WHERE i.ducklake_id = s.snapshot_id AND i.xmin = made.xmin),
+        FROM duckicelake_snapshot i WHERE i.ducklake_id = s.snapshot_id AND i.xmin = s.made_by),
        (SELECT json_agg(json_build_array(a.principal, a.request_id, a.operation, a.resource, a.detail, a.client)
                         ORDER BY a.id)
         FROM duckicelake_audit a WHERE a.snapshot_id = s.snapshot_id AND a.result = 'ok')
 FROM duckicelake_chronicle p
 LEFT JOIN LATERAL (
-    SELECT s.snapshot_id, coalesce(s.snapshot_time, 'epoch'), coalesce(s.next_file_id, 0), c.changes_made, c.author,
-           c.commit_message
-    FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+    SELECT s.snapshot_id, coalesce(s.snapshot_time, 'epoch') AS at, coalesce(s.next_file_id, 0) AS next_file_id,
+           c.changes_made, c.author, c.commit_message, s.xmin AS made_by
+    FROM ducklake_snapshot s
+    LEFT JOIN ducklake_snapshot_changes c ON c.snapshot_id = s.snapshot_id AND c.snapshot_id > p.snapshot_id
     WHERE s.snapshot_id > p.snapshot_id
     ORDER BY s.snapshot_id
     LIMIT %(limit)s
 ) s ON true
-LEFT JOIN ducklake_snapshot made ON made.snapshot_id = s.snapshot_id
 ORDER BY s.snapshot_id;
 
 -- unplaced: entries about changes that made no snapshot, which now get their place
