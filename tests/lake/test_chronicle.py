@@ -417,6 +417,8 @@ def test_every_change_is_told_once_however_many_follow_and_are_killed(
 ) -> None:
     ducks = [attach() for _ in range(2)]
     ducks[0].execute("CREATE TABLE a (i INT); CREATE TABLE b (i INT)")
+    for duck in ducks:
+        duck.execute("SET ducklake_max_retry_count = 100")  # of three writers on a busy machine one may lose ten times
     ended, seen = Event(), list[Change]()
     writers = [
         *(Thread(target=_insert, args=(duck, name, ended)) for duck, name in zip(ducks, "ab", strict=True)),
