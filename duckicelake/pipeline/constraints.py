@@ -4,7 +4,7 @@ The catalog takes only expressions that Spark and DuckDB evaluate alike, so Spar
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from duckicelake.pipeline.destination import Target
+from duckicelake.pipeline.java import Jvm
 from duckicelake.rest.client import CatalogClient
 
 PREFIX: Final = "constraint."
@@ -39,5 +40,7 @@ def constraints_on(
 
 
 def violates(text: str) -> Column:
-    """Whether a row violates a constraint, which is never null: NULL is a violation, too."""
-    return ~F.coalesce(F.expr(text), F.lit(False))
+    """Whether a row violates a constraint, which is never null: NULL is a violation, too, and so is an overflow."""
+    condition: Any = F.expr(text)
+    tried = Jvm(SparkSession.active()).tried(condition._jc)  # noqa: SLF001
+    return ~F.coalesce(Column(tried), F.lit(False))

@@ -41,10 +41,6 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
         "a CSV file names a column twice, regardless of case",
     ),
     r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSource, "the file is damaged, or isn't of this format"),
-    r"ARITHMETIC_OVERFLOW": (
-        BadSource,
-        "what is computed of a row doesn't fit: if by a constraint of the table, the row violates it, so leave it out",
-    ),
     r"PATH_NOT_FOUND|FileNotFoundException|Path does not exist": (
         BadSource,
         "check the path; every executor must see it",

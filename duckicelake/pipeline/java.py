@@ -1,4 +1,4 @@
-"""Iceberg's own classes in Spark's JVM, through py4j. Errors are Java's; `failures.py` knows what they mean."""
+"""Classes of Iceberg and Spark in Spark's JVM, through py4j. Errors are Java's; `failures.py` knows what they mean."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ class Jvm:
         converter = self._classes.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
         resolved = converter.collectResolvedSparkExpression(self.session, table, text)
         return converter.convertToIcebergExpression(resolved)
+
+    def tried(self, value: Any) -> Any:
+        """A column of Spark's that is null where the value can't be computed: SQL can say so of single functions."""
+        columns = self._classes.org.apache.spark.sql.classic.ExpressionUtils
+        attempt = self._classes.org.apache.spark.sql.catalyst.expressions.TryEval(columns.expression(value))
+        return columns.column(attempt)
 
     def array(self, of: Any, values: Iterable[Any]) -> Any:
         """An array of a Java class."""
