@@ -57,7 +57,7 @@ def _keep(keeper: "Keeper", notices: Notices, cursor: Transaction) -> None:
             notices.wait(_UNWOKEN)
         else:
             notices.hear(None)
-            notices.rest(max(_IDLE_REST * (monotonic() - began), _IDLE))
+            notices.rest(min(max(_IDLE_REST * (monotonic() - began), _IDLE), _UNWOKEN))
 
 
 class Keeper:
