@@ -19,7 +19,7 @@ _AWAY: Final = 600.0
 _SEE_LOG: Final = "see what the servers' logs say of it; what fails again and again is left out after a few minutes"
 _FORGET: Final = (
     "read the tables themselves for what is missing, and report what the servers' logs say of it; once that is done: "
-    "DELETE FROM duckicelake_left_out WHERE follower = '{}';"
+    "`duckicelake doctor --forget-left-out`"
 )
 
 
@@ -44,7 +44,7 @@ def _finding(cursor: Transaction, name: left_out.Name, detail: str, is_late: boo
         return finding(name, not is_late, detail + (f", for more than {_LATE:.0f} s" if is_late else ""), _SEE_LOG)
     what, reason, times = missing
     detail = f"{what}: left out ({reason}), as was something {times} times"
-    return Finding(name, ok=False, detail=detail, advice=_FORGET.format(name))
+    return Finding(name, ok=False, detail=detail, advice=_FORGET)
 
 
 def _deliveries(standings: list[Standing], *, is_served: bool) -> Finding:

@@ -32,6 +32,12 @@ def leave_out(cursor: Transaction, follower: Name, what: str, error: Exception) 
     return left_out
 
 
+def forget(cursor: Transaction) -> list[str]:
+    """Have nothing more be said of what was left out until now; what that was."""
+    rows = cursor.execute(_SQL.forget).fetchall()
+    return [f"{follower}: {what} ({reason})" for follower, what, reason in rows]
+
+
 def newest(cursor: Transaction, follower: Name) -> tuple[str, str, int] | None:
     """What it has left out last, why, and how often it has left out something; None: never."""
     row = cursor.execute(_SQL.newest, {"follower": follower}).fetchone()

@@ -357,10 +357,15 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
     with serving(lake):
         with psycopg.connect(embedded_url(lake)) as connection:
             connection.execute("DROP TRIGGER duckicelake_raise_epoch ON ducklake_snapshot")
+            connection.execute("INSERT INTO duckicelake_left_out VALUES ('lineage', now(), 'changes', 'KeyError')")
         found = run("doctor", "--lake", str(lake))
-    assert found.returncode == 1
+        forgotten = run("doctor", "--lake", str(lake), "--no-files", "--forget-left-out")
+    assert (found.returncode, forgotten.returncode) == (1, 1)
     assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
     assert "run CREATE TRIGGER as migrations" in found.stdout
+    assert "FAIL  lineage: changes: left out" in found.stdout
+    assert "gone  lineage: changes (KeyError)" in forgotten.stdout
+    assert "FAIL  lineage" not in forgotten.stdout
 
 
 def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lake: Path) -> None:
