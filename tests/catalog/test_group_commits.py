@@ -282,13 +282,16 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
 def test_only_who_was_rolled_back_since_the_last_snapshot_seems_to_have_lost_it(
     services: Services, client: Client, database_url: str
 ) -> None:
-    """Clients that read, and others that write elsewhere, would be left pauses for nothing."""
+    """Clients that read, and others that write elsewhere, would be left pauses for nothing.
+
+    So would one that has just got an id, while a transaction of ours was rolled back.
+    """
     client.create()
 
-    def lost() -> bool:
+    def lost(author: str | None = "us") -> bool:
         with services.database.transaction() as cursor:
             made = begin_snapshot(cursor, schema_change=False)
-            record_changes(cursor, made.id, [])
+            record_changes(cursor, made.id, [], author=author)
             return duckdb_seen(cursor)().lost
 
     with psycopg.connect(database_url, autocommit=True) as other:
@@ -298,6 +301,9 @@ def test_only_who_was_rolled_back_since_the_last_snapshot_seems_to_have_lost_it(
         with pytest.raises(psycopg.errors.UniqueViolation):
             other.execute("INSERT INTO ducklake_snapshot SELECT * FROM ducklake_snapshot")
         assert lost()
+        assert not lost(author=None)
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            other.execute("INSERT INTO ducklake_snapshot SELECT * FROM ducklake_snapshot")
         assert not lost()
 
 

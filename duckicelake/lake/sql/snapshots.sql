@@ -45,8 +45,8 @@ SET schema_version = %(schema_version)s, next_catalog_id = %(catalog_id)s, next_
 WHERE snapshot_id = %(id)s;
 
 -- duckdb_seen: whether somebody who wants a snapshot id waits for this transaction, which has taken it; and whether
--- somebody came too late for the last one: a transaction that had an id of Postgres's was rolled back since, while a
--- session was busy that isn't ours
+-- somebody came too late for the last one, which is ours, as its author tells: a transaction that had an id of
+-- Postgres's was rolled back since, while a session was busy that isn't ours
 SELECT EXISTS (
     SELECT FROM pg_locks w JOIN pg_locks r USING (pid)
     WHERE w.locktype = 'transactionid' AND NOT w.granted AND w.transactionid = pg_current_xact_id()::xid
@@ -58,7 +58,10 @@ SELECT EXISTS (
          AND coalesce(a.state_change >= s.snapshot_time, true))
      AND EXISTS (
        SELECT FROM generate_series(1, least(age(s.xmin) - 1, 100)) AS ago
-       WHERE pg_xact_status((pg_current_xact_id()::text::bigint - ago)::text::xid8) = 'aborted') ELSE false END
+       WHERE pg_xact_status((pg_current_xact_id()::text::bigint - ago)::text::xid8) = 'aborted')
+     AND EXISTS (
+       SELECT FROM ducklake_snapshot_changes c WHERE c.snapshot_id = s.snapshot_id AND c.author IS NOT NULL)
+     ELSE false END
    FROM ducklake_snapshot s WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1);
 
 -- last_snapshot: the newest one, and its age in seconds
