@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 
 
 def place_cluster(lake: Path) -> None:

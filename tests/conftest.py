@@ -16,9 +16,9 @@ from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store
 

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.tables import commit_table
 from duckicelake.iceberg.metadata import TableMetadata

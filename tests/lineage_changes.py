@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from duckicelake.lake.chronicle import Change, Kind
+from duckicelake.lake.chronicle.entries import Change, Kind
 from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.runs import described, runs_of, whole
 from duckicelake.lineage.told import Known, Schema, Told

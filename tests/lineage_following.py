@@ -4,8 +4,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from duckicelake.catalog.lineage_events import LineageEvents
-from duckicelake.lake.database import Database
+from duckicelake.catalog.lineage.events import LineageEvents
+from duckicelake.lake.postgres.database import Database
 from tests.conftest import services_of
 
 

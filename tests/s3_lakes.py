@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
+from duckicelake.catalog.access.storage_access import StorageAccess
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.storage_access import StorageAccess
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.ownership import record_zones
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy, canonical
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.signing import Signer

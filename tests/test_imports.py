@@ -136,10 +136,10 @@ def test_module_imports_nothing_inside_functions(path: Path) -> None:
     [
         ("iceberg", "duckicelake.lake.model.Lake"),
         ("lake", "duckicelake.iceberg.types.StructType"),
-        ("bridge", "duckicelake.lake.database.Database"),
+        ("bridge", "duckicelake.lake.postgres.database.Database"),
         ("bridge", "duckicelake.lake.modelling.X"),
         ("catalog", "duckicelake.server.app.create_app"),
-        ("server", "duckicelake.lake.database.Database"),
+        ("server", "duckicelake.lake.postgres.database.Database"),
         ("server", "duckicelake.settings.Settings"),
         ("client", "duckicelake.pipeline.session.spark_session"),
     ],

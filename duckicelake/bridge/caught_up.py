@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from duckicelake.bridge.constraints import UNVERIFIED_HERE, with_unverified
+from duckicelake.bridge.constraints.properties import UNVERIFIED_HERE, with_unverified
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list

@@ -14,8 +14,8 @@ import orjson
 
 from duckicelake.bridge.columns import schema_of
 from duckicelake.bridge.parquet_types import quoted
-from duckicelake.bridge.placeholders import DUCKDB, SPARK, placeholder, typed
-from duckicelake.bridge.transpile import NotCarriedOver, to_duckdb, to_spark
+from duckicelake.bridge.transpile.placeholders import DUCKDB, SPARK, placeholder, typed
+from duckicelake.bridge.transpile.views import NotCarriedOver, to_duckdb, to_spark
 from duckicelake.iceberg import apply_view
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.iceberg.schema import Schema

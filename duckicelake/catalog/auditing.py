@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duckicelake.catalog.principal import Caller
+from duckicelake.catalog.access.principal import Caller
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake.audit import Entry, Origin, Touched, record_all
-from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.postgres.database import Database, Transaction
 
 __all__ = ["Entry", "Noted", "Touched", "actions", "note_all", "origin", "touched", "unheard"]
 

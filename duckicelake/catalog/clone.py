@@ -2,7 +2,8 @@
 
 It has a uuid, a location and rows of its own in the catalog, so both tables go on by themselves; which files a table
 needs its rows say, and a file goes when no table's rows name it any more. Engines that delete files by what one
-table's metadata says can't know that: both tables say `gc.enabled=false` as long as they share any (`catalog/guards`).
+table's metadata says can't know that: both tables say `gc.enabled=false` as long as they share any
+(`catalog/files/guards`).
 """
 
 from collections.abc import Mapping
@@ -13,32 +14,33 @@ from duckicelake.bridge.cloning import Cloned, clone_metadata, cloned
 from duckicelake.bridge.diff import Base, Increment, Move, NewList, change_set
 from duckicelake.bridge.former import former
 from duckicelake.bridge.realise import realise
+from duckicelake.catalog.access.ownership import PLACES, check_table_places
+from duckicelake.catalog.access.principal import Capability
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.cache import CachedTable, Materialized
-from duckicelake.catalog.commits import committed
-from duckicelake.catalog.former_files import former_files
-from duckicelake.catalog.guards import guard_change
-from duckicelake.catalog.ids import file_ids, manifest_ids
-from duckicelake.catalog.loading import committed_before, current_table
+from duckicelake.catalog.commits.committing import committed
+from duckicelake.catalog.commits.ids import file_ids, manifest_ids
+from duckicelake.catalog.commits.moves import difference, write_delete_files
+from duckicelake.catalog.commits.overtaken import until_written
+from duckicelake.catalog.commits.workspace import Listed, Workspace
+from duckicelake.catalog.files.former_files import former_files
+from duckicelake.catalog.files.guards import guard_change
+from duckicelake.catalog.files.name_maps import name_maps
+from duckicelake.catalog.files.row_ids import copies_with_row_ids
+from duckicelake.catalog.files.sharing import GUARD, is_guarded
+from duckicelake.catalog.loads.cache import CachedTable, Materialized
+from duckicelake.catalog.loads.loading import committed_before, current_table
 from duckicelake.catalog.moments import snapshot_at
-from duckicelake.catalog.moves import difference, write_delete_files
-from duckicelake.catalog.name_maps import name_maps
-from duckicelake.catalog.overtaken import until_written
-from duckicelake.catalog.ownership import PLACES, check_table_places
-from duckicelake.catalog.principal import Capability
-from duckicelake.catalog.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.sharing import GUARD, is_guarded
-from duckicelake.catalog.workspace import Listed, Workspace
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake import clones, native, reader, writer
+from duckicelake.lake import clones, native, reader
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Written
 from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.snapshots import lock, retrying
+from duckicelake.lake.writing import writer
 
 
 @dataclass(frozen=True, slots=True)

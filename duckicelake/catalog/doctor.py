@@ -7,12 +7,12 @@ from contextlib import suppress
 from duckicelake.bridge.stale_stats import FileRange, gaps
 from duckicelake.bridge.types import iceberg_type
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
-from duckicelake.lake.damage import damaged, table_names
-from duckicelake.lake.database import Database, Transaction
-from duckicelake.lake.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
-from duckicelake.lake.findings import Finding
-from duckicelake.lake.inlined_damage import damaged_inlining
-from duckicelake.lake.repairs import end_data_file
+from duckicelake.lake.doctor.damage import damaged, table_names
+from duckicelake.lake.doctor.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
+from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.doctor.inlined_damage import damaged_inlining
+from duckicelake.lake.doctor.repairs import end_data_file
+from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import canonical
 

@@ -7,13 +7,13 @@ files. The server goes by the rows of all tables.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from duckicelake.catalog.attempts import TableCommit
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits import commit_all
-from duckicelake.catalog.guards import lift_quietly
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.commits.committing import commit_all
+from duckicelake.catalog.files.guards import lift_quietly
+from duckicelake.catalog.files.sharing import is_guarded
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.sharing import is_guarded
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.expiry import expirable
 from duckicelake.iceberg.names import Namespace
@@ -21,7 +21,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveSnapshots
 from duckicelake.lake import clones
 from duckicelake.lake.changes import Written
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.postgres.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)

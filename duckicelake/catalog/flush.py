@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from duckicelake.bridge.flushed import bucket_of, folder_names, key_expression, leaf_paths, order_terms
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.lake_deletes import read_lake_deletes
-from duckicelake.catalog.served import parquet_columns
+from duckicelake.catalog.deletes.ducklake import read_lake_deletes
+from duckicelake.catalog.files.served import parquet_columns
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, DamagedTable, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.lake import flush, reader
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.flush import DeletedFrom, Flush, FlushedDeletes, FlushedFile, Inlined, InlinedTable
 from duckicelake.lake.model import ColumnStats, InlinedKey
 from duckicelake.lake.snapshots import retrying
+from duckicelake.lake.writing.files import StaleBase
 from duckicelake.storage.csv_rows import CopiedRows
 from duckicelake.storage.flushed import Key, RowFiles, RowsToWrite, WrittenDeletes, WrittenRows, flushing
 

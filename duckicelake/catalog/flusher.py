@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from duckicelake.catalog.access.principal import Caller, Principal
 from duckicelake.catalog.flush import Flushed, flush_rows
-from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, NoSuchTable
 from duckicelake.iceberg.names import namespace_of

@@ -12,15 +12,11 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.registration import Registration
 from duckicelake.bridge.uploads import check_manifests
-from duckicelake.catalog.confinement import check_readable
-from duckicelake.catalog.conversion import deletions_of
-from duckicelake.catalog.deletes import Targets, read_all_deletions
-from duckicelake.catalog.equality import positions_deleted_by_equality
-from duckicelake.catalog.ids import file_ids, manifest_ids
-from duckicelake.catalog.moves import move_main
-from duckicelake.catalog.ownership import check_may_read
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.uploads import (
+from duckicelake.catalog.access.confinement import check_readable
+from duckicelake.catalog.access.ownership import check_may_read
+from duckicelake.catalog.commits.ids import file_ids, manifest_ids
+from duckicelake.catalog.commits.moves import move_main
+from duckicelake.catalog.commits.uploads import (
     check_sizes,
     check_statistics,
     check_supported,
@@ -28,7 +24,11 @@ from duckicelake.catalog.uploads import (
     read_list,
     read_manifest_at,
 )
-from duckicelake.catalog.workspace import Workspace
+from duckicelake.catalog.commits.workspace import Workspace
+from duckicelake.catalog.deletes.conversion import deletions_of
+from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
+from duckicelake.catalog.deletes.uploaded import Targets, read_all_deletions
+from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from duckicelake.catalog.loading import refresh
+from duckicelake.catalog.loads.loading import refresh
 from duckicelake.catalog.services import Services
 from duckicelake.delta.listing import FOLDER as DELTA_LOG
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, NoSuchTable

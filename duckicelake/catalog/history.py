@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.catalog.principal import Capability, Principal
-from duckicelake.catalog.reads import SESSION
+from duckicelake.catalog.access.principal import Capability, Principal
+from duckicelake.catalog.lineage.reads import SESSION
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
-from duckicelake.lake import chronicle, followed_names
-from duckicelake.lake.chronicle import END, Change, Kind, Position, WantedChanges, full_name
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.chronicle import entries as chronicle
+from duckicelake.lake.chronicle import names as followed_names
+from duckicelake.lake.chronicle.entries import END, Change, Kind, Position, WantedChanges, full_name
 from duckicelake.lake.names import namespace_exists
+from duckicelake.lake.postgres.database import Transaction
 
 __all__ = ["KINDS", "Asked", "HistoryEntry", "HistoryPage", "engine_of", "entry_of", "history", "named", "wanted_of"]
 

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from duckicelake import errors
 from duckicelake.errors import CatalogError, Conflict, InvalidRequest, NotFound, Unprocessable, Unsupported
-from duckicelake.lake.database import Database, Transaction
 from duckicelake.lake.idempotency import LIFETIME, Outcome, Repeated, find_outcome, settle
+from duckicelake.lake.postgres.database import Database, Transaction
 
 __all__ = ["LIFETIME", "Once", "run_once"]
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import orjson
 from pydantic import AfterValidator, Field
 
+from duckicelake.catalog.access.principal import Capability
 from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, JobHeld, JobOver, NoSuchJob
 from duckicelake.iceberg.model import Long, SpecModel

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.notices import Notices
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.notices import Notices
 
 LOOK: Final = 1.0
 """Seconds between two looks whether another process still has the duty."""

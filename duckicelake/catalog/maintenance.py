@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from duckicelake.catalog import gc
+from duckicelake.catalog.access.principal import Capability
 from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.principal import Capability
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.model import Long, SpecModel

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from duckicelake.bridge.renumber import aliases_of
-from duckicelake.catalog.cache import Materialized
+from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forgotten, InvalidRequest, NotFound
 from duckicelake.iceberg.snapshot import Snapshot

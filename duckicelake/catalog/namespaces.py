@@ -6,14 +6,14 @@ A parent that no schema stands for is virtual: it is listed and loads without pr
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
+from duckicelake.catalog.access.principal import Principal
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.principal import Principal
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
 from duckicelake.iceberg.names import Namespace, check_namespace, namespace_of, schema_name
 from duckicelake.lake.audit import OK, UNCHANGED
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.schemas import (
     create_schema,
     drop_schema,

@@ -8,32 +8,33 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from duckicelake.bridge.constraints import constraints_of
-from duckicelake.bridge.delta_out_definition import check_sayable
+from duckicelake.bridge.constraints.properties import constraints_of
+from duckicelake.bridge.delta.out_definition import check_sayable
 from duckicelake.bridge.diff import Base, change_set
 from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.rebase import check_rebase
 from duckicelake.bridge.retention import max_listed
-from duckicelake.catalog.attempts import TableCommit, change_over
+from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.commits import committed
+from duckicelake.catalog.commits.attempts import TableCommit, change_over
+from duckicelake.catalog.commits.committing import committed
 from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table, read_metadata
-from duckicelake.catalog.loading import current_table
-from duckicelake.catalog.ownership import check_table_places
+from duckicelake.catalog.loads.cache import Materialized
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
-from duckicelake.lake import reader, side_tables, writer
+from duckicelake.lake import reader
 from duckicelake.lake import tables as lake_tables
 from duckicelake.lake.changes import ChangeSet, Creation, Written
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.names import check_name_is_free
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.snapshots import lock, retrying
+from duckicelake.lake.writing import side_tables, writer
+from duckicelake.lake.writing.files import StaleBase
 
 GUARD = {"gc.enabled": "false"}
 """What keeps engines from deleting files; purges then fail, too."""

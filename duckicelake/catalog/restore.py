@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from duckicelake.bridge.former import Former, former
 from duckicelake.bridge.realise import Difference
-from duckicelake.catalog.attempts import TableCommit
+from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.cache import Materialized
-from duckicelake.catalog.commits import commit_all
-from duckicelake.catalog.confinement import check_readable
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.commits.committing import commit_all
+from duckicelake.catalog.commits.moves import changed_files, difference
+from duckicelake.catalog.commits.overtaken import Outdated, until_written
+from duckicelake.catalog.commits.workspace import Workspace
+from duckicelake.catalog.loads.cache import Materialized
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.moments import snapshot_at
-from duckicelake.catalog.moves import changed_files, difference
-from duckicelake.catalog.overtaken import Outdated, until_written
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.workspace import Workspace
 from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
@@ -34,7 +34,7 @@ from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake import native
 from duckicelake.lake.changes import Written
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.storage.parallel import in_parallel
 
 RESTORED_FROM: Final = "restored-from"

@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
+from duckicelake.catalog.access.principal import NOBODY_IN_PARTICULAR, Caller
+from duckicelake.catalog.access.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.auditing import origin, unheard
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.groups import CommitQueue
-from duckicelake.catalog.id_pools import Ids
+from duckicelake.catalog.commits.groups import CommitQueue
+from duckicelake.catalog.commits.id_pools import Ids
+from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.idempotency import Once, run_once
+from duckicelake.catalog.lineage.reads import ReadLog
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.measuring import UNMEASURED, Meter
-from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller
-from duckicelake.catalog.reads import ReadLog
-from duckicelake.catalog.row_cache import RowTargets
-from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.catalog.turns import Lanes
+from duckicelake.catalog.rows.cache import RowTargets
 from duckicelake.lake import audit
 from duckicelake.lake.audit import Entry, Touched
-from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.storage.measured import MeasuredStore
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy

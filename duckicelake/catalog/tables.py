@@ -5,23 +5,23 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.catalog import commits
-from duckicelake.catalog.answers import ALL, asking_of, etag, keep_told, loaded, metadata_of, named
-from duckicelake.catalog.appends import commit_or_append
-from duckicelake.catalog.attempts import TableCommit
+from duckicelake.catalog.access.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
+from duckicelake.catalog.access.ownership import check_table_places
+from duckicelake.catalog.access.table_folders import new_table_folders, table_folders
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.cache import LoadedTable, Materialized
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.clone import clone_table as clone
-from duckicelake.catalog.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
-from duckicelake.catalog.guards import lift_quietly, shares_files
-from duckicelake.catalog.loading import committed_before, current_table, freshness
-from duckicelake.catalog.ownership import check_table_places
+from duckicelake.catalog.commits import committing as commits
+from duckicelake.catalog.commits.appends import commit_or_append
+from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.files.guards import lift_quietly, shares_files
+from duckicelake.catalog.loads.answers import ALL, asking_of, etag, keep_told, loaded, metadata_of, named
+from duckicelake.catalog.loads.cache import LoadedTable, Materialized
+from duckicelake.catalog.loads.loading import committed_before, current_table, freshness
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.table_folders import new_table_folders, table_folders
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable, Unavailable
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata

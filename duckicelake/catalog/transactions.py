@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from duckicelake.catalog.attempts import TableCommit
-from duckicelake.catalog.commits import commit_all
+from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.commits.committing import commit_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.rest import CommitTransactionRequest

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 
 from duckicelake.bridge.views import definition_of, first_metadata, metadata_file, metadata_folder, redefined
-from duckicelake.catalog.confinement import write
+from duckicelake.catalog.access.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchView
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata
 from duckicelake.lake import views
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.model import LakeView, ViewDefinition
 from duckicelake.lake.state import ViewRow
 from duckicelake.lake.view_columns import ViewColumns, view_columns
 from duckicelake.lake.views import ViewTarget
+from duckicelake.lake.writing.files import StaleBase
 
 
 @dataclass(frozen=True, slots=True)

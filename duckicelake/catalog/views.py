@@ -7,9 +7,9 @@ from uuid import uuid4
 import orjson
 
 from duckicelake.bridge.views import definition_after, definition_of, metadata_folder
+from duckicelake.catalog.access.confinement import check_readable
+from duckicelake.catalog.access.ownership import check_may_read, check_may_settle
 from duckicelake.catalog.auditing import actions, touched
-from duckicelake.catalog.confinement import check_readable
-from duckicelake.catalog.ownership import check_may_read, check_may_settle
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.view_loading import CurrentView, current_view, no_such_view, written
@@ -28,11 +28,11 @@ from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata, read_vie
 from duckicelake.iceberg.view_updates import check
 from duckicelake.lake import views as lake_views
 from duckicelake.lake.audit import Touched
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.names import check_name_is_free
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.views import ViewTarget
+from duckicelake.lake.writing.files import StaleBase
 
 ATTEMPTS = 50
 

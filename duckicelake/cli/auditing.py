@@ -17,8 +17,8 @@ from duckicelake.cli.examination import reachable_postgres
 from duckicelake.errors import InvalidRequest, StartupError
 from duckicelake.lake import audit
 from duckicelake.lake.audit import Entry, Wanted
-from duckicelake.lake.database import Database
 from duckicelake.lake.migrate import is_up_to_date
+from duckicelake.lake.postgres.database import Database
 from duckicelake.settings import Settings
 
 _AGE = re.compile(r"(\d+)\s*([smhdw])")

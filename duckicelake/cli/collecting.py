@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from duckicelake.catalog.files.guards import lift_guards
+from duckicelake.catalog.files.releasing import release_all
 from duckicelake.catalog.gc import delete_orphans, find_orphans
-from duckicelake.catalog.guards import lift_guards
-from duckicelake.catalog.releasing import release_all
 from duckicelake.catalog.services import Services
 from duckicelake.cli.counting import counted
 from duckicelake.cli.examination import reachable_postgres

@@ -5,12 +5,17 @@ from typing import Final
 
 import duckdb
 
-from duckicelake.catalog.constraint_states import ConstraintState, TableConstraints, note_verified, table_constraints
+from duckicelake.catalog.commits.constraint_states import (
+    ConstraintState,
+    TableConstraints,
+    note_verified,
+    table_constraints,
+)
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.counting import counted
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
-from duckicelake.lake.address import attach_source
+from duckicelake.lake.postgres.address import attach_source
 from duckicelake.pipeline.duck import ATTACHED, attached
 from duckicelake.settings import Settings
 

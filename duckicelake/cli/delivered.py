@@ -16,9 +16,9 @@ from duckicelake.cli.auditing import plain
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake import deliveries as lake
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.deliveries import Letter, Standing
+from duckicelake.lake.lineage import deliveries as lake
+from duckicelake.lake.lineage.deliveries import Letter, Standing
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.settings import Settings, read_settings
 
 EXAMPLES: Final = (

@@ -4,11 +4,11 @@ import os
 import sys
 from contextlib import AbstractContextManager
 
-from duckicelake.catalog.deliveries import Limits, delivering_in_background
-from duckicelake.catalog.delivering import Listener
+from duckicelake.catalog.lineage.deliveries import Limits, delivering_in_background
+from duckicelake.catalog.lineage.delivering import Listener
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.lake import deliveries
+from duckicelake.lake.lineage import deliveries
 from duckicelake.lineage.outlets import Outlet
 from duckicelake.lineage.receivers import ENDPOINT, Receiver, receivers_of
 from duckicelake.lineage.transports import outlet_to

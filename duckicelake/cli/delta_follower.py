@@ -3,7 +3,7 @@
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
-from duckicelake.catalog.delta_follower import following_delta
+from duckicelake.catalog.delta.follower import following_delta
 from duckicelake.catalog.services import Services
 from duckicelake.lake.delta_sources import Source
 from duckicelake.server.logging import make_logger

@@ -9,11 +9,11 @@ from typing import Annotated, Final
 import orjson
 import typer
 
-from duckicelake.catalog.delta_adoption import adopt as take_over
-from duckicelake.catalog.delta_adoption import find_source
-from duckicelake.catalog.delta_status import Status, statuses
-from duckicelake.catalog.delta_sync import SYNCER, sync
-from duckicelake.catalog.principal import Caller, Principal
+from duckicelake.catalog.access.principal import Caller, Principal
+from duckicelake.catalog.delta.adoption import adopt as take_over
+from duckicelake.catalog.delta.adoption import find_source
+from duckicelake.catalog.delta.status import Status, statuses
+from duckicelake.catalog.delta.sync import SYNCER, sync
 from duckicelake.catalog.services import Services
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors

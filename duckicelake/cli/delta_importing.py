@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from duckicelake.catalog.delta_import import DeltaImport, Imported, import_table
-from duckicelake.catalog.delta_import import Progress as Told
+from duckicelake.catalog.delta.importing import DeltaImport, Imported, import_table
+from duckicelake.catalog.delta.importing import Progress as Told
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.catalog.delta_keeper import keeping_delta_logs
-from duckicelake.catalog.delta_out import export
+from duckicelake.catalog.delta.export import export
+from duckicelake.catalog.delta.keeper import keeping_delta_logs
 from duckicelake.catalog.services import Services
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors

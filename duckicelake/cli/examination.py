@@ -13,11 +13,11 @@ from duckicelake.cli.lake_option import NO_LAKE
 from duckicelake.cli.opening import now_ms, running_postgres, store_of, warehouse_of
 from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
-from duckicelake.lake.address import embedded_url
-from duckicelake.lake.database import Database
-from duckicelake.lake.doctor import diagnose, is_prepared
-from duckicelake.lake.examination import NeededFile
-from duckicelake.lake.findings import Finding
+from duckicelake.lake.doctor.checks import diagnose, is_prepared
+from duckicelake.lake.doctor.examination import NeededFile
+from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.postgres.address import embedded_url
+from duckicelake.lake.postgres.database import Database
 from duckicelake.settings import Settings
 from duckicelake.storage.access_examination import try_vending
 from duckicelake.storage.objects import ObjectStore

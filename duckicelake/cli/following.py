@@ -3,7 +3,7 @@
 import sys
 from contextlib import AbstractContextManager
 
-from duckicelake.catalog.following import following
+from duckicelake.catalog.chronicle.following import following
 from duckicelake.catalog.services import Services
 from duckicelake.server.logging import make_logger
 from duckicelake.settings import Settings

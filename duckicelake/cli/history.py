@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.history import Asked, HistoryEntry, entry_of, named, wanted_of
 from duckicelake.catalog.services import Services
 from duckicelake.cli.auditing import moment, plain
 from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
-from duckicelake.lake import chronicle
-from duckicelake.lake.chronicle import END, Position, WantedChanges
+from duckicelake.lake.chronicle import entries as chronicle
+from duckicelake.lake.chronicle.entries import END, Position, WantedChanges
 from duckicelake.settings import Settings, read_settings
 
 EXAMPLES: Final = (

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from duckicelake.catalog import lineage_export
-from duckicelake.catalog.lineage import MOST_DEPTH, MOST_NODES, Question, graph
-from duckicelake.catalog.lineage_answers import graph_answer
-from duckicelake.catalog.principal import ANYBODY
+from duckicelake.catalog.access.principal import ANYBODY
+from duckicelake.catalog.lineage import export as lineage_export
+from duckicelake.catalog.lineage.answers import graph_answer
+from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question, graph
 from duckicelake.catalog.services import Services
 from duckicelake.cli.auditing import moment, plain
 from duckicelake.cli.collecting import opened
@@ -24,8 +24,8 @@ from duckicelake.cli.counting import counted
 from duckicelake.cli.delivered import EXAMPLES as DELIVERIES
 from duckicelake.cli.delivered import deliveries
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.lineage_forgetting import forget as forget_old
-from duckicelake.lake.lineage_forgetting import kept
+from duckicelake.lake.lineage.forgetting import forget as forget_old
+from duckicelake.lake.lineage.forgetting import kept
 from duckicelake.lineage.graph import WHOLE, Direction, Edge, Graph, Node
 from duckicelake.settings import read_settings
 

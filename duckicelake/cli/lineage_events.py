@@ -3,7 +3,7 @@
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
-from duckicelake.catalog.lineage_events import LineageEvents, making_events_in_background
+from duckicelake.catalog.lineage.events import LineageEvents, making_events_in_background
 from duckicelake.catalog.services import Services
 from duckicelake.cli.listening import uri
 from duckicelake.server.logging import make_logger

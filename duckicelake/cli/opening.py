@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.reads import ReadLog
+from duckicelake.catalog.commits.turns import Lanes
+from duckicelake.catalog.lineage.reads import ReadLog
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.turns import Lanes
 from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings
-from duckicelake.lake.address import check_url
-from duckicelake.lake.database import POOL_SIZE, Database
-from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
 from duckicelake.lake.ownership import record_zones
-from duckicelake.lake.traced import Around
+from duckicelake.lake.postgres.address import check_url
+from duckicelake.lake.postgres.database import POOL_SIZE, Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.traced import Around
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import LocationPolicy, canonical, is_within

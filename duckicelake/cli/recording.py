@@ -3,7 +3,7 @@
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
-from duckicelake.catalog.reads import recording_in_background
+from duckicelake.catalog.lineage.reads import recording_in_background
 from duckicelake.catalog.services import Services
 from duckicelake.server.logging import make_logger
 from duckicelake.settings import Settings

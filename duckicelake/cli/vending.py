@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.catalog.access.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.errors import InvalidSettings
 from duckicelake.settings import Settings
 from duckicelake.storage.access_examination import obeys_unsigned_headers

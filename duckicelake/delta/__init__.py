@@ -1,6 +1,6 @@
 """Delta Lake's transaction log: its actions, and how tables are read from and written to it (Delta's PROTOCOL.md).
 
-`connect` and `install` give DuckDB tables to read in place (`duckdb.py`); nothing of theirs is imported before.
+`connect` and `install` give DuckDB tables to read in place (`duckdb/`); nothing of theirs is imported before.
 """
 
 from importlib import import_module

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from psycopg import Cursor
 
 from duckicelake.lake.changes import WrittenFile
-from duckicelake.lake.database import Row
-from duckicelake.lake.documents import document
-from duckicelake.lake.queries import queries
-from duckicelake.lake.side_tables import unschedule
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import document
+from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.writing.side_tables import unschedule
 
 _SQL = queries("artifacts")
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.lake.database import Database, Transaction
-from duckicelake.lake.documents import document
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Database, Transaction
+from duckicelake.lake.postgres.documents import document
+from duckicelake.lake.postgres.queries import queries
 
 OK: Final = "ok"
 UNCHANGED: Final = "unchanged"

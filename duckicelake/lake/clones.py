@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from duckicelake.lake import native
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("clones")
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.documents import document
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import LOCK_KEY
 
 _SQL = queries("delta_logs")

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.errors import ReadOnlyTable
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.files import StaleBase
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import LOCK_KEY
+from duckicelake.lake.writing.files import StaleBase
 
 _SQL = queries("delta_sources")
 FOLLOWER_KEY: Final = LOCK_KEY + 3

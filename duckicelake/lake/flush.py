@@ -15,14 +15,15 @@ import orjson
 from psycopg import Cursor, sql
 
 from duckicelake.errors import DamagedTable, NoSuchTable
-from duckicelake.lake import inlined, native
+from duckicelake.lake import native
 from duckicelake.lake.changes import PackedStats
-from duckicelake.lake.database import Row
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, children_of
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.roles import as_owner
+from duckicelake.lake.rows import inlined
 from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, record_changes
+from duckicelake.lake.writing.files import StaleBase
 
 _SQL = queries("flush")
 _LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table

@@ -5,9 +5,9 @@ from psycopg import Cursor
 from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.database import Database, Row, without_timeout
 from duckicelake.lake.migrate import migrate
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Database, Row, without_timeout
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import lock, retrying
 
 FORMAT_VERSION = "1.0"

@@ -12,7 +12,7 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.state import Asked, Freshness
 
 Row = tuple[Any, ...]

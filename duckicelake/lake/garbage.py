@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("garbage")
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.lake.database import Row, Transaction
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row, Transaction
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("jobs")
 

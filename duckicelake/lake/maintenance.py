@@ -13,8 +13,8 @@ import orjson
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedTable
 
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("maintenance")
 

@@ -7,8 +7,8 @@ from importlib.resources import files
 from psycopg import Cursor
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 
 @dataclass(frozen=True, slots=True)

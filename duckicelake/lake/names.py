@@ -6,8 +6,8 @@ from typing import Literal
 from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 Kind = Literal["Table", "View"]
 _SQL = queries("names")

@@ -8,10 +8,7 @@ from typing import LiteralString
 from psycopg import Cursor
 
 from duckicelake.errors import DamagedTable, NoSuchNamespace
-from duckicelake.lake import inlined
 from duckicelake.lake.changes import Creation, PackedStats
-from duckicelake.lake.database import Row
-from duckicelake.lake.definition import folder_name
 from duckicelake.lake.model import (
     Column,
     ColumnStats,
@@ -25,10 +22,13 @@ from duckicelake.lake.model import (
     TableDefinition,
     parse_changes,
 )
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.rows import inlined
 from duckicelake.lake.snapshots import ROWS_CHECKED
 from duckicelake.lake.soundness import flaw_of
 from duckicelake.lake.state import LiveFiles, NativeWindow
+from duckicelake.lake.writing.definition import folder_name
 
 _SQL = queries("native")
 TAKES_ROWS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})

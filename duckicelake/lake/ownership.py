@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from psycopg import Cursor
 
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("ownership")
 

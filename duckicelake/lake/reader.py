@@ -6,9 +6,9 @@ from itertools import groupby
 
 from psycopg import Cursor
 
-from duckicelake.lake.database import Row
 from duckicelake.lake.model import InlinedKey
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.state import (
     DeletionRow,
     FileRow,

@@ -12,8 +12,8 @@ import psycopg
 from psycopg import Cursor, sql
 
 from duckicelake.errors import StartupError, Unavailable
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("roles")
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from psycopg import Cursor
 
 from duckicelake.lake.changes import NewSnapshot
-from duckicelake.lake.database import Row
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 
 RUN_ID: Final = "duckicelake.run-id"
 RUN_EPOCH: Final = "duckicelake.run-epoch"

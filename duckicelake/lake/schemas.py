@@ -3,8 +3,8 @@
 import re
 from uuid import uuid4
 
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import NewSnapshot, quoted, record_changes
 
 _SQL = queries("schemas")

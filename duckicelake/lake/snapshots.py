@@ -16,8 +16,8 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.database import Row, is_retryable
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row, is_retryable
+from duckicelake.lake.postgres.queries import queries
 
 LOCK_KEY = 0x6475636B6963656C  # "duckicel"
 QUEUE_KEY = LOCK_KEY + 1

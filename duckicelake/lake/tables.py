@@ -2,12 +2,13 @@
 
 from psycopg import Cursor
 
-from duckicelake.lake import delta_sources, native, reader, side_tables, writer
-from duckicelake.lake.database import Row
+from duckicelake.lake import delta_sources, native, reader
 from duckicelake.lake.names import check_target_is_free, namespace_exists
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
 from duckicelake.lake.state import TableRow
+from duckicelake.lake.writing import side_tables, writer
 
 _SQL = queries("write")
 

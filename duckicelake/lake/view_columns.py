@@ -17,9 +17,9 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from duckicelake.lake import native
-from duckicelake.lake.database import Row
 from duckicelake.lake.model import Column, LakeView, children_of
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import quoted
 from duckicelake.lake.views import find_view
 

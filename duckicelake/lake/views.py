@@ -8,13 +8,13 @@ import orjson
 from psycopg import Cursor
 from psycopg.types.json import Json
 
-from duckicelake.lake.database import Row
-from duckicelake.lake.files import StaleBase
 from duckicelake.lake.model import LakeView, ViewDefinition
 from duckicelake.lake.names import check_name_is_free, check_target_is_free, namespace_exists
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
 from duckicelake.lake.state import ViewRow
+from duckicelake.lake.writing.files import StaleBase
 
 _SQL = queries("views")
 

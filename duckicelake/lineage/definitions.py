@@ -13,9 +13,9 @@ from duckicelake.lineage.naming import Lake
 from duckicelake.lineage.outputs import announced, outputs_of
 from duckicelake.lineage.producer import PRODUCER
 from duckicelake.lineage.run_facets import utc
-from duckicelake.lineage.sql import view_lineage
-from duckicelake.lineage.sql_facets import column_lineage
-from duckicelake.lineage.sql_model import Dataset, Lineage, Lookup
+from duckicelake.lineage.sql.facets import column_lineage
+from duckicelake.lineage.sql.lineage import view_lineage
+from duckicelake.lineage.sql.model import Dataset, Lineage, Lookup
 from duckicelake.lineage.told import Json, Told
 
 DEFINING: Final = frozenset({"create-view", "alter-view"})

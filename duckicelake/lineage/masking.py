@@ -6,7 +6,7 @@ from typing import Final
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from duckicelake.lineage.sql_dialects import dialect_of
+from duckicelake.lineage.sql.dialects import dialect_of
 
 LONGEST: Final = 20_000
 """Characters of a statement that an event has."""

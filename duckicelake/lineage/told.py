@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Change(Protocol):
-    """A change as the chronicle of the lake has it (`lake.chronicle`), which says what its fields mean."""
+    """A change as the chronicle of the lake has it (`lake.chronicle.entries`), which says what its fields mean."""
 
     @property
     def snapshot_id(self) -> int: ...

@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckicelake.bridge.check_sql import condition_sql
-from duckicelake.bridge.constraints import Constraint
+from duckicelake.bridge.constraints.properties import Constraint
+from duckicelake.bridge.constraints.sql import condition_sql
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.problems import MISSING, MOST_NAMED, MisfitError, Problem, problem, refuse, shown
 

@@ -12,9 +12,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from duckicelake.catalog.quick_loads import QuickLoads
+from duckicelake.catalog.loads.quick import QuickLoads
+from duckicelake.catalog.loads.shared_checks import SharedChecks
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.shared_checks import SharedChecks
 from duckicelake.server import errors
 from duckicelake.server.access import Access, Register
 from duckicelake.server.auditing import Audit, journal_of

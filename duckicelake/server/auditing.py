@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from duckicelake.catalog.access.principal import Caller, Principal
 from duckicelake.catalog.auditing import Entry, Touched
-from duckicelake.catalog.principal import Caller, Principal
 from duckicelake.catalog.services import Services
 from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, address_of, request_id_of

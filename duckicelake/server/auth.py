@@ -9,7 +9,7 @@ from typing import Final
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from duckicelake.catalog.principal import ANYBODY, Principal, grants_of, parse_scope
+from duckicelake.catalog.access.principal import ANYBODY, Principal, grants_of, parse_scope
 from duckicelake.errors import InvalidToken, NotAuthenticated
 from duckicelake.server.oauth_clients import Clients
 from duckicelake.server.oidc import Verifier

@@ -6,7 +6,7 @@ from typing import Final
 
 from fastapi import Response
 
-from duckicelake.catalog.cache import LoadedTable
+from duckicelake.catalog.loads.cache import LoadedTable
 from duckicelake.server.headers import Header
 
 VARY = "Authorization, X-Iceberg-Access-Delegation"

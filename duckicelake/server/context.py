@@ -9,9 +9,9 @@ from fastapi import Depends, Request
 from pydantic import BaseModel
 from starlette.types import Scope
 
-from duckicelake.catalog.principal import NOBODY_IN_PARTICULAR, Caller, Principal
-from duckicelake.catalog.row_groups import PreparedRows, append_together
-from duckicelake.catalog.rows import RowsAnswer
+from duckicelake.catalog.access.principal import NOBODY_IN_PARTICULAR, Caller, Principal
+from duckicelake.catalog.rows.groups import PreparedRows, append_together
+from duckicelake.catalog.rows.inserts import RowsAnswer
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden
 from duckicelake.server.auth import Authentication

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Header
 
-from duckicelake.catalog.delegation import NO_WISH, Wish
+from duckicelake.catalog.access.delegation import NO_WISH, Wish
 
 _REMEMBERED: Final = 64
 _WISHES: Final = {"vended-credentials": Wish.KEYS, "remote-signing": Wish.SIGNATURES}

@@ -15,9 +15,9 @@ import orjson
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from duckicelake.catalog.change_events import Position
-from duckicelake.catalog.change_views import Selection, View, view_of
-from duckicelake.catalog.principal import Principal
+from duckicelake.catalog.access.principal import Principal
+from duckicelake.catalog.chronicle.events import Position
+from duckicelake.catalog.chronicle.views import Selection, View, view_of
 from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
 from duckicelake.server.auth import Authentication, digest_of
 from duckicelake.server.endings import end_by

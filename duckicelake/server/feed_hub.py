@@ -12,8 +12,8 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from duckicelake.catalog.change_events import Event, Happened, Position
-from duckicelake.catalog.change_feed import (
+from duckicelake.catalog.chronicle.events import Event, Happened, Position
+from duckicelake.catalog.chronicle.feed import (
     PAGE,
     START,
     Failed,
@@ -23,7 +23,7 @@ from duckicelake.catalog.change_feed import (
     older_changes,
     resolved,
 )
-from duckicelake.catalog.change_views import View
+from duckicelake.catalog.chronicle.views import View
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.server.metrics import Metrics

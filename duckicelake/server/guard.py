@@ -12,8 +12,8 @@ from fastapi import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.principal import Caller, Principal
-from duckicelake.catalog.reads import SESSION
+from duckicelake.catalog.access.principal import Caller, Principal
+from duckicelake.catalog.lineage.reads import SESSION
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.names import decode_name, decode_namespace
 from duckicelake.server.auth import authenticate

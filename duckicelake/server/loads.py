@@ -1,4 +1,4 @@
-"""The quick way for loads: past routing, threads and FastAPI, for those that memory answers (`catalog.quick_loads`)."""
+"""The quick way for loads: past routing, threads and FastAPI, for those that memory answers (`catalog.loads.quick`)."""
 
 import asyncio
 import re
@@ -11,12 +11,12 @@ from typing import Final
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.answers import ALL, REFS
-from duckicelake.catalog.cache import LoadedTable
-from duckicelake.catalog.delegation import Wish
-from duckicelake.catalog.principal import ANYBODY, Principal
-from duckicelake.catalog.quick_loads import QuickLoads
-from duckicelake.catalog.reads import AGAIN, NEVER, load_of
+from duckicelake.catalog.access.delegation import Wish
+from duckicelake.catalog.access.principal import ANYBODY, Principal
+from duckicelake.catalog.lineage.reads import AGAIN, NEVER, load_of
+from duckicelake.catalog.loads.answers import ALL, REFS
+from duckicelake.catalog.loads.cache import LoadedTable
+from duckicelake.catalog.loads.quick import QuickLoads
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.names import Namespace, check_name, decode_name, decode_namespace, schema_name
 from duckicelake.server.access import Register, new_request_id

@@ -5,7 +5,7 @@ from typing import Any, Final
 import orjson
 from starlette.types import Scope
 
-from duckicelake.catalog.principal import Caller
+from duckicelake.catalog.access.principal import Caller
 from duckicelake.iceberg.names import schema_name
 
 LARGEST_BODY: Final = 1024 * 1024

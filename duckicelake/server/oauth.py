@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_plus
 
-from duckicelake.catalog.principal import Principal, grants_of, parse_scope
+from duckicelake.catalog.access.principal import Principal, grants_of, parse_scope
 from duckicelake.errors import InvalidRequest, InvalidToken, TooManyRequests, Unavailable
 from duckicelake.server.auth import Authentication, bearer, held
 from duckicelake.server.oauth_clients import Client

@@ -15,7 +15,7 @@ from typing import Final
 from argon2 import PasswordHasher, Type, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from duckicelake.catalog.principal import Principal, grants_of
+from duckicelake.catalog.access.principal import Principal, grants_of
 from duckicelake.errors import InvalidRequest, InvalidSettings, TooManyRequests
 
 _HASH_MARK: Final = "$argon2"

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import jwt
 
-from duckicelake.catalog.principal import Principal, grants_of, parse_scope
+from duckicelake.catalog.access.principal import Principal, grants_of, parse_scope
 from duckicelake.errors import InvalidRequest, InvalidSettings, InvalidToken, Unavailable
 from duckicelake.server.tokens import ISSUER, UNREADABLE, Clock, Token
 

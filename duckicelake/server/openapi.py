@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
+from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.catalog.maintenance import FindOrphans
-from duckicelake.catalog.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,

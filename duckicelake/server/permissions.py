@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from duckicelake.catalog.principal import EVERYTHING, Capability, Principal
+from duckicelake.catalog.access.principal import EVERYTHING, Capability, Principal
 from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.rest import (

@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.types import Scope
 
-from duckicelake.catalog.principal import ANYBODY, Principal
+from duckicelake.catalog.access.principal import ANYBODY, Principal
 from duckicelake.server.context import address_of
 
 _LETTERS: Final = 16

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.loading import current_table
 from scripts.bench_job.embedded import Embedded, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 

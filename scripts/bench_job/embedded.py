@@ -12,9 +12,9 @@ from duckdb_extensions import import_extension
 
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.storage.objects import LocalStore
 from duckicelake.storage.policy import LocationPolicy
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import fastavro
 
-from duckicelake.catalog.cache import Materialized, TableCache
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.cache import Materialized, TableCache
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.iceberg.manifest import read_manifest, read_manifest_list
 from duckicelake.iceberg.manifest_entry import DataFile
 from duckicelake.iceberg.manifest_schema import manifest_schema

@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from duckicelake.lake.address import embedded_url
+from duckicelake.lake.postgres.address import embedded_url
 from scripts.bench_job.client import Appender, LocalFiles, Rest
 from scripts.bench_job.results import Result, Target, options_of, report
 from scripts.bench_job.servers import running_bench

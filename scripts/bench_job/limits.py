@@ -13,7 +13,7 @@ import psycopg
 from duckicelake.iceberg.manifest import EntryStatus, ManifestContent, ManifestEntry, write_manifest
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from scripts.bench_job.client import data_file, milliseconds, schema, timed
 from scripts.bench_job.results import Result, options_of, p50, p99, report
 

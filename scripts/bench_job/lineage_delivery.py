@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
-from duckicelake.catalog.deliveries import Limits, delivering_in_background
-from duckicelake.catalog.delivering import Listener
+from duckicelake.catalog.lineage.deliveries import Limits, delivering_in_background
+from duckicelake.catalog.lineage.delivering import Listener
 from duckicelake.catalog.measuring import UNMEASURED
-from duckicelake.lake import deliveries
-from duckicelake.lake.lineage_store import record
+from duckicelake.lake.lineage import deliveries
+from duckicelake.lake.lineage.store import record
 from duckicelake.lineage.receivers import receivers_of
 from duckicelake.lineage.transports import outlet_to
 from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from duckicelake.lake.address import embedded_url
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.address import embedded_url
+from duckicelake.lake.postgres.database import Database
 from duckicelake.pipeline.maintain import MaintainRequest, plan_of
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection

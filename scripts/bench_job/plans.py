@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from duckicelake.lake.database import Transaction
-from duckicelake.lake.queries import queries
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
 from scripts.bench_job.embedded import embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 import psutil  # type: ignore[import-untyped]
 
-from duckicelake.lake.address import attach_source, embedded_url
+from duckicelake.lake.postgres.address import attach_source, embedded_url
 from scripts.demo_job.server import PROGRAM, is_ready, own_environment, stop
 from scripts.history_job.proxy import Proxy
 

@@ -20,18 +20,18 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.delta_adoption import find_source
-from duckicelake.catalog.delta_import import DeltaImport, import_table
-from duckicelake.catalog.delta_sync import sync
+from duckicelake.catalog.commits.groups import CommitQueue
+from duckicelake.catalog.delta.adoption import find_source
+from duckicelake.catalog.delta.importing import DeltaImport, import_table
+from duckicelake.catalog.delta.sync import sync
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.rows import PostedRows, append_rows
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.delta.log import DeltaLog
 from duckicelake.iceberg.rest import CommitTransactionRequest
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store
 from tests.catalog.client import NS, Client

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Database, Transaction
+from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
 
 

@@ -11,10 +11,10 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog import planning
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.groups import CommitQueue
+from duckicelake.catalog.commits import planning
+from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
@@ -275,7 +275,7 @@ def test_appends_that_are_committed_but_cannot_be_shown_are_not_committed_again(
         raise psycopg.errors.DeadlockDetected("while it is shown")
 
     with monkeypatch.context() as patched:
-        patched.setattr("duckicelake.catalog.commits.follow", fail)
+        patched.setattr("duckicelake.catalog.commits.committing.follow", fail)
         answers = at_once(bodies, [client])
     assert {type(answer) for answer in answers} == {CommitStateUnknown}
     assert pyiceberg_rows(client.load()) == [(number, None) for number in range(3)]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.catalog.cache import CachedTable, LoadedTable, TableCache, Told
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.cache import CachedTable, LoadedTable, TableCache, Told
+from duckicelake.catalog.loads.loading import current_table
 from tests.catalog.client import NS, Client
 
 

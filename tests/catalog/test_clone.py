@@ -12,8 +12,8 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.clone import CloneRequest, clone_table
-from duckicelake.catalog.delta_import import DeltaImport, import_table
-from duckicelake.catalog.guards import lift_guards
+from duckicelake.catalog.delta.importing import DeltaImport, import_table
+from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.restore import restore_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, NoSuchTable

@@ -7,12 +7,12 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, CommitFailed, NoSuchTable
 from duckicelake.iceberg.rest import CreateTableRequest
-from duckicelake.lake.documents import BATCH
+from duckicelake.lake.postgres.documents import BATCH
 from tests.catalog.client import (
     NS,
     SCHEMA,

@@ -12,9 +12,9 @@ import duckdb
 import httpx
 import pytest
 
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
-from duckicelake.lake import writer
+from duckicelake.lake.writing import writer
 from duckicelake.server.app import create_app
 from tests.catalog.client import (
     NS,

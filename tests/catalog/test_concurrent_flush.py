@@ -17,7 +17,7 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
-from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import NS, Client, assert_whole, pyiceberg_rows
 from tests.catalog.seams import fresh
 from tests.conftest import Attach

@@ -21,8 +21,8 @@ from psycopg.conninfo import conninfo_to_dict
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitFailed, Unavailable
 from duckicelake.lake import snapshots
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.errors import ANSWERS
 from tests.catalog.client import Client
 from tests.catalog.conflict_operations import DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native

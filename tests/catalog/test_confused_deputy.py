@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from duckicelake.catalog import tables, views
+from duckicelake.catalog.access.principal import Caller, Principal, grants_of
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.principal import Caller, Principal, grants_of
 from duckicelake.catalog.services import Services
 from duckicelake.cli.opening import prepare_lake
 from duckicelake.errors import CatalogError, FileMissing, Forbidden, InvalidRequest

@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.row_upserts import upsert_rows
-from duckicelake.catalog.rows import PostedRows, RowsAnswer, append_rows
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
+from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequest
 from tests.catalog.client import (
     NS,

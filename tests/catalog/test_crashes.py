@@ -15,7 +15,7 @@ from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
-from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import (
     NS,
     Client,

@@ -16,9 +16,9 @@ import pytest
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable
-from duckicelake.lake import inlined
-from duckicelake.lake.doctor import diagnose
-from duckicelake.lake.findings import Finding
+from duckicelake.lake.doctor.checks import diagnose
+from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.rows import inlined
 from duckicelake.server.app import create_app
 from tests.catalog.foreign import CLEANERS
 from tests.catalog.history import FLUSH, MERGE, History

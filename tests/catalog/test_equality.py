@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from duckicelake.catalog.equality import positions_deleted_by_equality
+from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata

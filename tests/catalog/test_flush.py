@@ -13,7 +13,7 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unsupported
-from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows
 from tests.catalog.seams import FusedDatabase, Interrupted, fresh
 from tests.conftest import Attach

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.delta_adoption import adopt
+from duckicelake.catalog.delta.adoption import adopt
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.gc import find_orphans
 from duckicelake.catalog.maintenance import table_statistics
 from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.restore import restore_table
-from duckicelake.catalog.row_deletes import DeletedRows, delete_rows
-from duckicelake.catalog.row_upserts import upsert_rows
-from duckicelake.catalog.rows import PostedRows, append_rows
+from duckicelake.catalog.rows.deletes import DeletedRows, delete_rows
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import NoSuchTable, ReadOnlyTable
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.lake import delta_sources
-from duckicelake.lake.database import Database
 from duckicelake.lake.delta_sources import Position
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from tests.catalog.client import (
     NS,
     SCHEMA,

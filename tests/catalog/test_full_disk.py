@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from tests.catalog.client import Client, append, assert_whole, new_client, pyiceberg_rows, set_properties
 from tests.catalog.seams import fresh
 from tests.conftest import TEMPLATE, services_of

@@ -11,7 +11,7 @@ from duckicelake.catalog import tables, views
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from tests.backends import Bucket
 from tests.catalog.client import (
     NS,

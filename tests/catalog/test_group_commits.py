@@ -13,13 +13,13 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.groups import Commit, CommitQueue
+from duckicelake.catalog.commits.groups import Commit, CommitQueue
+from duckicelake.catalog.commits.turns import Batch, Turns
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.measuring import UNMEASURED
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.turns import Batch, Turns
 from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.snapshots import QUEUE_KEY, begin_snapshot, duckdb_seen, record_changes
 from tests.catalog.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
 
@@ -247,7 +247,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
 
     Its snapshot's time is ahead, so that no time seems to have passed before the next one.
     """
-    monkeypatch.setattr("duckicelake.catalog.courtesy._REMEMBERED", inf)
+    monkeypatch.setattr("duckicelake.catalog.commits.courtesy._REMEMBERED", inf)
     body = append(client.create()["metadata"], (1, "one"))
     crowd, ears = heard(services)
     seen: list[bool] = []

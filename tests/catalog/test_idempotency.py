@@ -15,10 +15,10 @@ import pytest
 
 from duckicelake import errors
 from duckicelake.catalog import namespaces, tables
-from duckicelake.catalog.groups import CommitQueue
+from duckicelake.catalog.access.principal import Caller, Principal, grants_of
+from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.principal import Caller, Principal, grants_of
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.rows import Counted, PostedRows, append_rows, last_applied
+from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.rows.inserts import Counted, PostedRows, append_rows, last_applied
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import AlreadyApplied, CommitFailed, CommittedBefore, InvalidRequest

@@ -11,7 +11,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli.opening import prepare_lake
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.iceberg.manifest import read_manifest_list
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from tests.catalog import engine
 from tests.catalog.client import (
     NS,

@@ -7,12 +7,12 @@ import orjson
 import pytest
 
 from duckicelake.bridge.project import project
-from duckicelake.catalog.catch_up import ADVANCE_AFTER
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.catch_up import ADVANCE_AFTER
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import read_manifest_list
 from duckicelake.lake import reader
-from duckicelake.lake.database import Transaction
+from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.state import TableState
 from tests.catalog.client import NS, Client, append, local, pyiceberg_rows, set_properties
 from tests.catalog.engine import drop_ref, expire, point, then

@@ -5,10 +5,10 @@ from dataclasses import replace
 import duckdb
 import pytest
 
+from duckicelake.catalog.access.principal import Caller, Principal, grants_of
 from duckicelake.catalog.maintenance import FoundFile, TableStatistics, find_orphans, table_statistics
 from duckicelake.catalog.namespaces import create_namespace, update_namespace
 from duckicelake.catalog.paging import PageRequest
-from duckicelake.catalog.principal import Caller, Principal, grants_of
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from tests.catalog.client import Client, data_files, delete, local, pyiceberg_rows, set_properties, set_ref

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.groups import CommitQueue
+from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.storage.objects import NewFile, ObjectStore

@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.moments import snapshot_at
 from duckicelake.catalog.restore import Restored, restore_table
 from duckicelake.catalog.services import Services

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from duckicelake.bridge.retention import MAX_LISTED
-from duckicelake.catalog.releasing import SELDOM, release_all
+from duckicelake.catalog.files.releasing import SELDOM, release_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from tests.catalog import engine

@@ -7,10 +7,10 @@ import duckdb
 import pytest
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog import catch_up as catching_up
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.catch_up import catch_up
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads import catch_up as catching_up
+from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.loads.catch_up import catch_up
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.manifest import EntryStatus, ManifestEntry, ManifestFile

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from duckicelake.catalog.shared_checks import SharedChecks
+from duckicelake.catalog.loads.shared_checks import SharedChecks
 from duckicelake.errors import Unavailable
-from duckicelake.lake.database import Database
 from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.state import Asked, Freshness
 from tests.catalog.client import Client
 

@@ -1,7 +1,7 @@
 """The law of what a commit leaves in memory: it equals, byte for byte, what a server reads that has nothing cached."""
 
-from duckicelake.catalog.attempts import base_of
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.commits.attempts import base_of
+from duckicelake.catalog.loads.loading import current_table
 from tests.catalog.client import NS
 from tests.catalog.history import History
 from tests.catalog.seams import fresh

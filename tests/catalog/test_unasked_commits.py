@@ -9,7 +9,7 @@ from typing import Any, cast
 import duckdb
 import pytest
 
-from duckicelake.catalog import loading
+from duckicelake.catalog.loads import loading
 from duckicelake.catalog.measuring import UNMEASURED, Meter, Phase
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.errors import CommitFailed, NoSuchTable

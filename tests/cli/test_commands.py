@@ -20,7 +20,7 @@ import httpx
 import psycopg
 import pytest
 
-from duckicelake.lake.address import embedded_url
+from duckicelake.lake.postgres.address import embedded_url
 from scripts.backends_job.stack import Backends
 from tests.backends import Bucket
 from tests.clusters import place_cluster

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from duckicelake.cli.main import app
-from duckicelake.lake import deliveries
-from duckicelake.lake.database import Database
-from duckicelake.lake.lineage_store import record
-from tests.lake.lineage_events import event
+from duckicelake.lake.lineage import deliveries
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
+from tests.lake.lineage.events import event
 
 MARQUEZ, OTHER = "http://marquez:5000", "console"
 

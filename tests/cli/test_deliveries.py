@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from duckicelake.lake.database import Database
-from duckicelake.lake.lineage_store import record
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
 from tests.cli.test_commands import lake, run, serving
 from tests.cli.test_resilience import SCHEMA
-from tests.lake.lineage_events import event, table
+from tests.lake.lineage.events import event, table
 from tests.receiver import Answer, Receiver, number_of, receiving
 
 __all__ = ["lake"]

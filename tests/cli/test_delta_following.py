@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from tests.catalog.following_delta import batch
+from tests.catalog.delta.following import batch
 from tests.cli.test_commands import SECONDS, lake, serving
 
 __all__ = ["lake"]

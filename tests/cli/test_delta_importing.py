@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from duckicelake.catalog.delta_import import Imported
+from duckicelake.catalog.delta.importing import Imported
 from duckicelake.cli.delta_importing import ranges, summary
 from duckicelake.cli.main import app
 from tests.cli.test_commands import lake, serving

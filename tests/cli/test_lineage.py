@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import record
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_lake
-from tests.lake.lineage_events import at, columns, event, facet, foreign, table
+from tests.lake.lineage.events import at, columns, event, facet, foreign, table
 
 RAW, ORDERS, SUMS = table("sales.raw"), table("sales.orders"), table("sales.sums")
 

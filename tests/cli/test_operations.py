@@ -18,7 +18,7 @@ import pytest
 
 from duckicelake.cli.auditing import moment
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.address import embedded_url
+from duckicelake.lake.postgres.address import embedded_url
 from duckicelake.lake.snapshots import LOCK_KEY
 from tests.certificates import make_certificate
 from tests.cli.test_commands import SECONDS, lake, run, serving

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from duckicelake.catalog.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.catalog.access.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.cli.opening import s3_options
 from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings

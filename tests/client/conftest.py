@@ -12,8 +12,8 @@ from typing import Any, Self
 import pytest
 
 from duckicelake.client import Connection
-from duckicelake.lake.address import embedded_url
-from duckicelake.lake.embedded import duckdb_attach
+from duckicelake.lake.postgres.address import embedded_url
+from duckicelake.lake.postgres.embedded import duckdb_attach
 from duckicelake.rest.client import CatalogClient
 from tests.cli.test_commands import Served, serving
 from tests.conftest import new_duckdb

@@ -22,7 +22,7 @@ from duckdb_extensions import import_extension
 from duckicelake import delta
 from duckicelake.delta import z85
 from duckicelake.delta.duckdb import Connection
-from duckicelake.delta.duckdb_store import DuckStore
+from duckicelake.delta.duckdb.store import DuckStore
 from duckicelake.errors import CatalogError, DamagedLog, Forgotten, InvalidRequest, NotDelta, Unsupported
 from tests.backends import Bucket
 from tests.delta.in_place import field, plain, read, rows, some, struct

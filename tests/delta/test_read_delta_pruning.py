@@ -15,7 +15,7 @@ import pytest
 from deltalake import write_deltalake
 
 from duckicelake.delta.duckdb import Connection
-from duckicelake.delta.duckdb_macros import Macros
+from duckicelake.delta.duckdb.macros import Macros
 from tests.delta.in_place import plain, rows
 from tests.delta.logs import HandMade, add, metadata, protocol
 

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from duckicelake.lake.audit import Entry, Origin, Touched, Wanted, entries, prune, record
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.snapshots import begin_snapshot, record_changes
 
 ANN = Origin("ann", "10.0.0.1", "r1", "commit_table")

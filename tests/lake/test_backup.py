@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.cli.examination import examine
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.settings import Settings
 from duckicelake.storage.s3 import S3Store

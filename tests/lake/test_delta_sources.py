@@ -8,10 +8,10 @@ import duckdb
 import pytest
 
 from duckicelake.lake import delta_sources
-from duckicelake.lake.database import Database
 from duckicelake.lake.delta_sources import Position, Source
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
-from duckicelake.lake.files import StaleBase
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.writing.files import StaleBase
 from tests.conftest import new_duckdb, new_lake
 
 WRITES = (

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.database import Database
 from duckicelake.lake.format import prepare
 from duckicelake.lake.migrate import known_migrations
+from duckicelake.lake.postgres.database import Database
 
 COLUMNS = """
     SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from duckicelake.bridge.history import DEFAULT_HOLD, HOLD, hold_of
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.tables import register_table
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.rest import RegisterTableRequest

@@ -8,13 +8,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.attempts import TableCommit, change_over
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.commits.attempts import TableCommit, change_over
+from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.lake.changes import ChangeSet
-from duckicelake.lake.late_numbers import at_later
+from duckicelake.lake.writing.late_numbers import at_later
 from tests.catalog.client import (
     NS,
     Client,
@@ -63,7 +63,7 @@ def computed(
     changes = []
     for next_id in next_ids:
         for ids in ("file_ids", "manifest_ids"):
-            monkeypatch.setattr(f"duckicelake.catalog.increments.{ids}", lambda _: count(1000))
+            monkeypatch.setattr(f"duckicelake.catalog.commits.increments.{ids}", lambda _: count(1000))
         change = change_over(replace(services, clock=lambda: 2**42), request, cached, next_id)
         assert change is not None
         changes.append(change)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.catalog.cache import TableCache
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.tables import commit_table
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.apply import apply

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from duckicelake.bridge.clock import on_our_clock
-from duckicelake.catalog.loading import current_table
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.metadata import TableMetadata

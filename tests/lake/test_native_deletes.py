@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.tables import create_table
 from duckicelake.iceberg.rest import CreateTableRequest
 from tests.lakes import assert_same_rows

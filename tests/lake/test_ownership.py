@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 from duckicelake.lake import ownership
-from duckicelake.lake.database import Database
 from duckicelake.lake.file_folders import sharers
+from duckicelake.lake.postgres.database import Database
 
 LONG = f"s3://bucket/{secrets.token_urlsafe(3000)}"
 PLACES = ("s3a://bucket/a", LONG, f"{LONG}/b", f"{LONG}2")

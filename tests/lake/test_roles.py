@@ -16,11 +16,11 @@ from psycopg.errors import InsufficientPrivilege
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import StartupError, UnsupportedCatalog
-from duckicelake.lake.database import Database
-from duckicelake.lake.doctor import diagnose
-from duckicelake.lake.embedded import duckdb_attach
-from duckicelake.lake.findings import Finding
+from duckicelake.lake.doctor.checks import diagnose
+from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.format import prepare
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import duckdb_attach
 from duckicelake.lake.roles import Logins, apply, grants
 from tests.catalog.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties
 from tests.catalog.seams import Interrupted

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.snapshots import begin_snapshot, lane, queue, queue_alone, quoted, record_changes, retrying
 
 

@@ -18,8 +18,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import IntegerType
 
-from duckicelake.catalog.chronicle import fold_all
-from duckicelake.catalog.lineage_events import LineageEvents, making_events_in_background
+from duckicelake.catalog.chronicle.folding import fold_all
+from duckicelake.catalog.lineage.events import LineageEvents, making_events_in_background
 from duckicelake.catalog.services import Services
 from duckicelake.server.app import create_app
 from tests.openlineage import check_event

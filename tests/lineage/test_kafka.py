@@ -12,7 +12,7 @@ from duckicelake.lineage.kafka import key_of
 from duckicelake.lineage.outlets import Outlet
 from duckicelake.lineage.receivers import receivers_of
 from duckicelake.lineage.transports import outlet_to
-from tests.lake.lineage_events import dataset_event, event, facet, job_event, table
+from tests.lake.lineage.events import dataset_event, event, facet, job_event, table
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="the extra `kafka` isn't installed")
 TOPIC = "lineage"

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from jsonschema_rs import ValidationError
 
-from duckicelake.lake.chronicle import Kind
+from duckicelake.lake.chronicle.entries import Kind
 from duckicelake.lineage.naming import Lake, located, safe_uri
 from duckicelake.lineage.runs import described
 from tests.lineage_changes import LAKE, SCHEMA, SPARK, START, change, completed, events, told

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from duckicelake.lake.chronicle import Change, Kind
+from duckicelake.lake.chronicle.entries import Change, Kind
 from duckicelake.lineage.jobs import job_name
 from duckicelake.lineage.runs import Run, described, runs_of
 from duckicelake.lineage.streams import Pace, Streams, is_of_stream

@@ -16,7 +16,7 @@ from duckicelake.lineage.outlets import Failure, Outlet
 from duckicelake.lineage.receivers import receivers_of
 from duckicelake.lineage.transports import outlet_to
 from tests.certificates import make_certificate
-from tests.lake.lineage_events import event, table
+from tests.lake.lineage.events import event, table
 from tests.receiver import Answer, Receiver, always, receiving
 
 SECRET = "geheim/key=="

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.pyiceberg_v3 import install
 from tests.model.lake import Lake
 from tests.model.opening import new_lake, standalone

@@ -6,7 +6,7 @@ from random import Random
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
-from duckicelake.lake.doctor import diagnose
+from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import Json, assert_files
 from tests.model.lake import Lake, duckdb_shown
 from tests.model.model import Column, Shown, Table

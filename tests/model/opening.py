@@ -16,9 +16,9 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.lake.format import prepare
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.app import create_app
 from duckicelake.server.logging import make_logger
 from duckicelake.storage.policy import LocationPolicy

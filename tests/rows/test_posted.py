@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from duckicelake.catalog.rows import PostedRows, append_rows
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from tests.lakes import Lake, assert_same_rows
 from tests.rows.layouts import JSON
 from tests.rows.test_inlining import FLAT, NESTED

@@ -113,7 +113,7 @@ def test_panels_lie_side_by_side_and_have_ids_of_their_own() -> None:
 
 
 def test_every_phase_and_reason_is_told_by_a_use_case() -> None:
-    modules = (path for path in Path(measuring.__file__).parent.glob("*.py") if path != Path(measuring.__file__))
+    modules = (path for path in Path(measuring.__file__).parent.rglob("*.py") if path != Path(measuring.__file__))
     told = set(re.findall(r"\.(?:phase|took|retried)\(\"(\w+)\"", "".join(path.read_text() for path in modules)))
     assert told == {*get_args(Phase), *get_args(Retry)}
 

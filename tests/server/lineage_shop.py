@@ -1,6 +1,6 @@
 """A small history that a page can show: a shop's orders, from the files they come in to a guess of an analyst."""
 
-from tests.lake.lineage_events import Json, columns, event, facet, foreign, job_event, table
+from tests.lake.lineage.events import Json, columns, event, facet, foreign, job_event, table
 
 EVIL = "<img src=x onerror=alert(1)>"
 APPEND = "pyiceberg.append.labs.guess.0a1b2c3d"

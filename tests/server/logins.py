@@ -9,7 +9,7 @@ import httpx
 from fastapi import FastAPI
 
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app
 from duckicelake.server.auth import Authentication
 from duckicelake.server.logging import make_logger

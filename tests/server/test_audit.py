@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from duckicelake.catalog.services import Services
 from duckicelake.lake.audit import Entry, Wanted, entries
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app, routes_only
 from duckicelake.server.auditing import AUDITED_READS, UNAUDITED
 from duckicelake.server.logging import make_logger

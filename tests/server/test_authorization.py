@@ -15,11 +15,11 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from duckicelake.catalog.principal import Grant, Principal, parse_scope
+from duckicelake.catalog.access.principal import Grant, Principal, parse_scope
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import routes_only
 from duckicelake.server.context import AppServices
 from duckicelake.server.guard import guarded

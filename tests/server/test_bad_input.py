@@ -20,9 +20,9 @@ from psycopg.conninfo import make_conninfo
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
 from duckicelake.lake.format import prepare
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store

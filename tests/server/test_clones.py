@@ -8,10 +8,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from duckicelake.catalog.access.principal import Caller, Principal, grants_of
+from duckicelake.catalog.access.table_folders import table_folders
 from duckicelake.catalog.clone import CloneRequest, clone_table
-from duckicelake.catalog.principal import Caller, Principal, grants_of
 from duckicelake.catalog.services import Services
-from duckicelake.catalog.table_folders import table_folders
 from duckicelake.errors import Forbidden
 from duckicelake.server.app import create_app
 from tests.catalog.client import NS, Client, new_client, pyiceberg_rows

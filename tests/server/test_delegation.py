@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.lake.audit import Wanted, entries
-from duckicelake.lake.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.app import create_app
 from duckicelake.server.delegation import parse_wish
 from duckicelake.server.logging import make_logger

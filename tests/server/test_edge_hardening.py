@@ -24,7 +24,7 @@ from uvicorn import Server
 from duckicelake.catalog.services import Services
 from duckicelake.cli.edge import config_of
 from duckicelake.errors import Unavailable
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.server import bodies
 from duckicelake.server.app import Edge, create_app
 from duckicelake.server.logging import make_logger

@@ -17,8 +17,8 @@ import httpx
 import psycopg
 import pytest
 
-from duckicelake.catalog import change_feed
-from duckicelake.catalog.following import following
+from duckicelake.catalog.chronicle import feed as change_feed
+from duckicelake.catalog.chronicle.following import following
 from duckicelake.catalog.services import Services
 from duckicelake.server import feed_hub
 from duckicelake.server.app import Edge, create_app

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.chronicle import fold_all
+from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.history import entry_of
 from duckicelake.catalog.services import Services
-from duckicelake.lake.chronicle import END, Change, Kind, latest
+from duckicelake.lake.chronicle.entries import END, Change, Kind, latest
 from duckicelake.rest.json_http import PIPELINE, send
 from duckicelake.server.app import create_app
 from duckicelake.server.clients import LONGEST

@@ -9,15 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
-from duckicelake.catalog import receiving
-from duckicelake.lake import lineage_listing
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import record
+from duckicelake.catalog.lineage import receiving
+from duckicelake.lake.lineage import listing as lineage_listing
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.oauth_clients import Client
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import (
+from tests.lake.lineage.events import (
     Json,
     at,
     columns,

@@ -12,12 +12,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import LOCK_KEY, record
+from duckicelake.lake.lineage.store import LOCK_KEY, record
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.oauth_clients import Client
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import (
+from tests.lake.lineage.events import (
     CATALOG,
     Json,
     columns,

@@ -12,11 +12,11 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import Json, at, columns, event, facet, run_id, table
+from tests.lake.lineage.events import Json, at, columns, event, facet, run_id, table
 from tests.server.conftest import running
 
 TABLES = 2_000

@@ -10,14 +10,14 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from duckicelake.catalog.chronicle import fold_all
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import record
+from duckicelake.catalog.chronicle.folding import fold_all
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.oauth_clients import Client
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import Json
+from tests.lake.lineage.events import Json
 from tests.server.browsers import Visit, browser, visit  # noqa: F401 - browser is a fixture
 from tests.server.conftest import running
 from tests.server.lineage_shop import APPEND, EVIL, SQL, shop, tree

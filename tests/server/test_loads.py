@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog import namespaces, tables
-from duckicelake.catalog.cache import TableCache
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.rest import CommitTableRequest, RenameTableRequest
 from duckicelake.server.app import create_app

@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from duckicelake.lake.database import Database
-from duckicelake.lake.embedded import EmbeddedPostgres
-from duckicelake.lake.lineage_store import record
+from duckicelake.lake.lineage.store import record
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.oauth_clients import Client
 from tests.conftest import new_lake, services_of
-from tests.lake.lineage_events import CATALOG, columns, event, facet, foreign, run_id, table
+from tests.lake.lineage.events import CATALOG, columns, event, facet, foreign, run_id, table
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, token
 

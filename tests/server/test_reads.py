@@ -14,8 +14,8 @@ from duckdb_extensions import import_extension
 from fastapi import FastAPI
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.principal import ANYBODY, Principal
-from duckicelake.catalog.reads import ReadLog, inputs_of
+from duckicelake.catalog.access.principal import ANYBODY, Principal
+from duckicelake.catalog.lineage.reads import ReadLog, inputs_of
 from duckicelake.catalog.services import Services
 from duckicelake.lineage.inference import Write, application_of
 from duckicelake.server.app import create_app

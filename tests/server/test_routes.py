@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from duckicelake.catalog.services import Services
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app, routes_only
 from duckicelake.server.endpoints import ENDPOINTS
 from duckicelake.server.openapi import render

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from duckicelake.catalog.measuring import UNMEASURED
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.lake.database import Database
+from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app
 from duckicelake.server.tracing import TracedMeter
 from duckicelake.tracing.opening import tracing

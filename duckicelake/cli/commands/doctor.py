@@ -8,7 +8,7 @@ from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.examination import examine
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.lake import left_out
+from duckicelake.lake.chronicle import left_out
 from duckicelake.settings import Settings, read_settings
 
 EXAMPLES: Final = (

@@ -11,8 +11,8 @@ from duckicelake.cli.listening import uri
 from duckicelake.cli.opening import policy_of
 from duckicelake.cli.running import noted_uri
 from duckicelake.cli.s3_secret import duckdb_secret
-from duckicelake.lake.address import attach_source, embedded_url
 from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
+from duckicelake.lake.postgres.address import attach_source, embedded_url
 from duckicelake.settings import Settings, read_settings
 
 EXAMPLES: Final = (

@@ -15,7 +15,7 @@ from duckicelake.cli.opening import policy_of
 from duckicelake.cli.s3_secret import duckdb_secret
 from duckicelake.cli.serving import serve as serve_until_stopped
 from duckicelake.cli.versions import own_version
-from duckicelake.lake.address import attach_source
+from duckicelake.lake.postgres.address import attach_source
 from duckicelake.settings import Settings, read_settings
 
 EXAMPLES: Final = (

@@ -12,8 +12,8 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog.change_events import KINDS, Name, Position
-from duckicelake.catalog.change_views import Selection
+from duckicelake.catalog.chronicle.events import KINDS, Name, Position
+from duckicelake.catalog.chronicle.views import Selection
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.names import Namespace, check_name, check_namespace
 from duckicelake.server.bodies import Body, takes

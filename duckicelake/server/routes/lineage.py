@@ -8,16 +8,18 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.catalog import lineage, lineage_export, receiving
-from duckicelake.catalog.lineage import MOST_DEPTH, MOST_NODES, Question
-from duckicelake.catalog.lineage_answers import (
+from duckicelake.catalog.lineage import export as lineage_export
+from duckicelake.catalog.lineage import graph as lineage
+from duckicelake.catalog.lineage import receiving
+from duckicelake.catalog.lineage.answers import (
     LineageDatasets,
     LineageGraph,
     graph_answer,
     node_answer,
 )
-from duckicelake.catalog.lineage_run_answers import LineageRunDetails, run_answer
-from duckicelake.catalog.received_events import OpenLineageEvent, OpenLineageEvents
+from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question
+from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
+from duckicelake.catalog.lineage.run_answers import LineageRunDetails, run_answer
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES

@@ -6,11 +6,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 
-from duckicelake.catalog import marquez, marquez_graph
-from duckicelake.catalog.lineage import MOST_NODES
-from duckicelake.catalog.marquez import Counted, Name, Part, Period
-from duckicelake.catalog.marquez_nodes import MarquezGraph
-from duckicelake.catalog.marquez_shapes import (
+from duckicelake.catalog.lineage.graph import MOST_NODES
+from duckicelake.catalog.marquez import graph as marquez_graph
+from duckicelake.catalog.marquez import lists as marquez
+from duckicelake.catalog.marquez.lists import Counted, Name, Part, Period
+from duckicelake.catalog.marquez.nodes import MarquezGraph
+from duckicelake.catalog.marquez.shapes import (
     MarquezCount,
     MarquezDataset,
     MarquezDatasets,

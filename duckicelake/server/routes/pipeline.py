@@ -6,9 +6,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import jobs, runs
+from duckicelake.catalog import jobs
+from duckicelake.catalog.commits import runs
+from duckicelake.catalog.commits.runs import RunAnswer
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
-from duckicelake.catalog.runs import RunAnswer
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppContext, AppServices
 from duckicelake.server.errors import RESPONSES

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.catalog.row_groups import prepared_to_join
-from duckicelake.catalog.row_upserts import upsert_rows
-from duckicelake.catalog.rows import Counted, PostedRows, RowsAnswer
-from duckicelake.catalog.rows import append_rows as append
+from duckicelake.catalog.rows.groups import prepared_to_join
+from duckicelake.catalog.rows.inserts import Counted, PostedRows, RowsAnswer
+from duckicelake.catalog.rows.inserts import append_rows as append
+from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.server.bodies import Body, WithinQuota

@@ -10,9 +10,10 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import row_deletes, rows
-from duckicelake.catalog.row_deletes import DeletedRows
-from duckicelake.catalog.rows import Counted
+from duckicelake.catalog.rows import deletes as row_deletes
+from duckicelake.catalog.rows import inserts as rows
+from duckicelake.catalog.rows.deletes import DeletedRows
+from duckicelake.catalog.rows.inserts import Counted
 from duckicelake.iceberg.names import decode_name
 from duckicelake.server.bodies import Body, WithinQuota
 from duckicelake.server.context import AppServices

@@ -5,7 +5,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from duckicelake.catalog import delegation
+from duckicelake.catalog.access import delegation
 from duckicelake.iceberg.rest import RemoteSignRequest
 from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from duckicelake import delta
-from duckicelake.catalog.delta_import import DeltaImport, import_table
+from duckicelake.catalog.delta.importing import DeltaImport, import_table
 from duckicelake.catalog.services import Services
 from duckicelake.cli.collecting import opened
 from duckicelake.delta.duckdb import Connection

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from pyiceberg.catalog import Catalog
 
-from duckicelake.catalog.delta_import import DeltaImport, import_table
+from duckicelake.catalog.delta.importing import DeltaImport, import_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError
 from scripts.demo_job.server import RunningLake

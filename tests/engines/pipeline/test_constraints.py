@@ -13,11 +13,11 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from duckicelake.bridge.check_sql import condition_sql
-from duckicelake.bridge.constraints import parse
+from duckicelake.bridge.constraints.properties import parse
+from duckicelake.bridge.constraints.sql import condition_sql
 from duckicelake.pipeline.constraints import violates
 from duckicelake.rest.client import CatalogClient
-from tests.bridge.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
+from tests.bridge.constraints.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]

@@ -1,0 +1,1 @@
+"""PURE. Delta's vocabulary and both sides' (Delta protocol)."""

@@ -1,0 +1,1 @@
+"""PURE. Views in the other engine's SQL."""

@@ -1,0 +1,1 @@
+"""Who may get at which files, and with whose keys."""

@@ -1,0 +1,1 @@
+"""A commit, from the request to the transaction that writes it."""

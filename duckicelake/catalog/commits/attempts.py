@@ -1,0 +1,192 @@
+"""One attempt at a commit: the request over the table as it is now, as the ChangeSet that would commit it.
+
+Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from duckicelake.bridge.absorbing import absorbed_rows
+from duckicelake.bridge.clock import on_our_clock
+from duckicelake.bridge.delta.out_definition import check_sayable
+from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.history import check_hold
+from duckicelake.bridge.narrow import narrow_columns
+from duckicelake.bridge.project import DUCKLAKE_ID
+from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, may_rebase, rebase
+from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
+from duckicelake.bridge.retention import max_listed, within_limit
+from duckicelake.catalog.access.ownership import check_table_places
+from duckicelake.catalog.commits.batches import check_batches
+from duckicelake.catalog.commits.constraints import constrained
+from duckicelake.catalog.commits.increments import increments
+from duckicelake.catalog.commits.removals import check_removals
+from duckicelake.catalog.commits.runs import check_runs
+from duckicelake.catalog.commits.schema_enforcement import check_schema_of_files
+from duckicelake.catalog.commits.uploads import check_statistics
+from duckicelake.catalog.files.sharing import check_guard
+from duckicelake.catalog.loads.cache import CachedTable
+from duckicelake.catalog.loads.damage import naming_damage
+from duckicelake.catalog.rows.absorption import absorber
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.apply import apply, check, format_version_after
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.lake import native, reader
+from duckicelake.lake.changes import ChangeSet, Creation
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A request to change one table, or to create it."""
+
+    namespace: Namespace
+    name: str
+    request: CommitTableRequest
+
+
+def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
+    """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
+
+    `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
+    doesn't hold, InvalidRequest, Unsupported.
+    """
+    request, built_on = _rebased(services, commit.request, cached)
+    upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
+    renumbered = with_built_on(_renumbered(services, request, cached, next_id, upgrade), built_on)
+    base = cached.materialized.metadata if cached else None
+    check(renumbered.requirements, base)
+    check_runs(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    check_batches(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    now = services.clock()
+    target = apply(base, on_our_clock(renumbered.updates, base, now), now, renumbered.ends())
+    if cached is None or base is None:
+        return creation_of(services, commit.namespace, commit.name, target, renumbered)
+    target = _with_row_ids(base, target, upgrade)
+    if target is base or _only_says_ours(base, target):
+        return None
+    check_hold(target.properties)
+    check_sayable(target, base)
+    check_rebase(target.properties)
+    absorbed_rows(target.properties)
+    target = within_limit(target)
+    table_id = cached.materialized.row.table_id
+    check_table_places(services, target.location, target.properties, base, table_id)
+    check_guard(services, table_id, base, target)
+    check_statistics(services, table_id, base, target)
+    known = cached.materialized.known
+    absorbs = absorbed_rows(target.properties) and appends_of(request)
+    absorb = absorber(services, commit.namespace, commit.name, target) if absorbs else None
+    target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
+    check_removals(services, cached.materialized, target, new)
+    check_schema_of_files(services, target, new)
+    target, new = constrained(services, cached.materialized, target, new)
+    return change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
+
+
+def creation_of(
+    services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
+) -> ChangeSet:
+    """The creation of a table with this metadata; InvalidRequest, Unsupported."""
+    check_hold(target.properties)
+    check_sayable(target)
+    check_rebase(target.properties)
+    absorbed_rows(target.properties)
+    max_listed(target.properties)
+    check_table_places(services, target.location, target.properties, None, None)
+    check_statistics(services, None, None, target)
+    creation = Creation(schema_name(namespace), name, target.table_uuid)
+    target, new = increments(services, None, target, renumbered or Renumbered(), creation)
+    check_schema_of_files(services, target, new)
+    target, new = constrained(services, None, target, new)
+    return change_set(Base(), target, new, creation)
+
+
+def _rebased(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None
+) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
+    """The request on top of what main has become, where the table wants that, and what its appends were written for."""
+    if cached is None or not may_rebase(cached.materialized.metadata.properties):
+        return request, {}
+    aliases = aliases_of(cached.materialized.state.snapshots)
+    rebased = rebase(request, cached.materialized.metadata, aliases)
+    if rebased is None:
+        return request, {}
+    services.meter.retried("append_rebase")
+    return rebased.request, rebased.built_on
+
+
+@dataclass(frozen=True, slots=True)
+class _Upgrade:
+    """What becoming version 3 means for row ids: the next one, and (file id, first row id) of files that have none."""
+
+    next_row_id: int = 0
+    given: tuple[tuple[int, int], ...] = ()
+
+
+def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTable) -> _Upgrade:
+    base = cached.materialized.metadata
+    if not base.format_version < ROW_LINEAGE_VERSION <= format_version_after(base, request.updates):
+        return _Upgrade()
+    table_id = cached.materialized.row.table_id
+    with naming_damage(services, table_id), services.database.reading() as cursor:
+        stats = native.table_stats(cursor, table_id)
+        unnumbered = reader.files_without_row_ids(cursor, table_id)
+    next_row_id, given = stats[1] if stats else 0, []
+    for file_id, record_count in unnumbered:
+        given.append((file_id, next_row_id))
+        next_row_id += record_count
+    return _Upgrade(next_row_id, tuple(given))
+
+
+def _renumbered(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int, upgrade: _Upgrade
+) -> Renumbered:
+    base = cached.materialized.metadata if cached else None
+    version = format_version_after(base, request.updates)
+    numbers = Numbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
+    aliases = aliases_of(cached.materialized.state.snapshots) if cached else {}
+    return renumber(request.requirements, request.updates, base, aliases, numbers)
+
+
+def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:
+    """A table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
+    if target.next_row_id is None or base.next_row_id is not None:
+        return target
+    return target.replaced(next_row_id=max(target.next_row_id, upgrade.next_row_id))
+
+
+def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
+    """Whether the request changes nothing but the property that the server says itself."""
+    ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
+    return (
+        ours == base.properties
+        and target.replaced(properties=base.properties, last_updated_ms=base.last_updated_ms) == base.replaced()
+    )
+
+
+def base_of(services: Services, cached: CachedTable) -> Base:
+    """DuckLake's side of the table, read unless known; it changes with `caught_up_to`, if not with the version."""
+    table = cached.materialized
+    lake, current = table.known.lake, table.state.current()
+    if lake is None or lake.caught_up_to != table.row.caught_up_to:
+        lake = table.known.lake = _read_base(services, cached)
+    listed = table.known.manifests_of(services.database, current.manifest_ids if current else ()).values()
+    return replace(lake, holds_files=any(m.content == 0 and m.live_files for m in listed))
+
+
+def _read_base(services: Services, cached: CachedTable) -> Base:
+    row = cached.materialized.row
+    with naming_damage(services, row.table_id), services.database.reading() as cursor:
+        definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
+        return Base(
+            table_id=row.table_id,
+            version=row.version,
+            caught_up_to=row.caught_up_to,
+            metadata=cached.materialized.metadata,
+            declared=definition.partition_keys if definition else (),
+            narrow=narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
+            stats=native.table_stats(cursor, row.table_id),
+            column_stats=native.table_column_stats(cursor, row.table_id),
+        )

@@ -1,0 +1,142 @@
+"""CHECK constraints in commits: what is added is judged by its files' metrics, as nobody reads files while committing.
+
+A file that surely has a violating row is refused, one that surely has none is fine. For the others the snapshot's
+summary names the constraints that are unverified since, and a property of the table says so until somebody verifies.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from duckicelake.bridge.constraints.facts import unproven
+from duckicelake.bridge.constraints.properties import (
+    UNVERIFIED_HERE,
+    Constraint,
+    checkable,
+    constraints_of,
+    parse,
+    texts_of,
+    with_marks_of,
+    with_unverified,
+)
+from duckicelake.bridge.diff import Increment
+from duckicelake.catalog.commits.workspace import Workspace
+from duckicelake.catalog.loads.cache import Materialized
+from duckicelake.catalog.services import Services
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.changes import NewFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A commit to a table, None if it is created, with what its constraints were and will be, by name."""
+
+    services: Services
+    table: Materialized | None
+    target: TableMetadata
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+    @property
+    def new(self) -> list[str]:
+        """The constraints that are new, or say something else than before."""
+        return [name for name, text in self.after.items() if self.before.get(name) != text]
+
+
+def constrained(
+    services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
+) -> tuple[TableMetadata, list[Increment]]:
+    """The commit with what it leaves unverified; InvalidRequest naming constraint, file and bound if it violates one.
+
+    As it is also where a new constraint, or a new schema, doesn't fit the other.
+    """
+    before, after = texts_of(table.metadata.properties) if table else {}, texts_of(target.properties)
+    if not before and not after:
+        return target, increments
+    commit = _Commit(services, table, target, before, after)
+    _check_definitions(commit)
+    properties = with_marks_of(target.properties, after.keys() - commit.new)
+    steps = []
+    for each in increments:
+        step, names = _judged(commit, each)
+        steps.append(step)
+        if each.move is not None and names:
+            properties = with_unverified(properties, names, _snapshot_id(each, target))
+    properties = with_unverified(properties, _unproven_there(commit, steps), target.current_snapshot_id or 0)
+    if properties != target.properties:
+        target = target.replaced(properties=properties)
+    if table is None or before == after:
+        return target, steps
+    return target, [replace(steps[0], redefines=True), *steps[1:]] if steps else [Increment(redefines=True)]
+
+
+def unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    """The constraints that files don't surely keep which DuckDB wrote, unasked."""
+    if not texts_of(metadata.properties):
+        return []
+    constraints, broken = checkable(metadata.properties, metadata.schema())
+    data = [file for file in added if file.content == FileContent.DATA]
+    return [*broken, *unproven(constraints, data, metadata.properties)] if data else []
+
+
+def _check_definitions(commit: _Commit) -> None:
+    """InvalidRequest for a new constraint that can't be checked, and for a schema without what an old one names."""
+    table, schema = commit.table, commit.target.schema()
+    for name in commit.new:
+        parse(name, commit.after[name], schema)
+    if table is None or table.metadata.schema() is schema:
+        return
+    _, broken_before = checkable(table.metadata.properties, table.metadata.schema())
+    _, broken = checkable(commit.target.properties, schema)
+    for name, problem in broken.items():
+        if name not in broken_before:
+            raise InvalidRequest(f"The table's columns can't become these: {problem}")
+
+
+def _judged(commit: _Commit, increment: Increment) -> tuple[Increment, list[str]]:
+    """The increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
+    move = increment.move
+    snapshots = [each.snapshot for each in increment.snapshots]
+    is_rewrite = move.rewrites if move is not None else any(each.operation == "replace" for each in snapshots)
+    new = [file for file in increment.side.files if file.content == FileContent.DATA]
+    back = [file for file in move.registered if not isinstance(file, NewFile)] if move is not None else []
+    if move is not None and move.absorbed is not None:
+        checked = {each.file.file_id for each in move.absorbed.files}
+        new = [file for file in new if file.file_id not in checked]
+    if is_rewrite or not (new or back):
+        return increment, []
+    names = unproven(_constraints(commit), (*new, *back), commit.target.properties, {file.file_id for file in new})
+    if not names:
+        return increment, []
+    marked = tuple(replace(each, snapshot=_marked(each.snapshot, names)) for each in increment.snapshots)
+    return replace(increment, snapshots=marked), names
+
+
+def _constraints(commit: _Commit) -> tuple[Constraint, ...]:
+    return constraints_of(commit.target.properties, commit.target.schema())
+
+
+def _marked(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
+    return snapshot.replaced(summary={**snapshot.summary, UNVERIFIED_HERE: ",".join(names)})
+
+
+def _snapshot_id(increment: Increment, target: TableMetadata) -> int:
+    snapshots = increment.snapshots
+    return snapshots[-1].snapshot.snapshot_id if snapshots else target.current_snapshot_id or 0
+
+
+def _unproven_there(commit: _Commit, increments: Sequence[Increment]) -> list[str]:
+    """The new constraints that rows don't surely keep which are there already; InvalidRequest if one surely doesn't."""
+    table = commit.table
+    current = table.state.current() if table is not None else None
+    if table is None or current is None or not commit.new:
+        return []
+    space = Workspace(commit.services, table.row.table_id, table.known)
+    live = space.live(manifest for manifest in space.listed(current.manifest_ids) if manifest.content == 0)
+    ended = {file_id for each in increments if each.move is not None for file_id in each.move.ended_files}
+    files = space.files(live - ended)
+    deleted = {row.data_file_id for row in space.deletions_of(files)} | space.inlined_deletes(files.values()).keys()
+    constraints = [each for each in _constraints(commit) if each.name in commit.new]
+    return unproven(constraints, files.values(), commit.target.properties, files.keys() - deleted)

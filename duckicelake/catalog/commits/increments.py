@@ -1,0 +1,154 @@
+"""The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
+
+from collections.abc import Callable
+
+from duckicelake.bridge.diff import Increment, Move, NewList
+from duckicelake.bridge.manifests import ListOwner, next_list
+from duckicelake.bridge.renumber import Renumbered
+from duckicelake.bridge.uploads import check_rebased, new_files
+from duckicelake.catalog.commits.ids import file_ids, manifest_ids
+from duckicelake.catalog.commits.known import Known
+from duckicelake.catalog.commits.moves import move_main
+from duckicelake.catalog.commits.uploads import ParentList, read_upload
+from duckicelake.catalog.commits.workspace import Listed, Workspace
+from duckicelake.catalog.deletes.conversion import listed_files
+from duckicelake.catalog.deletes.uploaded import Targets
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.snapshot import Snapshot, ancestry
+from duckicelake.iceberg.updates import AddSnapshot
+from duckicelake.lake.changes import Creation, NewFile, SideFiles
+from duckicelake.lake.state import TableState
+
+
+def increments(
+    services: Services,
+    state: TableState | None,
+    target: TableMetadata,
+    renumbered: Renumbered,
+    creation: Creation | None = None,
+    known: Known | None = None,
+    absorb: Callable[[Move], Move] | None = None,
+) -> tuple[TableMetadata, list[Increment]]:
+    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded.
+
+    absorb: what inlines the rows of appends, of a request that has nothing else.
+    """
+    table = creation if state is None else state.row.table_id
+    assert table is not None
+    builder = _Builder(services, Workspace(services, table, known), state, target, renumbered)
+    builder.absorb = absorb
+    for update in renumbered.updates:
+        if isinstance(update, AddSnapshot):
+            builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
+    builder.settle_main()
+    return builder.target, builder.increments
+
+
+class _Builder:
+    """Adds snapshots one after the other, each on the manifests of its parent; main follows those that it leads to."""
+
+    def __init__(
+        self,
+        services: Services,
+        space: Workspace,
+        state: TableState | None,
+        target: TableMetadata,
+        renumbered: Renumbered,
+    ) -> None:
+        self.increments: list[Increment] = []
+        self.absorb: Callable[[Move], Move] | None = None
+        self.target = target
+        self._services = services
+        self._table_id = state.row.table_id if state else None
+        self._space = space
+        self._renumbered = renumbered
+        self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
+        self._lists: dict[int | None, Listed] = {None: ()}
+        self._parents: dict[int | None, ParentList] = {None: {}}
+        self._line = set(ancestry(target.snapshots_by_id, target.current_snapshot_id))
+        current = state.row.current_snapshot_id if state else None
+        self._main: Listed = self._list_of(current)
+        self._main_is: int | None = current
+        self._file_ids, self._manifest_ids = file_ids(services), manifest_ids(services)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add a new snapshot; one that the request itself removes again is a step to the others, but isn't listed."""
+        listed, made, side = self._build(snapshot)
+        self._lists[snapshot.snapshot_id] = listed
+        move = None
+        if snapshot.snapshot_id in self._line:
+            move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
+            self._main, self._main_is = listed, snapshot.snapshot_id
+            move = move if self.absorb is None else self.absorb(move)
+        proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
+        row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
+        stays = self.target.snapshot(snapshot.snapshot_id) is not None
+        expected = self._renumbered.expected.get(snapshot.snapshot_id)
+        self.increments.append(Increment((row,) if stays else (), side, move, expected))
+
+    def settle_main(self) -> None:
+        """Move main to where the request leaves it, if no new snapshot did."""
+        current = self.target.current_snapshot_id
+        if current != self._main_is:
+            move = move_main(self._services, self._space, self.target, self._main, self._list_of(current))
+            self.increments.append(Increment(move=move))
+
+    def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
+        """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
+        services, target, space = self._services, self.target, self._space
+        parent_id = snapshot.parent_snapshot_id
+        proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
+        built_on = self._renumbered.built_on.get(snapshot.snapshot_id)
+        parents = self._parent_list(built_on.parent_id if built_on else parent_id)
+        with services.meter.phase("upload_read"):
+            read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents)
+        if built_on is not None:
+            check_rebased(read.upload)
+        row_shift = self._renumbered.row_shift + (built_on.row_shift if built_on else 0)
+        uploaded = self._numbered(new_files(read.upload, target, self._file_ids, row_shift))
+        self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
+        parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
+        gone = space.among(parent, (file.file_id for file in read.upload.removed))
+        targets = Targets(space, parent, frozenset(gone), uploaded)
+        made = listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
+        space.learn(made.files, made.deletions)
+        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
+        loaded = space.loaded(parent, made.removed, self._version)
+        manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
+        side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
+        return manifests.listed, made.snapshot, side
+
+    def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
+        """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""
+        following, numbered = self.target.next_row_id, []
+        for file in files:
+            if following is not None and file.content == FileContent.DATA and file.first_row_id is None:
+                numbered.append(file._replace(first_row_id=following))
+                following += file.record_count
+            else:
+                numbered.append(file)
+        if following != self.target.next_row_id:
+            self.target = self.target.replaced(next_row_id=following)
+        return tuple(numbered)
+
+    @property
+    def _version(self) -> int:
+        return self.target.format_version
+
+    def _schema_id(self, snapshot: Snapshot) -> int:
+        return self.target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
+
+    def _list_of(self, snapshot_id: int | None) -> Listed:
+        """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
+        if snapshot_id not in self._lists:
+            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
+            self._lists[snapshot_id] = self._space.listed(row.manifest_ids) if row else ()
+        return self._lists[snapshot_id]
+
+    def _parent_list(self, snapshot_id: int | None) -> ParentList:
+        if snapshot_id not in self._parents:
+            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
+            self._parents[snapshot_id] = self._space.paths(row.manifest_ids) if row else {}
+        return self._parents[snapshot_id]

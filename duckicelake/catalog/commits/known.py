@@ -1,0 +1,37 @@
+"""What commits on a version of a table need besides its metadata, once it was read: the next one need not read it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from duckicelake.bridge.diff import Base
+from duckicelake.lake import reader
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.state import ManifestRow
+from duckicelake.lake.writing.files import StaleBase
+
+
+class Unwritten(StaleBase):
+    """Manifests of a version that was loaded aren't recorded as written any more: their files got lost."""
+
+
+@dataclass(slots=True)
+class Known:
+    """Rows that hold as long as the version is the newest; entries are only added, so that threads may share it.
+
+    `lake` is what DuckLake has of the table, None until it was read.
+    """
+
+    manifests: dict[int, ManifestRow] = field(default_factory=dict)
+    lake: Base | None = None
+
+    def manifests_of(self, database: Database, manifest_ids: Iterable[int]) -> dict[int, ManifestRow]:
+        """Manifests by id, those that aren't known yet read; one that isn't written has no path, and is read again."""
+        wanted = list(manifest_ids)
+        found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
+        missing = [manifest_id for manifest_id in wanted if manifest_id not in found]
+        if missing:
+            with database.reading() as cursor:
+                read = reader.manifests(cursor, missing)
+            self.manifests.update((id_, row) for id_, row in read.items() if row.path is not None)
+            found |= read
+        return {manifest_id: found[manifest_id] for manifest_id in wanted}

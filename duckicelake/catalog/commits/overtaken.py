@@ -1,0 +1,34 @@
+"""What was computed of tables is computed again if others were faster, and at last while they all wait."""
+
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Final, TypeVar
+
+from duckicelake.catalog.services import Services
+from duckicelake.errors import Unavailable
+from duckicelake.lake.writing.files import StaleBase
+
+ATTEMPTS: Final = 50
+SHARED_ATTEMPTS: Final = 3
+"""After so many attempts that others overtook, one has the queue of commits to itself."""
+
+T = TypeVar("T")
+
+
+class Outdated(Exception):  # noqa: N818 - says what happened; never leaves the attempt
+    """A table changed after something was computed for it."""
+
+
+def until_written(services: Services, tables: str, attempt: Callable[[bool], T], *, is_alone: bool = False) -> T:
+    """The result of the first attempt that no other writer overtook; Unavailable.
+
+    attempt: is told whether all other commits wait for it, and raises StaleBase or Outdated. is_alone: the caller keeps
+    them waiting.
+    """
+    for number in range(ATTEMPTS):
+        alone = is_alone or number >= SHARED_ATTEMPTS
+        waiting = services.commits.alone(services.database) if alone and not is_alone else nullcontext()
+        with suppress(StaleBase, Outdated), waiting:
+            return attempt(alone)
+        services.meter.retried("stale_base")
+    raise Unavailable(f"Other writers changed {tables} {ATTEMPTS} times in a row; try again")

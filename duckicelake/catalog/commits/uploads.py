@@ -1,0 +1,226 @@
+"""Reads what a client uploaded before it committed: the manifest list and its new manifests, before any lock.
+
+Reads are confined to the table's own and the allowed locations (design, "A commit walks"); whatever is wrong with the
+files is the client's to know, as InvalidRequest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from duckicelake.bridge.entries import UploadedFile, packed
+from duckicelake.bridge.file_schema import check_field_ids
+from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
+from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
+from duckicelake.catalog.access.confinement import check_readable
+from duckicelake.catalog.access.ownership import check_may_read
+from duckicelake.catalog.services import Services
+from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.iceberg.manifest import (
+    DataFile,
+    EntryStatus,
+    FileContent,
+    Manifest,
+    ManifestFile,
+    inherit_all,
+    read_manifest,
+    read_manifest_list,
+)
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake import native, reader
+from duckicelake.lake.changes import NewFile
+from duckicelake.storage.parallel import in_parallel
+from duckicelake.storage.policy import check_file
+
+ParentList = Mapping[str, int | tuple[AnyFile, ...]]
+"""The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
+
+MAX_MANIFESTS: Final = 10_000
+MAX_MANIFESTS_BYTES: Final = 256 << 20
+"""Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUpload:
+    """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path.
+
+    `missing` are the files of the parent's manifests that it doesn't list; the new ones may hold them still. `borrowed`
+    are manifests of other snapshots that it lists as they are.
+    """
+
+    upload: Upload
+    kept: ParentList
+    read: Mapping[str, Manifest]
+    missing: Sequence[AnyFile]
+    borrowed: Mapping[str, int]
+
+    def as_parent(self, files: Sequence[NewFile]) -> ParentList:
+        """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
+        known: dict[Place, AnyFile] = {place_of(file): file for file in (*self.missing, *files)}
+        own = {
+            path: tuple(known[place_of(e.data_file)] for e in manifest.entries if e.status is not EntryStatus.DELETED)
+            for path, manifest in self.read.items()
+        }
+        return {**self.kept, **self.borrowed, **own}
+
+
+def read_upload(
+    services: Services,
+    table_id: int | None,
+    target: TableMetadata,
+    snapshot: Snapshot,
+    proposed_id: int,
+    parent: ParentList,
+) -> ReadUpload:
+    """What the snapshot adds to and removes from its parent."""
+    own = partial(_folders, services, table_id, target)
+    check_may_read(services, files_of_snapshot(snapshot), own, table_id)
+    listed = read_list(services, target.location, snapshot)
+    paths = {line.manifest_path for line in listed}
+    foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}
+    borrowed = _borrowed(services, table_id, foreign - parent.keys())
+    check_may_read(services, paths - parent.keys() - borrowed.keys(), own, table_id)
+    check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
+    new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
+    manifests = in_parallel(partial(read_manifest_at, services, target.location), new)
+    read = {line.manifest_path: manifest for line, manifest in zip(new, manifests, strict=True)}
+    check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
+    missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
+    upload = changed_files(listed, read, missing, snapshot, proposed_id)
+    check_added(file for file, _, _ in upload.added)
+    for file, _, _ in upload.added:
+        check_supported(file, target.format_version)
+        if isinstance(file, UploadedFile):
+            check_field_ids(file, target.last_column_id)
+    check_may_read(services, (file.file_path for file, _, _ in upload.added), own, table_id)
+    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
+
+
+def check_statistics(
+    services: Services, table_id: int | None, base: TableMetadata | None, target: TableMetadata
+) -> None:
+    """InvalidRequest or Forbidden for a statistics file that the base doesn't name and the caller may not use."""
+    known = set(statistics_of(base)) if base is not None else set()
+    new = [path for path in statistics_of(target) if path not in known]
+    for path in new:
+        check_file(path)
+    check_may_read(services, new, partial(_folders, services, table_id, target), table_id)
+
+
+def statistics_of(metadata: TableMetadata) -> list[str]:
+    """The statistics files of a table, partitions' included."""
+    files = [file.statistics_path for file in metadata.statistics]
+    return files + [file.statistics_path for file in metadata.partition_statistics]
+
+
+def _folders(services: Services, table_id: int | None, target: TableMetadata) -> list[str]:
+    """Where files of the table are its own."""
+    if table_id is None:
+        return [target.location]
+    with services.database.reading() as cursor:
+        return [target.location, native.path_prefix(cursor, table_id)]
+
+
+def files_of_snapshot(snapshot: Snapshot) -> Sequence[str]:
+    """The files that a snapshot itself names: its manifest list, or in old ones the manifests."""
+    return (snapshot.manifests or ()) if snapshot.manifest_list is None else (snapshot.manifest_list,)
+
+
+def check_sizes(lines: Iterable[ManifestFile]) -> None:
+    """InvalidRequest for more than a server should read for one snapshot; manifests must be as long as they say."""
+    found = sorted(lines, key=lambda line: line.manifest_length)
+    if len(found) > MAX_MANIFESTS:
+        raise InvalidRequest(
+            f"The snapshot brings {len(found)} manifests; this server reads up to {MAX_MANIFESTS} for one: merge them"
+        )
+    total = sum(line.manifest_length for line in found)
+    if total > MAX_MANIFESTS_BYTES:
+        raise InvalidRequest(
+            f"The snapshot brings manifests of {total} bytes, {found[-1].manifest_path} the longest of them; "
+            f"this server reads up to {MAX_MANIFESTS_BYTES} for one snapshot"
+        )
+
+
+def _borrowed(services: Services, table_id: int | None, paths: AbstractSet[str]) -> dict[str, int]:
+    if table_id is None or not paths:
+        return {}
+    with services.database.reading() as cursor:
+        return reader.manifests_at(cursor, table_id, paths)
+
+
+def read_uploaded(
+    services: Services, table_location: str, location: str, what: str, at_most: int = MAX_MANIFESTS_BYTES
+) -> bytes:
+    """A file that the client uploaded; InvalidRequest if it isn't there, isn't the table's, or has more bytes."""
+    check_readable(services, location, table_location)
+    try:
+        return services.store.read(location, at_most)
+    except FileMissing:
+        raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
+
+
+def check_supported(file: DataFile, format_version: int) -> None:
+    """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
+    check_file(file.file_path)
+    is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
+    if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
+        raise InvalidRequest(f"{file.file_path} holds deletes, which need format version 2: upgrade the table")
+    if is_vector and format_version < ROW_LINEAGE_VERSION:
+        raise InvalidRequest(f"{file.file_path} holds deletion vectors, which need format version 3: upgrade the table")
+    if file.file_format != "PARQUET" and not is_vector:
+        raise Unsupported("file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only")
+
+
+def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) -> list[AnyFile]:
+    """The live files of manifests."""
+    files: list[AnyFile] = [f for source in sources if isinstance(source, tuple) for f in source]
+    ids = sorted(source for source in sources if isinstance(source, int))
+    if ids:
+        with services.database.reading() as cursor:
+            entries = reader.entries(cursor, ids)
+        files += [row for rows in entries.values() for row in rows if row.status != EntryStatus.DELETED]
+    return files
+
+
+def read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The lines of a snapshot's manifest list; InvalidRequest."""
+    if snapshot.manifest_list is None:
+        return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
+    data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
+    try:
+        return read_manifest_list(data)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{snapshot.manifest_list}: {error}") from error
+
+
+def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_id: int) -> tuple[ManifestFile, ...]:
+    """The lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
+    if len(paths) > MAX_MANIFESTS or len(set(paths)) < len(paths):
+        raise InvalidRequest(
+            f"Snapshot {snapshot_id} lists {len(paths)} manifests: name each once, and up to {MAX_MANIFESTS}"
+        )
+    lines: list[ManifestFile] = []
+    left = MAX_MANIFESTS_BYTES
+    for path in paths:
+        data = read_uploaded(services, location, path, "manifest", left)
+        left -= len(data)
+        found = read_manifest(data)
+        lines.append(ManifestFile(path, len(data), found.spec_id, found.content, 0, 0, snapshot_id, *[None] * 6))
+    return tuple(lines)
+
+
+def read_manifest_at(services: Services, location: str, line: ManifestFile) -> Manifest:
+    """The manifest of a line, its entries with what they inherit; InvalidRequest."""
+    data = read_uploaded(services, location, line.manifest_path, "manifest", line.manifest_length)
+    if len(data) != line.manifest_length:
+        raise InvalidRequest(
+            f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
+        )
+    try:
+        manifest = read_manifest(data, packed)
+        return replace(manifest, entries=tuple(inherit_all(manifest, line)))
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{line.manifest_path}: {error}") from error

@@ -1,0 +1,167 @@
+"""Commits that delete rows by their keys: the server writes equality deletes as a client would, and commits them.
+
+What these delete is then looked up in the table's files and inlined rows, as it is for every client (`equality`).
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from duckicelake.bridge.entries import column_metrics
+from duckicelake.bridge.stats import LakeMetrics
+from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.manifest import (
+    UNASSIGNED,
+    DataFile,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    read_manifest_list,
+    write_manifest,
+    write_manifest_list,
+)
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec, UnboundPartitionSpec
+from duckicelake.iceberg.requirements import AssertRefSnapshotId
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import MAIN, Snapshot
+from duckicelake.iceberg.sort import UNSORTED
+from duckicelake.iceberg.updates import AddSnapshot, AddSpec, SetSnapshotRef, TableUpdate
+from duckicelake.lake.model import ColumnStats
+from duckicelake.rows.batch import Batch
+from duckicelake.rows.files import row_files
+
+
+@dataclass(slots=True)
+class _Uploaded:
+    """Files of one commit, in the table's metadata folder."""
+
+    services: Services
+    metadata: TableMetadata
+    paths: list[str]
+
+    def add(self, suffix: str, data: bytes) -> str:
+        path = f"{self.metadata.location}/metadata/{uuid4()}-{suffix}"
+        self.services.store.write(path, data)
+        self.paths.append(path)
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """Keys of rows that are to go, as Parquet; the statistics tell which data files can't have such rows."""
+
+    data: bytes
+    count: int
+    field_ids: tuple[int, ...]
+    stats: tuple[ColumnStats, ...]
+
+
+def key_file(keys: Batch) -> KeyFile:
+    """The keys, of which there is one at least."""
+    (file,) = row_files(keys, (), UNPARTITIONED, UNSORTED)
+    return KeyFile(file.data, keys.num_rows, tuple(column.field_id for column in keys.layout.columns), file.stats)
+
+
+def delete_by_key(
+    services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, keys: KeyFile
+) -> tuple[TableCommit, list[str]]:
+    """The commit that deletes from main all rows with these keys, and the files that were written for it.
+
+    No table lists these files once it is committed: the deletes are listed as positions.
+    """
+    uploaded = _Uploaded(services, metadata, [])
+    snapshot_id, spec = secrets.randbits(62), _global_spec(metadata)
+    metrics = LakeMetrics(metadata.schema().leaves()).of(keys.stats)
+    file = DataFile(
+        content=FileContent.EQUALITY_DELETES,
+        file_path=uploaded.add("keys.parquet", keys.data),
+        file_format="PARQUET",
+        partition=(),
+        record_count=keys.count,
+        file_size_in_bytes=len(keys.data),
+        **column_metrics(metrics),
+        equality_ids=tuple(sorted(keys.field_ids)),
+    )
+    line = _manifest(uploaded, snapshot_id, spec, file)
+    snapshot = _snapshot(uploaded, snapshot_id, parent, [line, *_listed(services, parent)])
+    updates: list[TableUpdate] = [
+        *_new_specs(metadata, spec),
+        AddSnapshot(snapshot=snapshot),
+        SetSnapshotRef(ref_name=MAIN, snapshot_id=snapshot_id, type="branch"),
+    ]
+    requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=parent.snapshot_id)
+    request = CommitTableRequest(requirements=(requirement,), updates=tuple(updates))
+    return TableCommit(namespace, table, request), uploaded.paths
+
+
+def _manifest(uploaded: _Uploaded, snapshot_id: int, spec: PartitionSpec, file: DataFile) -> ManifestFile:
+    metadata = uploaded.metadata
+    data = write_manifest(
+        format_version=max(2, metadata.format_version),
+        content=ManifestContent.DELETES,
+        schema=metadata.schema(),
+        spec=spec,
+        entries=[ManifestEntry(EntryStatus.ADDED, snapshot_id, None, None, file)],
+    )
+    return ManifestFile(
+        manifest_path=uploaded.add("m0.avro", data),
+        manifest_length=len(data),
+        partition_spec_id=spec.spec_id,
+        content=ManifestContent.DELETES,
+        sequence_number=UNASSIGNED,
+        min_sequence_number=UNASSIGNED,
+        added_snapshot_id=snapshot_id,
+        added_files_count=1,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=file.record_count,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=(),
+    )
+
+
+def _snapshot(uploaded: _Uploaded, snapshot_id: int, parent: Snapshot, manifests: Sequence[ManifestFile]) -> Snapshot:
+    metadata, number = uploaded.metadata, uploaded.metadata.last_sequence_number + 1
+    first_row_id = metadata.next_row_id if metadata.format_version >= ROW_LINEAGE_VERSION else None
+    data = write_manifest_list(
+        format_version=metadata.format_version,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id,
+        sequence_number=number,
+        manifests=manifests,
+        first_row_id=first_row_id,
+    )
+    return Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id,
+        sequence_number=number,
+        timestamp_ms=max(uploaded.services.clock(), metadata.last_updated_ms),
+        manifest_list=uploaded.add("list.avro", data),
+        summary={"operation": "delete"},
+        schema_id=metadata.current_schema_id,
+        first_row_id=first_row_id,
+        added_rows=None if first_row_id is None else 0,
+    )
+
+
+def _listed(services: Services, parent: Snapshot) -> Sequence[ManifestFile]:
+    return () if parent.manifest_list is None else read_manifest_list(services.store.read(parent.manifest_list))
+
+
+def _global_spec(metadata: TableMetadata) -> PartitionSpec:
+    """One without partitions, under which equality deletes apply to all: the table's, or one that it is given."""
+    plain = (spec for spec in metadata.partition_specs if not spec.fields)
+    new_id = max(spec.spec_id for spec in metadata.partition_specs) + 1
+    return next(plain, PartitionSpec(spec_id=new_id, fields=()))
+
+
+def _new_specs(metadata: TableMetadata, spec: PartitionSpec) -> Iterator[AddSpec]:
+    if spec not in metadata.partition_specs:
+        yield AddSpec(spec=UnboundPartitionSpec(spec_id=spec.spec_id, fields=()))

@@ -1,0 +1,156 @@
+"""Writes the files of Delta logs from what was recorded of them, checkpoints, and takes away what is too old."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from duckicelake.bridge.delta.out_definition import ONLY_READ
+from duckicelake.catalog.access.confinement import write
+from duckicelake.catalog.services import Services
+from duckicelake.delta.actions import DeltaSnapshot
+from duckicelake.delta.checkpoint_writing import (
+    LAST_CHECKPOINT,
+    checkpoint_name,
+    encode_checkpoint,
+    encode_last_checkpoint,
+)
+from duckicelake.delta.listing import FOLDER
+from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.vector_writing import FOLDER as VECTORS
+from duckicelake.delta.writing import commit_name
+from duckicelake.errors import AlreadyExists, NoSuchTable
+from duckicelake.lake import delta_logs
+from duckicelake.lake.delta_logs import LogRow, WrittenVersion
+from duckicelake.storage.policy import canonical
+
+EVERY: Final = 100
+"""Versions after which there is a checkpoint: it takes as long as the table has files."""
+
+
+def publish(services: Services, table_id: int) -> LogRow:
+    """Write the files of recorded versions that may not be there, in order, and let go of those too old to be read."""
+    log = _log(services, table_id)
+    while versions := _unwritten(services, table_id):
+        for version in versions:
+            _write(services, log, version)
+        with services.database.transaction() as cursor:
+            delta_logs.written(cursor, table_id, [each.version for each in versions])
+    return _cut(services, table_id, log)
+
+
+def mend(services: Services, table_id: int) -> None:
+    """Write again what of the log's files got lost."""
+    log, after = _log(services, table_id), -1
+    present = {
+        file.location for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{log.root}/{folder}")
+    }
+    while versions := _all(services, table_id, after):
+        for version in versions:
+            if not present.issuperset(map(canonical, _locations(log, version))):
+                _write(services, log, version)
+        after = versions[-1].version
+
+
+def remove(services: Services, table_id: int) -> None:
+    """Take a whole log away, and forget it."""
+    with services.database.reading() as cursor:
+        log = delta_logs.log(cursor, table_id)
+    if log is None:
+        return
+    _delete(services, _all_files(services, log.root))
+    with services.database.transaction() as cursor:
+        delta_logs.forget(cursor, table_id)
+
+
+def clear(services: Services, root: str) -> None:
+    """Take away what an earlier log of ours left in a folder; AlreadyExists if there is a log of somebody else's."""
+    found = _all_files(services, root)
+    ours = any(ONLY_READ.encode() in services.store.read(each) for each in found if each.endswith(".json"))
+    if found and not ours:
+        raise AlreadyExists(f"{root} has a Delta log already, which isn't ours: {found[0]}")
+    _delete(services, found)
+
+
+def _all_files(services: Services, root: str) -> list[str]:
+    """The oldest versions first."""
+    found = (file for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{root}/{folder}"))
+    return sorted(file.location for file in found)
+
+
+def _log(services: Services, table_id: int) -> LogRow:
+    with services.database.reading() as cursor:
+        log = delta_logs.log(cursor, table_id)
+    if log is None:
+        raise NoSuchTable(f"Table {table_id} has no Delta log")
+    return log
+
+
+def _unwritten(services: Services, table_id: int) -> list[WrittenVersion]:
+    with services.database.reading() as cursor:
+        return delta_logs.files(cursor, table_id)
+
+
+def _all(services: Services, table_id: int, after: int) -> list[WrittenVersion]:
+    with services.database.reading() as cursor:
+        return delta_logs.files(cursor, table_id, after, unwritten_only=False)
+
+
+def _locations(log: LogRow, version: WrittenVersion) -> Iterator[str]:
+    if version.vectors_path is not None:
+        yield f"{log.root}/{version.vectors_path}"
+    if version.version >= log.oldest:
+        yield f"{log.root}/{FOLDER}/{commit_name(version.version)}"
+
+
+def _write(services: Services, log: LogRow, version: WrittenVersion) -> None:
+    """The vectors before what names them."""
+    if version.vectors_path is not None and version.vectors is not None:
+        write(services, f"{log.root}/{version.vectors_path}", version.vectors)
+    if version.version >= log.oldest:
+        write(services, f"{log.root}/{FOLDER}/{commit_name(version.version)}", version.body)
+        if version.version and version.version % EVERY == 0:
+            _checkpoint(services, log, version.version)
+
+
+def _checkpoint(services: Services, log: LogRow, version: int) -> None:
+    """Write the checkpoint of a version, if there is none; a client's says the same."""
+    snapshot = DeltaLog(services.store, log.root).snapshot(version)
+    with suppress(AlreadyExists):
+        write(services, f"{log.root}/{FOLDER}/{checkpoint_name(version)}", encode_checkpoint(snapshot))
+    _point_at(services, log, snapshot)
+
+
+def _point_at(services: Services, log: LogRow, snapshot: DeltaSnapshot) -> None:
+    """Name the checkpoint as the last; where it isn't named, readers list the log."""
+    location = f"{log.root}/{FOLDER}/{LAST_CHECKPOINT}"
+    services.store.delete(location)
+    with suppress(AlreadyExists):
+        write(services, location, encode_last_checkpoint(snapshot))
+
+
+def _cut(services: Services, table_id: int, log: LogRow) -> LogRow:
+    """Let versions go whose data files may go: first a checkpoint that the later ones stand on, then the oldest first.
+
+    Where none is left to be read, and no other can follow, the whole log goes.
+    """
+    with services.database.reading() as cursor:
+        oldest = delta_logs.readable(cursor, table_id)
+        needless = [f"{log.root}/{path}" for path in delta_logs.needless_vectors(cursor, table_id, oldest)]
+    if oldest <= log.oldest:
+        return log
+    if oldest > log.version:
+        if log.problem is not None:
+            remove(services, table_id)
+        return log
+    _checkpoint(services, log, oldest)
+    names = ((commit_name(version), checkpoint_name(version)) for version in range(log.oldest, oldest))
+    _delete(services, (f"{log.root}/{FOLDER}/{name}" for pair in names for name in pair))
+    with services.database.transaction() as cursor:
+        delta_logs.cut(cursor, table_id, oldest)
+    _delete(services, needless)
+    return _log(services, table_id)
+
+
+def _delete(services: Services, locations: Iterable[str]) -> None:
+    for location in locations:
+        services.store.delete(location)

@@ -1,0 +1,250 @@
+"""The versions of a Delta table as commits here: a snapshot of Iceberg's and one of DuckLake's for each.
+
+For a table's whole history at its import, and for the versions that follow. Nothing is written into the lake's tables
+here; delete files are written, and links or copies where DuckLake needs them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final
+
+from duckicelake.bridge.caught_up import Line, moved
+from duckicelake.bridge.delta.columns import table_columns
+from duckicelake.bridge.delta.files import FileTranslator, TranslatedFile
+from duckicelake.bridge.delta.snapshots import snapshot_of_version
+from duckicelake.bridge.delta.stats import Widening
+from duckicelake.bridge.delta.tables import DeltaState, check_none_left, redefined, replaced_columns
+from duckicelake.bridge.delta.versions import DeltaVersion
+from duckicelake.bridge.diff import Increment, KnownFiles, Move, NewList, change_and_after
+from duckicelake.bridge.manifests import ListOwner, next_list
+from duckicelake.bridge.numbering import Numbering, free_id
+from duckicelake.bridge.realise import AnyFile
+from duckicelake.catalog.commits.ids import file_ids, manifest_ids
+from duckicelake.catalog.commits.workspace import Workspace
+from duckicelake.catalog.delta.deletes import Deleted, DeltaDeletes, positions_of
+from duckicelake.catalog.delta.links import Linker
+from duckicelake.catalog.delta.reading import DeltaFiles
+from duckicelake.catalog.delta.targets import DeltaTarget
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
+from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, SideFiles
+
+VERSION_ZERO: Final = 1 << 62
+"""The snapshot id of version 0, which clients take for no snapshot; the tag `v0` names it."""
+_FILES: Final = 4_000
+_VERSIONS: Final = 200
+"""After so many files or versions a change is given, so that its rows can be written while the next is computed."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What has been translated so far."""
+
+    versions: int = 0
+    files: int = 0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class _Vectors:
+    """What a version deletes: all positions that are deleted then, by the log's path; files whose rows come back."""
+
+    after: dict[str, frozenset[int]] = field(default_factory=dict)
+    returning: set[int] = field(default_factory=set)
+
+
+class Translation:
+    """Makes changes of versions; `state` is that after the last one. Raises Unsupported, DamagedLog, FileMissing."""
+
+    def __init__(self, services: Services, files: DeltaFiles, target: DeltaTarget) -> None:
+        self.told = Told()
+        self._services = services
+        self._delta = files
+        self._base = target.base
+        self._metadata = target.metadata
+        self._ids = target.state.ids()
+        self._definition = target.state.metadata
+        self._creation = target.creation
+        self._is_new = target.creation is not None
+        self._space = Workspace(services, target.table)
+        self._listed = target.listed
+        self._live: dict[str, int] = {}
+        self._deletes = DeltaDeletes(services, self._space, target.listed)
+        self._links = Linker(services, self._space, copies=target.copies)
+        self._file_ids, self._manifest_ids = file_ids(services), manifest_ids(services)
+        self._next_id = target.next_id
+        self._line = Line(target.metadata)
+        self._files = self._translator()
+        self._replaced: frozenset[int] = frozenset()
+
+    @property
+    def state(self) -> DeltaState:
+        """What the next version's translation must know."""
+        return DeltaState.of(self._definition, self._ids)
+
+    def changes(self, versions: Iterable[DeltaVersion]) -> Iterator[ChangeSet]:
+        """The changes, each over what the one before leaves; those after the first get their base when they're written.
+
+        A change of one definition is as large as memory allows.
+        """
+        waiting: list[Increment] = []
+        files = 0
+        for version in versions:
+            if version.metadata not in (None, self._definition):
+                yield from self._changes(waiting)
+                waiting, files = [], 0
+                self._redefine(version)
+            waiting.append(self._increment(version))
+            files += len(version.added)
+            if files >= _FILES or len(waiting) >= _VERSIONS:
+                yield from self._changes(waiting)
+                waiting, files = [], 0
+        yield from self._changes(waiting)
+
+    def _changes(self, increments: Sequence[Increment]) -> Iterator[ChangeSet]:
+        if increments:
+            self._metadata = self._line.listed(self._metadata)
+            self._line = Line(self._metadata)
+            change, self._base = change_and_after(self._base, self._metadata, increments, self._creation)
+            self._creation = None
+            yield change
+
+    def _redefine(self, version: DeltaVersion) -> None:
+        assert version.metadata is not None
+        before = self._metadata
+        self._metadata, _ = redefined(before, version.metadata, self._ids)
+        self._definition = version.metadata
+        self._replaced = replaced_columns(before, self._metadata)
+        self._files = self._translator()
+
+    def _translator(self) -> FileTranslator:
+        columns = table_columns(self._definition, self._ids, self._metadata.current_schema_id)
+        return FileTranslator(columns, self._metadata.default_spec_id, self._delta.located, self._delta.counts.get)
+
+    def _increment(self, version: DeltaVersion) -> Increment:
+        numbers, expected = self._numbers(version)
+        wide = Widening()
+        live = self._known((*version.gone, *version.added))
+        vectors = self._vectors(version, live)
+        fresh = {p: a for p, a in version.added.items() if p not in live or live[p] in vectors.returning}
+        new = self._with_row_ids([self._files.of(a, next(self._file_ids), numbers, wide) for a in fresh.values()])
+        left = frozenset(live[path] for path in version.gone if path in live) | vectors.returning
+        self._replace(version, dict(zip(fresh, new, strict=True)), left)
+        deleted = self._delete(numbers, vectors, left)
+        added = (*(each.file for each in new), *deleted.files)
+        removed = self._space.files(left | deleted.idle)
+        snapshot = self._snapshot(version, numbers, added, tuple(removed.values()))
+        side = SideFiles(added, deleted.deletions, (), self._manifests(snapshot, added, removed.keys()))
+        move = self._move(new, wide, left, deleted, rewrites=snapshot.operation == "replace")
+        self.told.versions += 1
+        self.told.files += len(new)
+        self.told.rows += sum(each.file.record_count for each in new)
+        row = NewList(snapshot, tuple(manifest.manifest_id for manifest in self._listed))
+        return Increment((row,), side, move, expected)
+
+    def _numbers(self, version: DeltaVersion) -> tuple[Numbering, int | None]:
+        """The snapshot's numbers, and the DuckLake snapshot that it must become because of them."""
+        following, expected = self._metadata.last_sequence_number + 1, self._next_id
+        own = version.version or VERSION_ZERO
+        if expected is None:
+            return Numbering(free_id(own, self._line.ids), following), None
+        self._next_id = expected + 1
+        given = expected if self._services.snapshot_ids == "ducklake" else own
+        return Numbering(free_id(given, self._line.ids), max(expected, following)), expected
+
+    def _known(self, paths: Iterable[str]) -> dict[str, int]:
+        """The live files at the log's paths."""
+        wanted = list(paths)
+        unknown = [] if self._is_new else [path for path in wanted if path not in self._live]
+        if unknown:
+            located = {self._delta.located(path): path for path in unknown}
+            found = self._space.at_paths(self._listed, located)
+            self._live.update((located[file.path], file.file_id) for file in found)
+        return {path: self._live[path] for path in wanted if path in self._live}
+
+    def _vectors(self, version: DeltaVersion, live: Mapping[str, int]) -> _Vectors:
+        found = _Vectors()
+        for path, add in version.added.items():
+            before = self._deletes.of(live[path]) if path in live else frozenset()
+            vector = add.deletion_vector
+            if vector is None and not before:
+                continue
+            after = frozenset() if vector is None else positions_of(self._delta.log, vector, path)
+            if before - after:
+                found.returning.add(live[path])
+                before = frozenset()
+            if after - before:
+                found.after[path] = after
+        return found
+
+    def _with_row_ids(self, files: list[TranslatedFile]) -> list[TranslatedFile]:
+        following = self._metadata.next_row_id
+        if following is None:
+            return files
+        numbered: list[TranslatedFile] = []
+        for each in files:
+            numbered.append(each._replace(file=each.file._replace(first_row_id=following)))
+            following += each.file.record_count
+        return numbered
+
+    def _replace(self, version: DeltaVersion, fresh: Mapping[str, TranslatedFile], left: AbstractSet[int]) -> None:
+        """Let files be known by the log's paths, and check that none stays that can't be read any more."""
+        for path in version.gone:
+            self._live.pop(path, None)
+        self._live.update((path, each.file.file_id) for path, each in fresh.items())
+        self._space.learn((each.file for each in fresh.values()), ())
+        if self._replaced:
+            staying = self._space.live(self._listed) - left
+            for file in self._space.files([min(staying)] if staying else []).values():
+                check_none_left(self._replaced, self._metadata, file.path)
+            self._replaced = frozenset()
+
+    def _delete(self, numbers: Numbering, vectors: _Vectors, left: AbstractSet[int]) -> Deleted:
+        after = {self._live[path]: found for path, found in vectors.after.items()}
+        targets: Mapping[int, AnyFile] = self._space.files(after)
+        deleted = self._deletes.serve(self._metadata, numbers, after, targets, left)
+        self._space.learn(deleted.files, deleted.deletions)
+        return deleted
+
+    def _snapshot(
+        self, version: DeltaVersion, numbers: Numbering, added: Sequence[NewFile], removed: Sequence[AnyFile]
+    ) -> Snapshot:
+        snapshot = snapshot_of_version(version, numbers, self._metadata, self._line.newest, added, removed)
+        self._line.add(snapshot)
+        self._metadata = moved(self._metadata, snapshot)
+        if numbers.snapshot_id == VERSION_ZERO:
+            tag = SnapshotRef(snapshot_id=VERSION_ZERO, type="tag")
+            self._metadata = self._metadata.replaced(refs={**self._metadata.refs, "v0": tag})
+        return snapshot
+
+    def _manifests(
+        self, snapshot: Snapshot, added: Sequence[NewFile], removed: AbstractSet[int]
+    ) -> tuple[NewManifest, ...]:
+        """The manifests that the snapshot brings; `_listed` are all that it has."""
+        version = self._metadata.format_version
+        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._metadata.current_schema_id, version)
+        loaded = self._space.loaded(self._listed, removed, version)
+        manifests = next_list(loaded, added, removed, owner, self._manifest_ids)
+        self._listed = manifests.listed
+        return manifests.new
+
+    def _move(
+        self, new: Sequence[TranslatedFile], wide: Widening, left: AbstractSet[int], deleted: Deleted, *, rewrites: bool
+    ) -> Move:
+        known = KnownFiles(
+            {each.file.file_id: each.stats for each in new},
+            {each.file.file_id: each.partition_values for each in new},
+            wide.rows(self._files.columns.schema.leaves()),
+        )
+        columns = self._files.partition
+        names = {each.file.file_id: each.keys or tuple(column.names[0] for column in columns) for each in new}
+        return Move(
+            ended_files=tuple(sorted(left)),
+            registered=tuple(each.file for each in new),
+            copies=self._links.of(columns, (each for each in new if each.keys is None)),
+            name_maps={file_id: self._files.name_map(keys) for file_id, keys in names.items()},
+            delete_files=deleted.delete_files,
+            rewrites=rewrites,
+            known=known if new else None,
+        )

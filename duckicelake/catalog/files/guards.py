@@ -1,0 +1,64 @@
+"""Guards: tables that share files say `gc.enabled=false`, so that no Iceberg engine deletes what another table needs.
+
+Engines then refuse to expire snapshots with their files, to remove orphans and to purge. The server goes on to do all
+of that, by what rows name. It remembers which tables it guards, and takes the guard back when they share nothing more.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.commits.attempts import TableCommit, change_over
+from duckicelake.catalog.commits.committing import commit_all
+from duckicelake.catalog.files.sharing import GUARD, GUARD_PROPERTY
+from duckicelake.catalog.loads.cache import CachedTable
+from duckicelake.catalog.services import Services
+from duckicelake.errors import CatalogError, NoSuchTable
+from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.updates import RemoveProperties, SetProperties
+from duckicelake.lake import clones, reader
+from duckicelake.lake.changes import ChangeSet, Written
+from duckicelake.lake.postgres.database import Transaction
+
+
+def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
+    """The change by which a table says so; None if it does."""
+    request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=GUARD),))
+    return change_over(services, TableCommit(namespace, name, request), cached, 0)
+
+
+def shares_files(services: Services, namespace: Namespace, name: str) -> bool:
+    """Whether the server guards the table, if there is one, as it shares files."""
+    with services.database.reading() as cursor:
+        table_id = reader.table_id(cursor, schema_name(namespace), name)
+        return table_id is not None and clones.is_guarded_by_us(cursor, table_id)
+
+
+def lift_guards(services: Services) -> list[str]:
+    """Take the guards back that the server set for tables which share no files any more; their full names."""
+    with services.database.reading() as cursor:
+        alone = [(id_, schema, name) for id_, schema, name in clones.guarded(cursor) if not clones.shares(cursor, id_)]
+    return [f"{schema}.{name}" for table_id, schema, name in alone if _lift(services, table_id, schema, name)]
+
+
+def lift_quietly(services: Services) -> None:
+    """The same after a request that may have left some alone; what it leaves, the next one takes."""
+    with suppress(CatalogError):
+        lift_guards(replace(services, once=None))
+
+
+def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
+    namespace = namespace_of(schema)
+
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+        clones.unguard(cursor, table_id)
+        services.settle(cursor, [touched(namespace, name, {"guard": "lifted"})], [each.table_id for each in written])
+
+    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GUARD_PROPERTY,)),))
+    try:
+        commit_all(services, [TableCommit(namespace, name, request)], settle)
+    except NoSuchTable:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""Writes the virtual Parquet files that serve rows which DuckLake keeps in Postgres (design §6.16).
+
+They lie under the table's metadata folder, are immutable and named by their content. Row ids and sequence numbers are
+in the file, so it can be registered in DuckLake like any other once its rows have left Postgres.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from uuid import UUID, uuid5
+
+from duckicelake.bridge.caught_up import ServedFiles, new_file
+from duckicelake.bridge.entries import column_metrics
+from duckicelake.bridge.evolve import with_unpartitioned
+from duckicelake.bridge.native import NativeStep
+from duckicelake.bridge.numbering import Numbering
+from duckicelake.bridge.parquet_types import duckdb_type, field_ids
+from duckicelake.bridge.stats import LakeMetrics
+from duckicelake.catalog.access.confinement import write
+from duckicelake.catalog.services import Services
+from duckicelake.errors import DamagedTable, InvalidRequest
+from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import partition_type
+from duckicelake.lake import native
+from duckicelake.lake.changes import NewFile, NewVirtualFile
+from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
+from duckicelake.lake.rows import inlined
+from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
+from duckicelake.storage.parquet import ParquetRows, in_room, write_rows
+
+
+def serve_rows(
+    services: Services, table_id: int, step: NativeStep, metadata: TableMetadata, numbers: Numbering
+) -> tuple[TableMetadata, ServedFiles]:
+    """Write the step's new inlined rows as Parquet, a file for each inlined table, listed as unpartitioned."""
+    files: list[NewFile] = []
+    virtual: list[NewVirtualFile] = []
+    for file_id, keys in step.rows:
+        columns = _columns(services, table_id, keys[0].inlined_table)
+        rows = _written(services, keys, columns)
+        name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
+        path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
+        metadata, spec = with_unpartitioned(metadata)
+        data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
+        files.append(new_file(file_id, data_file, spec.spec_id, partition_type(spec, metadata.schema()), numbers, None))
+        virtual.append(NewVirtualFile(file_id, keys))
+    return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
+
+
+def _written(services: Services, keys: Sequence[InlinedKey], columns: Sequence[Column]) -> ParquetRows:
+    """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        with in_room(), path.open("wb") as file, services.database.reading() as cursor:
+            copied = inlined.copy_rows(cursor, keys, children_of(columns, None), file)
+        try:
+            return write_rows(CopiedRows(path, copied.longest, parquet_columns(columns)))
+        except InvalidRequest as error:
+            raise DamagedTable(f"{keys[0].inlined_table}, a table of its inlined rows: {error}") from error
+
+
+def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Column, ...]:
+    """The columns that the inlined table has: those of its schema version."""
+    with services.database.reading() as cursor:
+        at = inlined.columns_at(cursor, table_id, inlined_table)
+        definition = native.definition(cursor, table_id, at)
+    if definition is None:
+        raise DamagedTable(f"it wasn't there at snapshot {at}, from which on {inlined_table} has its columns")
+    return definition.columns
+
+
+def parquet_columns(columns: Sequence[Column]) -> list[ParquetColumn]:
+    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one."""
+    return [
+        ParquetColumn(
+            name=column.column_name,
+            type=duckdb_type(column, columns),
+            field_ids=field_ids(column, columns),
+            has_bounds=not children_of(columns, column.column_id),
+        )
+        for column in children_of(columns, None)
+    ]
+
+
+def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:
+    top = children_of(columns, None)
+    stats = [
+        ColumnStats(top[index].column_id, min_value=low, max_value=high, value_count=values, null_count=nulls)
+        for index, (values, nulls, low, high) in rows.stats.items()
+    ]
+    metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
+    return DataFile(
+        content=FileContent.DATA,
+        file_path=path,
+        file_format="PARQUET",
+        partition=(),
+        record_count=rows.record_count,
+        file_size_in_bytes=len(rows.data),
+        **column_metrics(metrics),
+    )
+
+
+def write_served(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
+    """Write a file beside the table's metadata and return its path, `name` with a uuid of the content.
+
+    Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
+    """
+    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
+    path = f"{metadata.location}/metadata/{name.format(unique)}"
+    write(services, path, data)
+    return path

@@ -1,0 +1,228 @@
+"""The graph of lineage as one may see it: what a table or a column comes from, and what comes from it."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from duckicelake.catalog.access.principal import Capability, Principal
+from duckicelake.errors import InvalidRequest, NotFound
+from duckicelake.iceberg.names import schema_name
+from duckicelake.lake.lineage.graph import ColumnRow, DatasetRow, EdgeRow, Field, IoRow, RunRow, View
+from duckicelake.lake.lineage.told import Name
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lineage.facet_values import engine, word
+from duckicelake.lineage.graph import ColumnEdge, Direction, Edge, Graph, Job, Node, Run, Walk, covers
+
+MOST_NODES: Final = 2000
+MOST_DEPTH: Final = 20
+_MOST_EDGES: Final = 10_000
+_MOST_COLUMNS: Final = 50_000
+_MOST_EVENTS: Final = 10_000
+_OF_JOB: Final = ("processingType", "integration")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What of the graph is asked for. node: `ns.table`, `ns.table#column` or a dataset's id. limit: of nodes.
+
+    at: as of a time, which finds tables by the names that they had then. with_columns: edges between fields, too.
+    """
+
+    node: str
+    direction: Direction = "both"
+    depth: int = 5
+    at: datetime | None = None
+    with_columns: bool = False
+    limit: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run, what it read and wrote as far as the reader may know, and what it told, unless something is hidden."""
+
+    run: RunRow
+    io: tuple[IoRow, ...]
+    facets: Mapping[str, Any]
+    told: tuple[Mapping[str, Any], ...]
+    is_complete: bool
+
+
+def granted(principal: Principal) -> tuple[str, ...] | None:
+    """Schemas that they may read, with those below them; None: everything."""
+    if principal.may(Capability.READ, ()):
+        return None
+    return tuple(schema_name(grant.namespace) for grant in principal.grants if Capability.READ in grant.capability)
+
+
+def graph(database: Database, reader: Principal, question: Question) -> Graph:
+    """What is seen from there; NotFound if there is nothing that the reader may know."""
+    with database.reading() as cursor:
+        view = View(cursor, granted(reader), question.at)
+        start, column = _start(view, question.node)
+        if column is None:
+            return _datasets(view, start, question)
+        return _columns(view, start, column, question)
+
+
+def search(database: Database, reader: Principal, text: str, limit: int) -> tuple[Node, ...]:
+    """Datasets of which a name holds the text."""
+    with database.reading() as cursor:
+        return tuple(map(_node, View(cursor, granted(reader)).search(text, limit)))
+
+
+def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
+    """NotFound for one of which the reader may know no dataset; without what it said where they may not know all."""
+    with database.reading() as cursor:
+        view = View(cursor, granted(reader))
+        found, io = view.run(run_id), view.io(run_id)
+        known = tuple(each for each in io if each.may_be_known)
+        if found is None or (view.granted is not None and not known):
+            raise NotFound(f"There is no run {run_id} in the lineage of what you may read")
+        if not found.may_be_told:
+            return KnownRun(found, known, {}, (), is_complete=False)
+        told = tuple(view.events_of_run(run_id, _MOST_EVENTS))
+        return KnownRun(found, known, found.facets, told, is_complete=True)
+
+
+def events(database: Database, reader: Principal, found: Graph, at: datetime | None = None) -> list[dict[str, Any]]:
+    """What runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
+    with database.reading() as cursor:
+        view = View(cursor, granted(reader), at)
+        return view.events_of([node.id for node in found.nodes], _MOST_EVENTS)
+
+
+def _start(view: View, node: str) -> tuple[int, str | None]:
+    name, hash_sign, column = node.partition("#")
+    if not name or (hash_sign and not column):
+        raise InvalidRequest(f"node {node!r} is neither ns.table, ns.table#column nor the id of a dataset")
+    if name.isdecimal():
+        found = next((row.id for row in view.datasets([int(name)])), None) if len(name) < 19 else None
+    elif name.startswith("dataset:"):
+        found = view.find_named(list(splits(name.removeprefix("dataset:"))))
+    else:
+        found = view.find(name)
+    if found is None:
+        raise NotFound(f"There is no lineage of {name}, or it is nothing that you may read")
+    return found, column or None
+
+
+def splits(text: str) -> Iterator[Name]:
+    """What `namespace:name` may mean: either may hold colons."""
+    parts = text.split(":")
+    for number in range(len(parts) - 1, 0, -1):
+        yield Name(":".join(parts[:number]), ":".join(parts[number:]))
+
+
+def _datasets(view: View, start: int, question: Question) -> Graph:
+    walk: Walk[int] = Walk()
+    if question.direction != "downstream":
+        walk.go([start], view.upstream, question.depth, question.limit, -1)
+    if question.direction != "upstream":
+        walk.go([start], view.downstream, question.depth, question.limit, 1)
+    edges = view.edges(walk.distances, _MOST_EDGES)
+    columns = view.columns(walk.distances, _MOST_COLUMNS) if question.with_columns else []
+    is_truncated = walk.is_truncated or len(edges) == _MOST_EDGES or len(columns) == _MOST_COLUMNS
+    return _graph(view, (start, None), walk.distances, edges, columns, is_truncated=is_truncated)
+
+
+def _columns(view: View, start: int, column: str, question: Question) -> Graph:
+    walk: Walk[Field] = Walk()
+    place = (start, column)
+    # A dataset has many columns: the limit is of datasets, and this keeps their columns within reason.
+    most = question.limit * 20
+    if question.direction != "downstream":
+        walk.go([place], view.upstream_columns, question.depth, most, -1)
+    if question.direction != "upstream":
+        walk.go([place], view.downstream_columns, question.depth, most, 1)
+    distances: dict[int, int] = {}
+    for (number, _), distance in walk.distances.items():
+        if number in distances or len(distances) < question.limit:
+            distances.setdefault(number, distance)
+    fields: dict[int, set[str]] = {}
+    for number, field in walk.distances:
+        fields.setdefault(number, set()).add(field)
+    is_truncated = walk.is_truncated or len(distances) < len(fields)
+    on_the_way = [row for row in view.columns(distances, _MOST_COLUMNS) if _is_between(row, fields)]
+    joined = {(row.source, row.target, row.job_id) for row in on_the_way}
+    edges = [edge for edge in view.edges(distances, _MOST_EDGES) if (edge.source, edge.target, edge.job_id) in joined]
+    return _graph(view, place, distances, edges, on_the_way, is_truncated=is_truncated, fields=fields)
+
+
+def _is_between(row: ColumnRow, fields: Mapping[int, Collection[str]]) -> bool:
+    sources, targets = fields[row.source], fields[row.target]
+    from_there = "" in sources or any(covers(field, row.source_field) for field in sources)
+    return from_there and (row.target_field == "" or any(covers(field, row.target_field) for field in targets))
+
+
+def _graph(
+    view: View,
+    start: tuple[int, str | None],
+    distances: Mapping[int, int],
+    edges: Iterable[EdgeRow],
+    columns: Sequence[ColumnRow],
+    *,
+    is_truncated: bool,
+    fields: Mapping[int, Collection[str]] | None = None,
+) -> Graph:
+    of_edge: dict[tuple[int, int, int], list[ColumnRow]] = {}
+    for row in columns:
+        of_edge.setdefault((row.source, row.target, row.job_id), []).append(row)
+    reached = _reached(columns) if fields is None else fields
+    nodes = [
+        replace(_node(row), distance=distances[row.id], columns=tuple(sorted(filter(None, reached.get(row.id, ())))))
+        for row in view.datasets(distances)
+    ]
+    nodes.sort(key=lambda node: (abs(node.distance), node.distance, node.name))
+    told = tuple(_edge(edge, of_edge.get((edge.source, edge.target, edge.job_id), ())) for edge in edges)
+    return Graph(*start, tuple(nodes), told, is_truncated)
+
+
+def _reached(columns: Iterable[ColumnRow]) -> dict[int, set[str]]:
+    reached: dict[int, set[str]] = {}
+    for row in columns:
+        reached.setdefault(row.source, set()).add(row.source_field)
+        reached.setdefault(row.target, set()).add(row.target_field)
+    return reached
+
+
+def _node(row: DatasetRow) -> Node:
+    table = None if row.schema_name is None or row.table_name is None else (row.schema_name, row.table_name)
+    return Node(row.id, row.namespace, row.name, row.kind, table, row.lifecycle, row.last_seen, row.fields or ())
+
+
+def _edge(row: EdgeRow, columns: Iterable[ColumnRow]) -> Edge:
+    job = None
+    if row.job_namespace is not None and row.job_name is not None:
+        job = Job(row.job_namespace, row.job_name, *(word(row.job_type, key) for key in _OF_JOB))
+    between = tuple(
+        ColumnEdge(
+            each.source_field,
+            each.target_field,
+            each.kind,
+            each.subtype or None,
+            each.description,
+            each.is_masked,
+            each.confidence,
+        )
+        for each in columns
+    )
+    runs = tuple(map(_run, row.runs or ()))
+    return Edge(row.source, row.target, job, row.first_seen, row.last_seen, row.confidence, runs, between)
+
+
+def _run(told: Mapping[str, Any]) -> Run:
+    commit = told["commit"]
+    ended = None if told["ended"] is None else datetime.fromisoformat(told["ended"])
+    return Run(
+        id=told["id"],
+        state=told["state"],
+        started=datetime.fromisoformat(told["started"]),
+        ended=ended,
+        engine=engine(told["engine"]),
+        application=word(commit, "application"),
+        principal=word(commit, "principal"),
+        version=told["version"],
+        confidence=told["confidence"],
+    )

@@ -1,0 +1,69 @@
+"""What runs were made from, as far as the catalog saw their applications read: inputs that are guessed, and say so."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from duckicelake.catalog.lineage.reads import SESSION, inputs_of, reader_of
+from duckicelake.lake.lineage import follower as lineage_follower
+from duckicelake.lake.lineage import reads
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lineage.facets import DATA, symlink
+from duckicelake.lineage.inference import InferredInput, Write, application_of
+from duckicelake.lineage.inferred_facets import input_facets, output_facets
+from duckicelake.lineage.naming import DatasetName, Lake, located
+from duckicelake.lineage.runs import Run
+from duckicelake.lineage.told import Json
+
+
+class Inputs:
+    """What some runs were made from; asked of each once, in their order. window: see `ReadLog`."""
+
+    def __init__(self, cursor: Transaction, runs: Sequence[Run], window: timedelta) -> None:
+        self._cursor = cursor
+        self._window = window
+        writes = [write for run in runs if (write := _write_of(run)) is not None]
+        self._readers = reads.readers(cursor, [reader_of(write) for write in writes if write.is_known])
+
+    def add(self, run: Run, body: Json, lake: Lake) -> Json:
+        """The run's body with its inferred inputs, and what they mean for its outputs' columns."""
+        write = _write_of(run)
+        if write is None or not write.is_known or not self._readers.have(reader_of(write)):
+            return body
+        found = inputs_of(self._cursor, write, self._window)
+        if not found:
+            return body
+        places = lineage_follower.places(self._cursor, [each.table_id for each in found])
+        inputs = [(each, located(places[each.table_id])) for each in found if each.table_id in places]
+        told = [_input(each, name, lake) for each, name in inputs]
+        return {**body, "inputs": told, "outputs": [_output(output, inputs, lake) for output in body["outputs"]]}
+
+
+def _write_of(run: Run) -> Write | None:
+    """What the run wrote, if it wrote rows at all, or none where there might have been some."""
+    kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
+    written = [kind for kind in kinds if kind in DATA]
+    outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
+    first = run[0]
+    operation = next(iter(written), first.summary.get("operation"))
+    if operation is None or not outputs:
+        return None
+    return Write(
+        first.change.at,
+        first.change.principal,
+        first.client.get(SESSION),
+        application_of(first.summary),
+        outputs,
+        operation,
+    )
+
+
+def _input(found: InferredInput, name: DatasetName, lake: Lake) -> Json:
+    facets = symlink(found.table, "TABLE", lake) | input_facets(lake, found)
+    return {"namespace": name.namespace, "name": name.name, "facets": facets}
+
+
+def _output(output: Json, inputs: Sequence[tuple[InferredInput, DatasetName]], lake: Lake) -> Json:
+    schema: Mapping[str, Any] = output["facets"].get("schema") or {}
+    columns = [field["name"] for field in schema.get("fields", ())]
+    return {**output, "facets": {**output["facets"], **output_facets(lake, columns, inputs)}}

@@ -1,0 +1,162 @@
+"""Loads: is the cached table still the newest? Else catch up, materialize and keep it (design, "A load walks")."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Final
+
+from duckicelake.catalog.access.ownership import granted
+from duckicelake.catalog.access.principal import Capability
+from duckicelake.catalog.files.materialize import Prepared, materialize, materialize_next
+from duckicelake.catalog.files.outdated import delete_outdated
+from duckicelake.catalog.loads.cache import CachedTable, Found, Materialized
+from duckicelake.catalog.loads.catch_up import catch_up
+from duckicelake.catalog.loads.damage import undamaged
+from duckicelake.catalog.services import Services
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.lake import native, ownership, reader
+from duckicelake.lake.changes import Written
+from duckicelake.lake.freshness import freshness as lake_freshness
+from duckicelake.lake.state import Asked, Freshness, TableRow
+
+_LATELY_SECONDS: Final = 1.0
+
+
+def current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
+    """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
+    full_name, asked_at = (schema_name(namespace), name), monotonic()
+    known = services.cache.find(*full_name)
+    fresh = freshness(services, namespace, name, known)
+    if known is not None and is_current(known, fresh):
+        services.cache.count(hit=True)
+        return replace(checked(services, known, fresh), found=Found(full_name, asked_at))
+    services.cache.count(hit=False)
+    current = refresh(services, fresh.table_id)
+    services.cache.name(*full_name, fresh.table_id)
+    return replace(current, seen=fresh.seen)
+
+
+def lately_current(services: Services, namespace: Namespace, name: str) -> CachedTable | None:
+    """The table as this process has committed it, if that was found right by this name before and but a moment ago.
+
+    Others may have changed it since, or its name: what is computed of it must be checked. It is given once: who comes
+    again, as others were faster, has to ask.
+    """
+    full_name = (schema_name(namespace), name)
+    known = services.cache.find(*full_name)
+    found = None if known is None else known.found
+    if known is None or found is None or found.name != full_name or monotonic() - found.at > _LATELY_SECONDS:
+        return None
+    services.cache.put(replace(known, found=None))
+    return known
+
+
+def freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
+    """What tells whether what is known of the table is still so; NoSuchTable."""
+    asked = asked_of(schema_name(namespace), name, known)
+    with services.meter.phase("freshness"), services.database.statement() as cursor:
+        (fresh,) = lake_freshness(cursor, [asked])
+    if fresh is None:
+        raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+    return fresh
+
+
+def asked_of(schema: str, name: str, known: CachedTable | None) -> Asked:
+    """What to ask about a table of which this is known."""
+    return Asked(schema, name, None if known is None else known.checked_upto)
+
+
+def is_current(known: CachedTable, fresh: Freshness) -> bool:
+    """Whether what is known of a table is still so, by the answer to what was asked with it."""
+    row = known.materialized.row
+    same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
+    return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
+
+
+def checked(services: Services, known: CachedTable, fresh: Freshness) -> CachedTable:
+    """The current table as it was found right by this check, which the cache remembers."""
+    if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
+        return known
+    found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen, found=None)
+    services.cache.put(found)
+    return found
+
+
+def refresh(services: Services, table_id: int) -> CachedTable:
+    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone, DamagedTable."""
+    try:
+        return undamaged(services, table_id, lambda: _refresh(services, table_id))
+    except CommitStateUnknown as error:  # of what was caught up or recorded, which comes out the same the next time
+        raise Unavailable(f"The table could not be brought up to date; try again: {error}") from error
+
+
+def _refresh(services: Services, table_id: int) -> CachedTable:
+    with services.meter.phase("catch_up"):
+        caught_up = catch_up(services, table_id)
+    cached = services.cache.get(table_id)
+    with services.database.reading() as cursor:
+        row = reader.table_row(cursor, table_id)
+    if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
+        with services.meter.phase("materialize"):
+            materialized = materialize(services, table_id, caught_up.change)
+        table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
+    else:
+        current = cached.materialized.with_row(row)
+        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
+    services.cache.put(table)
+    return table
+
+
+def follow(services: Services, before: CachedTable, written: Written, prepared: Prepared | None = None) -> CachedTable:
+    """The version that a commit made of the one before, or a newer one if others have changed the table since.
+
+    prepared: that version, if its files were written before the commit and recorded with it.
+    """
+
+    def read() -> Materialized | None:
+        with services.meter.phase("materialize"):
+            return materialize_next(services, before.materialized, written.change, written)
+
+    if prepared is None:
+        made = undamaged(services, written.table_id, read)
+    else:
+        made = prepared.table
+        delete_outdated(services, made.row)
+    if made is None:
+        return refresh(services, written.table_id)
+    table = CachedTable(made, written.caught_up_to, before.epoch, found=before.found)
+    services.cache.put(table)
+    return table
+
+
+def committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
+    """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
+
+    Raises CommitStateUnknown if it was purged, or has moved to where the caller may not see it: a refusal would tell
+    the client to delete the files of its commit.
+    """
+    (table_id,) = table_ids
+    _check_still_shown(services, table_id)
+    try:
+        with services.database.reading() as cursor:
+            is_live = native.definition(cursor, table_id, native.newest_snapshot(cursor)) is not None
+        return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
+    except CatalogError as error:
+        raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error
+
+
+def _check_still_shown(services: Services, table_id: int) -> None:
+    """CommitStateUnknown unless the caller may load or commit to tables where this one is by now."""
+    principal = services.caller.principal
+    if principal.may(Capability.READ, ()):
+        return
+    with services.database.reading() as cursor:
+        found = ownership.name_of(cursor, table_id)
+    schema = None if found is None else found[0]
+    if not any(granted(principal, each, schema) for each in (Capability.READ, Capability.WRITE)):
+        raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
+
+
+def _versions(row: TableRow) -> tuple[str, int]:
+    return row.table_uuid, row.version

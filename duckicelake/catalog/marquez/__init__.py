@@ -1,0 +1,1 @@
+"""Lineage as Marquez's API tells it."""

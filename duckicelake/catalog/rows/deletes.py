@@ -1,0 +1,152 @@
+"""Rows deleted by their keys or by a filter, and rows that take the place of those with the same keys (upsert).
+
+Unlike inserts, these are commits of Iceberg's: each makes a snapshot of the table, with all its files.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.commits.committing import Outcome, commit_all
+from duckicelake.catalog.commits.groups import Settle
+from duckicelake.catalog.commits.overtaken import Outdated, until_written
+from duckicelake.catalog.deletes.equality_commits import KeyFile, delete_by_key, key_file
+from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.rows.cache import RowTarget
+from duckicelake.catalog.rows.filters import keys_where
+from duckicelake.catalog.rows.keys import key_layout, parse_deletion, read_keys
+from duckicelake.catalog.rows.targets import row_target
+from duckicelake.catalog.services import Services
+from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.names import Namespace
+from duckicelake.lake.changes import Written
+from duckicelake.lake.postgres.database import Transaction
+
+
+class _NoRows(Exception):  # noqa: N818 - says what was found; never leaves this module
+    """There is no row with one of the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """A request for rows to be deleted.
+
+    keys: what the body's keys are of, names of columns; none: the table's identifier fields.
+    """
+
+    namespace: Namespace
+    table: str
+    body: bytes
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDelete:
+    """Rows with these keys, which are to go from the table as the metadata says it is."""
+
+    namespace: Namespace
+    table: str
+    metadata: TableMetadata
+    keys: KeyFile
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedAnswer:
+    """The DuckLake snapshot in which no row has one of the keys; None if nothing had to be done.
+
+    Of a filter: the different values that its columns had where it held.
+    """
+
+    snapshot_id: int | None
+    keys: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"snapshot-id": self.snapshot_id, "keys": self.keys}
+
+
+def delete_rows(services: Services, deleted: DeletedRows) -> DeletedAnswer:
+    """Delete all rows with the keys, or that the filter finds; there need not be any.
+
+    Raises NoSuchTable, InvalidRequest, Unsupported, DamagedTable.
+    """
+    return services.run_once(lambda: _delete(services, deleted), lambda result: DeletedAnswer(*result))
+
+
+def _delete(services: Services, deleted: DeletedRows) -> DeletedAnswer:
+    wanted = parse_deletion(deleted.body)
+    if deleted.keys and not isinstance(wanted, list):
+        raise InvalidRequest("A filter names its columns itself: leave ?key= out")
+
+    def attempt(is_alone: bool) -> DeletedAnswer:
+        target = fresh_target(services, deleted.namespace, deleted.table)
+        table = current_table(services, deleted.namespace, deleted.table).materialized
+        if isinstance(wanted, list):
+            layout = key_layout(table.metadata, target.layout, deleted.keys)
+            batch = read_keys(wanted, layout)
+            keys = key_file(batch) if batch.num_rows else None
+        else:
+            keys = keys_where(services, table, target.layout, wanted)
+        return _write(services, deleted, table.metadata, keys, is_alone=is_alone)
+
+    return until_written(services, deleted.table, attempt)
+
+
+def _write(
+    services: Services, deleted: DeletedRows, metadata: TableMetadata, keys: KeyFile | None, *, is_alone: bool
+) -> DeletedAnswer:
+    count = 0 if keys is None else keys.count
+    entry = touched(deleted.namespace, deleted.table, {"keys": count})
+
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+        (change,) = written
+        if not any("deleted_from_table" in step.kinds for step in change.change.steps):
+            raise _NoRows
+        at = change.snapshots[-1]
+        services.settle(cursor, [replace(entry, table_id=change.table_id, snapshot_id=at)], (at, count))
+
+    if keys is not None and count and metadata.current_snapshot_id is not None:
+        with suppress(_NoRows):
+            request = KeyDelete(deleted.namespace, deleted.table, metadata, keys)
+            outcome = commit_keys(services, request, settle, is_alone=is_alone)
+            assert outcome.written is not None
+            return DeletedAnswer(outcome.written.snapshots[-1], count)
+    services.settle_unchanged([entry], (None, count))
+    return DeletedAnswer(None, count)
+
+
+def commit_keys(services: Services, delete: KeyDelete, settle: Settle, *, is_alone: bool) -> Outcome:
+    """Delete the rows with the keys; Outdated if main isn't the snapshot of the metadata any more.
+
+    is_alone: the caller keeps all other commits waiting.
+    """
+    metadata = delete.metadata
+    assert metadata.current_snapshot_id is not None
+    parent = metadata.snapshot(metadata.current_snapshot_id)
+    assert parent is not None
+    request, paths = delete_by_key(services, delete.namespace, delete.table, metadata, parent, delete.keys)
+    try:
+        (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
+    except CommitStateUnknown:
+        raise
+    except Exception as error:
+        _forget(services, paths)
+        if isinstance(error, CommitFailed):
+            raise Outdated from error
+        raise
+    _forget(services, paths)
+    return outcome
+
+
+def fresh_target(services: Services, namespace: Namespace, table: str) -> RowTarget:
+    """The table as it is now."""
+    return row_target(services, namespace, table, services.rows.find(namespace, table))
+
+
+def _forget(services: Services, paths: Iterable[str]) -> None:
+    """Nothing lists these files; what isn't deleted is an orphan."""
+    for path in paths:
+        with suppress(Exception):
+            services.store.delete(path)

@@ -1,0 +1,1 @@
+"""Whether a lake is sound: checks that only read, and the SQL that mends."""

@@ -1,0 +1,123 @@
+"""Is this lake fit to serve? Read-only checks, each with advice."""
+
+from collections.abc import Callable
+
+from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake import delta_sources
+from duckicelake.lake.doctor.findings import Finding, finding
+from duckicelake.lake.doctor.followers import followers
+from duckicelake.lake.format import check_supported, read_options
+from duckicelake.lake.migrate import applied_migrations, known_migrations
+from duckicelake.lake.postgres.database import Database, Transaction
+from duckicelake.lake.postgres.queries import queries
+
+OLDEST_POSTGRES = 15
+TRIGGERS = {
+    "duckicelake_keep_named_file": "ducklake_files_scheduled_for_deletion",
+    "duckicelake_keep_delta_file": "ducklake_files_scheduled_for_deletion",
+    "duckicelake_raise_epoch": "ducklake_snapshot",
+    "duckicelake_check_renames": "ducklake_snapshot_changes",
+    "duckicelake_refuse_writes": "ducklake_snapshot_changes",
+}
+_SQL, _ROLES = queries("doctor"), queries("roles")
+_NAMED = 5
+
+
+def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
+    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down.
+
+    with_lineage: servers make events of lineage of what changes.
+    """
+    with database.reading() as cursor:
+        if not _may_write(cursor):
+            return [_postgres_version(cursor), _roles(cursor)]
+        findings = [_postgres_version(cursor), _catalog(cursor)]
+        if read_options(cursor) is not None:
+            checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
+            findings += [check(cursor) for check in checks]
+            if is_prepared(findings):
+                findings += [_roles(cursor), _followed(cursor), *followers(cursor, with_lineage=with_lineage)]
+    return findings
+
+
+def is_prepared(findings: list[Finding]) -> bool:
+    """Whether the lake has all tables that a lake of this server has, so that more can be asked of it."""
+    return {"DuckLake catalog", "migrations"} <= {finding.name for finding in findings if finding.ok}
+
+
+def _postgres_version(cursor: Transaction) -> Finding:
+    (text,) = cursor.execute(_SQL.server_version).fetchall()[0]
+    ok = int(text.split(".")[0]) >= OLDEST_POSTGRES
+    return finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
+
+
+def _catalog(cursor: Transaction) -> Finding:
+    options = read_options(cursor)
+    if options is None:
+        return Finding("DuckLake catalog", ok=False, detail="none", advice="start the server once; it makes one")
+    detail = f"format {options.get('version')}, encrypted {options.get('encrypted')}, files in {options['data_path']}"
+    try:
+        check_supported(options)
+    except UnsupportedCatalog as error:
+        return Finding("DuckLake catalog", ok=False, detail=detail, advice=str(error))
+    return Finding("DuckLake catalog", ok=True, detail=detail, advice="")
+
+
+def _migrations(cursor: Transaction) -> Finding:
+    applied = applied_migrations(cursor)
+    known = {migration.number for migration in known_migrations()}
+    detail = f"{len(applied)} applied, {len(known)} known"
+    if applied - known:
+        return Finding("migrations", ok=False, detail=detail, advice="run the newer duckicelake that made them")
+    return finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
+
+
+def _triggers(cursor: Transaction) -> Finding:
+    present = set(cursor.execute(_SQL.triggers).fetchall())
+    missing = sorted(set(TRIGGERS.items()) - present)
+    detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
+    advice = (
+        "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones in DuckDB until they are "
+        "back: run CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql and 0021_delta_sources.sql do"
+    )
+    return finding("triggers", not missing, detail, advice)
+
+
+def _snapshots(cursor: Transaction) -> Finding:
+    newest, gap, unrecorded = cursor.execute(_SQL.newest_snapshots).fetchall()[0]
+    detail = f"newest is {newest}"
+    if gap is not None:
+        detail += f", {gap} is missing before it"
+    if unrecorded:
+        detail += f", {unrecorded} without a record of changes"
+    advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
+    return finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+
+
+def _followed(cursor: Transaction) -> Finding:
+    followed = delta_sources.sources(cursor, followed=True)
+    stuck = [each for each in followed if each.error is not None]
+    told = [f"{each.name} stands still at version {each.position.version}: {each.error}" for each in stuck[:_NAMED]]
+    detail = "; ".join(told) or f"{len(followed)} are followed"
+    advice = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"
+    return finding("Delta tables", not stuck, detail, advice)
+
+
+def _may_write(cursor: Transaction) -> bool:
+    """Whether there are no tables of DuckLake's that are another's."""
+    return all(is_member for *_, is_member in cursor.execute(_ROLES.writable).fetchall())
+
+
+def _roles(cursor: Transaction) -> Finding:
+    user, owner, is_member = cursor.execute(_ROLES.writable).fetchall()[0]
+    wrong = [] if is_member else [f"{user}, who asks, may not write DuckLake's tables, which are {owner}'s"]
+    for name, other, right in cursor.execute(_ROLES.strangers).fetchall()[:_NAMED]:
+        wrong.append(f"{name} is {other}'s, not {right}'s: others can neither alter nor drop it")
+    for login, name in cursor.execute(_ROLES.trespassers).fetchall()[:_NAMED]:
+        wrong.append(f"{login} may touch {name}, which is the server's")
+    for login, right in cursor.execute(_ROLES.as_themselves).fetchall()[:_NAMED]:
+        wrong.append(f"{login} doesn't act as {right}, so the tables that it makes will be its own")
+    for login, name in cursor.execute(_ROLES.half_readers).fetchall()[:_NAMED]:
+        wrong.append(f"{login} reads DuckLake's snapshots, but may not read {name}")
+    advice = "let a superuser run what `duckicelake grants` prints for your logins; it may be run again"
+    return finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)

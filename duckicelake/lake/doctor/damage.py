@@ -1,0 +1,194 @@
+"""What people can damage in a lake that runs, as a list: each kind is a query whose rows are the cases of it.
+
+None of it comes about by itself: whatever DuckDB, this server and its clients do, no query finds a row.
+"""
+
+from dataclasses import dataclass
+
+from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.doctor.repairs import in_new_snapshot
+from duckicelake.lake.model import Column
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.soundness import flaw_of
+
+_SQL = queries("damage")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A kind of damage; `detail` and `advice` say a case: braces hold columns of the query, and the table's name."""
+
+    name: str
+    query: str
+    detail: str
+    advice: str
+
+
+DAMAGES = (
+    Damage(
+        "delete files",
+        _SQL.doubled_delete_files,
+        "{table}: data file {data_file_id} has several live delete files: {delete_file_ids}",
+        "DuckDB reads its rows once for each; end all but the one that holds all deletes, as a rule the last: "
+        "UPDATE ducklake_delete_file SET end_snapshot = {last_begin} "
+        "WHERE data_file_id = {data_file_id} AND delete_file_id <> {last_id} AND end_snapshot IS NULL;",
+    ),
+    Damage(
+        "delete files",
+        _SQL.dangling_delete_files,
+        "{table}: delete file {delete_file_id} ({path}) deletes from data file {data_file_id}, which isn't there",
+        "put its data_file_id right; if that data file has gone: "
+        "DELETE FROM ducklake_delete_file WHERE delete_file_id = {delete_file_id};",
+    ),
+    Damage(
+        "file rows",
+        _SQL.incomplete_files,
+        "{table}: the row of file {file_id} ({path}) in {owner} lacks a value, or has an impossible one",
+        "put the row right: path, format, size and record count are what the file itself tells",
+    ),
+    Damage(
+        "name maps",
+        _SQL.missing_name_maps,
+        "{table}: data file {data_file_id} ({path}) has names of map {mapping_id}, which isn't there",
+        "if the file has field ids it needs none: "
+        "UPDATE ducklake_data_file SET mapping_id = NULL WHERE data_file_id = {data_file_id};",
+    ),
+    Damage(
+        "schema versions",
+        _SQL.missing_schema_versions,
+        "{table}: the version that begins at snapshot {at} isn't in ducklake_schema_versions",
+        "DuckDB can't merge the table's files, nor anybody read inlined rows of that version: "
+        "INSERT INTO ducklake_schema_versions VALUES ({at}, {schema_version}, {table_id});",
+    ),
+    Damage(
+        "partition keys",
+        _SQL.broken_partition_keys,
+        "{table}: partition key {partition_key_index} is {transform} of column {column_id}",
+        "DuckLake has no such transform, or the table no such column; partition it anew in DuckDB: "
+        "ALTER TABLE {table} RESET PARTITIONED BY; ALTER TABLE {table} SET PARTITIONED BY (…);",
+    ),
+    Damage(
+        "statistics",
+        _SQL.repeated_statistics,
+        "{table}: has {count} rows in ducklake_table_stats",
+        "keep the one with the highest next_row_id: DELETE FROM ducklake_table_stats WHERE table_id = {table_id} "
+        "AND ctid <> (SELECT ctid FROM ducklake_table_stats WHERE table_id = {table_id} "
+        "ORDER BY next_row_id DESC LIMIT 1);",
+    ),
+    Damage(
+        "tables",
+        _SQL.broken_tables,
+        "{table}: is in ducklake_table more than once, or without one of its values",
+        "put the rows with table_id = {table_id} right: one that hasn't ended, with uuid, name and path",
+    ),
+    Damage(
+        "names",
+        _SQL.like_named_tables,
+        "{table}: differs from others in nothing but upper and lower case: {names}",
+        "to DuckDB they are one; rename one: UPDATE ducklake_table SET table_name = '…' WHERE table_id = {table_id};",
+    ),
+    Damage(
+        "names",
+        _SQL.like_named_namespaces,
+        "namespaces differ in nothing but upper and lower case: {names}",
+        "to DuckDB they are one; rename one: UPDATE ducklake_schema SET schema_name = '…' WHERE schema_id = …;",
+    ),
+    Damage(
+        "names",
+        _SQL.homeless_tables,
+        "table {table_name} is in namespace {schema_id}, which isn't there",
+        "put it into one that is: UPDATE ducklake_table SET schema_id = … WHERE table_name = '{table_name}';",
+    ),
+    Damage(
+        "inlined rows",
+        _SQL.missing_inlined_tables,
+        "{table}: its table of inlined rows {name} isn't in Postgres",
+        "restore it from a backup; if there is none its rows are lost: "
+        "DELETE FROM ducklake_inlined_data_tables WHERE table_name = '{name}';",
+    ),
+    Damage(
+        "inlined rows",
+        _SQL.unregistered_inlined_tables,
+        "{table}: its table of inlined rows {name} is in Postgres, but DuckLake doesn't know it",
+        "nobody reads what it holds: if it is empty, DROP TABLE {name}; if not: "
+        + in_new_snapshot(
+            "INSERT INTO ducklake_inlined_data_tables VALUES ({table_id}, '{name}', {version})",
+            "inlined_insert:{table_id}",
+        ),
+    ),
+    Damage(
+        "inlined rows",
+        _SQL.unfit_inlined_tables,
+        "{table}: its table of inlined rows {name} has the columns {own} instead of {expected}",
+        "give it those columns in that order: DuckDB writes them by place",
+    ),
+    Damage(
+        "side tables",
+        _SQL.unlike_files,
+        "{table}: data file {data_file_id} ({path}) {problem}",
+        "if DuckLake's rows are to be as they are, record it: " + in_new_snapshot("", "{change}:{table_id}"),
+    ),
+    Damage(
+        "side tables",
+        _SQL.ahead_of_ducklake,
+        "{table}: has seen snapshot {caught_up_to}, but DuckLake's newest is {newest}",
+        "DuckLake's tables are older than duckicelake's: restore both from one backup",
+    ),
+    Damage(
+        "side tables",
+        _SQL.never_created,
+        "table {table_id} at {location} was never made in DuckLake, whose next id is {next_catalog_id}",
+        "DuckLake's tables are older than duckicelake's: restore both from one backup",
+    ),
+    Damage(
+        "snapshots",
+        _SQL.unknown_changes,
+        "what snapshot {snapshot_id} says that it changed isn't DuckLake's language: {changes_made}",
+        "DuckDB clients fail when they commit; if nothing else needs it: "
+        "UPDATE ducklake_snapshot_changes SET changes_made = NULL WHERE snapshot_id = {snapshot_id};",
+    ),
+    Damage(
+        "snapshots",
+        _SQL.low_next_ids,
+        "{counter} of snapshot {snapshot_id} is below ids in use, which would be given again",
+        "UPDATE ducklake_snapshot SET {counter} = {least} WHERE snapshot_id = {snapshot_id};",
+    ),
+)
+
+
+def damaged(cursor: Transaction) -> list[Finding]:
+    """Every case of every kind in the lake itself and in its live tables."""
+    names = table_names(cursor)
+    findings = [finding for damage in DAMAGES for finding in _cases(cursor, damage, names)]
+    return [*findings, *_columns(cursor, names)]
+
+
+def table_names(cursor: Transaction) -> dict[int, str]:
+    """The live tables, by id."""
+    return dict(cursor.execute(_SQL.table_names).fetchall())
+
+
+def _cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[Finding]:
+    rows = cursor.execute(damage.query).fetchall()
+    columns = [column.name for column in cursor.description or ()]
+    cases = [dict(zip(columns, row, strict=True)) for row in rows]
+    return [
+        Finding(damage.name, ok=False, detail=damage.detail.format(**facts), advice=damage.advice.format(**facts))
+        for facts in ({"table": names.get(case.get("table_id", 0)), **case} for case in cases)
+        if facts["table"] is not None or "{table}" not in damage.detail
+    ]
+
+
+def _columns(cursor: Transaction, names: dict[int, str]) -> list[Finding]:
+    columns: dict[int, list[Column]] = {table_id: [] for table_id in names}
+    for table_id, *row in cursor.execute(_SQL.columns).fetchall():
+        if table_id in columns:
+            columns[table_id].append(Column(*row))
+    advice = "put the rows of ducklake_column with table_id = {} right: until then no DuckDB client can attach the lake"
+    flaws = ((table_id, flaw_of(each)) for table_id, each in columns.items())
+    return [
+        Finding("columns", ok=False, detail=f"{names[table_id]}: {flaw}", advice=advice.format(table_id))
+        for table_id, flaw in flaws
+        if flaw is not None
+    ]

@@ -1,0 +1,1 @@
+"""The tables of lineage: events, datasets, jobs, runs, and who may know of which."""

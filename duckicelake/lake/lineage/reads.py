@@ -1,0 +1,149 @@
+"""What applications read, and reported, lately: rows that come often and are forgotten soon."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import orjson
+
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.queries import queries
+
+_SQL = queries("reads")
+MOST: Final = 1000
+"""Reads that count for one write: the newest."""
+KEPT: Final = 1_000_000
+"""Rows at most, about."""
+_PROGRAM: Final = 16
+"""Letters of a session that stand for its program."""
+PRUNED: Final = 10_000
+"""Rows that are forgotten at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table that was read just now, or reported, by its names. seconds: when, by a clock that the caller has.
+
+    The others are those of `Read`.
+    """
+
+    seconds: float
+    kind: str
+    principal: str
+    session: str
+    schema_name: str
+    table_name: str
+    full_name: str
+    application: str | None = None
+    snapshot_id: int | None = None
+    projected: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> tuple[object, ...]:
+        """All but when."""
+        who = (self.kind, self.principal, self.session, self.application)
+        return (*who, self.schema_name, self.table_name, self.snapshot_id, self.projected, self.filtered)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A row: who has loaded or scanned what (`lineage.inference.Read`)."""
+
+    id: int
+    at: datetime
+    kind: str
+    principal: str
+    session: str
+    application: str | None
+    table_id: int
+    table: str
+    snapshot_id: int | None
+    projected: Sequence[str]
+    filtered: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An application: by its name, if it has one, else by its session."""
+
+    principal: str
+    session: str
+    application: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Programs, and applications that have names, of which reads are known."""
+
+    programs: frozenset[str]
+    applications: frozenset[str]
+
+    def have(self, reader: Reader) -> bool:
+        """Whether there may be any of the reader."""
+        return reader.session[:_PROGRAM] in self.programs or reader.application in self.applications
+
+
+def readers(cursor: Transaction, asked: Collection[Reader]) -> Readers:
+    """Which of these have read something lately."""
+    parameters = {
+        "programs": list({each.session[:_PROGRAM] for each in asked}),
+        "applications": list({each.application for each in asked if each.application is not None}),
+    }
+    rows = cursor.execute(_SQL.readers, parameters).fetchall() if asked else []
+    programs, applications = (frozenset(filter(None, found)) for found in zip(*rows, strict=True)) if rows else ((), ())
+    return Readers(frozenset(programs), frozenset(applications))
+
+
+def record(cursor: Transaction, seen: Collection[Seen], now: float) -> int:
+    """Add what was seen before `now`, a moment of the same clock; how many there still are tables of."""
+    rows = [
+        {
+            "ago": max(0.0, now - each.seconds),
+            "kind": each.kind,
+            "principal": each.principal,
+            "session": each.session,
+            "application": each.application,
+            "schema_name": each.schema_name,
+            "table_name": each.table_name,
+            "full_name": each.full_name,
+            "snapshot_id": each.snapshot_id,
+            "projected": each.projected,
+            "filtered": each.filtered,
+        }
+        for each in seen
+    ]
+    return cursor.execute(_SQL.record, {"seen": orjson.dumps(rows).decode()}).rowcount
+
+
+def reads_of(
+    cursor: Transaction, reader: Reader, outputs: Collection[int], before: datetime, life: timedelta
+) -> list[Read]:
+    """What the application read, reported and wrote within the time before that moment, newest first and not too many.
+
+    With it come lookups of the outputs by its program, which don't say for which application they are.
+    """
+    parameters = {
+        "principal": reader.principal,
+        "session": reader.session,
+        "application": reader.application,
+        "outputs": list(outputs),
+        "before": before,
+        "life": life,
+        "most": MOST,
+    }
+    sql = _SQL.in_session if reader.application is None else _SQL.of_application
+    return [Read(*row) for row in cursor.execute(sql, parameters).fetchall()]
+
+
+def mark(cursor: Transaction, reader: Reader, table_id: int, at: datetime) -> None:
+    """Note that the application has written the table, among others: what it read before was for that."""
+    named = {"principal": reader.principal, "session": reader.session, "application": reader.application}
+    cursor.execute(_SQL.mark, {**named, "table_id": table_id, "at": at})
+
+
+def prune(cursor: Transaction, window: timedelta, life: timedelta) -> int:
+    """Forget some of what is older than the window, or than the life of what has a name; how many were forgotten."""
+    bounds = {"window": window, "life": life, "kept": KEPT, "most": PRUNED}
+    return cursor.execute(_SQL.prune, bounds).rowcount

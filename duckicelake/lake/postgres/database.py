@@ -1,0 +1,267 @@
+"""The seam to Postgres: a connection pool and the two kinds of transactions that the catalog needs."""
+
+import select
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg import Connection, Cursor, IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
+from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.postgres.notices import Notices
+from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
+from duckicelake.lake.postgres.traced import Around, traced_by
+
+Row = tuple[Any, ...]
+Transaction = Cursor[Row]
+"""What use cases pass down: a cursor inside one open transaction."""
+
+POOL_SIZE = 8
+POOL_TIMEOUT_SECONDS = 10.0
+_RECONNECT_SECONDS = 4.0
+"""For so long a lost connection is tried anew, with pauses that double; then the next request tries at once."""
+_DEFAULTS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
+    "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
+}
+_OUT_OF_RESOURCES = "53"
+"""The class of SQLSTATEs of a full disk, and of too many connections or too little memory."""
+_TOO_LARGE = "54"
+"""The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
+_READ_ONLY_TABLE = "DIRO1"
+"""What our trigger raises (migration 0021)."""
+RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether the whole transaction may succeed if run again: serialization failure, deadlock, a lock or key taken."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_STATES
+
+
+class _DictDumper(JsonDumper):
+    """JsonDumper itself takes the standard library's dumps, ten times slower, whatever is set for the connection."""
+
+    _dumps = orjson.dumps
+
+
+class Database:
+    """A pool of connections to one Postgres database; its URL may name several hosts, of which the primary counts.
+
+    Rows are plain tuples; `json` columns arrive as Python values, and dicts may be passed for them.
+    Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
+    Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
+    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
+    `traced` gives a block for each statement.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        pool_size: int = POOL_SIZE,
+        statement_seconds: float = 0,
+        pool_seconds: float = POOL_TIMEOUT_SECONDS,
+        traced: Around | None = None,
+    ) -> None:
+        self.url = url
+        self._statement_seconds = statement_seconds
+        self._pool = ConnectionPool[Connection[Row]](
+            url,
+            connection_class=traced_by(traced) if traced else PatientConnection,
+            kwargs=_defaults(url),
+            min_size=1,
+            max_size=pool_size,
+            timeout=pool_seconds,
+            reconnect_timeout=_RECONNECT_SECONDS,
+            open=True,
+            configure=self._configure,
+            check=_check_still_open,
+            name="duckicelake",
+        )
+        self._lines: list[FreshnessLine | Notices] = []
+        self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[Row]]:
+        """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises.
+
+        pipelined: statements wait until somebody wants an answer, and the last ones go with COMMIT; what they found can
+        be fetched after it.
+        """
+        with (
+            self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection,
+            connection.pipeline() if pipelined else nullcontext(),
+        ):
+            with connection.cursor() as cursor:
+                try:
+                    yield cursor
+                finally:
+                    afterwards = self._afterwards.pop(cursor, ())
+            _commit(connection)
+        for act in afterwards:
+            with suppress(Exception):  # the transaction is committed: nothing may look as if it weren't
+                act()
+
+    def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
+        """Do something once the cursor's transaction is committed, and only then; that it fails is nobody's concern."""
+        self._afterwards.setdefault(cursor, []).append(act)
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor[Row]]:
+        """One REPEATABLE READ, READ ONLY transaction: every statement in it sees the same state."""
+        with (
+            self._connection(IsolationLevel.REPEATABLE_READ, read_only=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            yield cursor
+
+    @contextmanager
+    def statement(self) -> Iterator[Cursor[Row]]:
+        """Each statement is a READ COMMITTED transaction of its own: one round trip where one statement is all."""
+        with self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection:
+            connection.autocommit = True
+            try:
+                with connection.cursor() as cursor:
+                    yield cursor
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False
+
+    def check(self) -> None:
+        """Connect, past the pool, so that Unavailable tells why Postgres refuses."""
+        try:
+            with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
+                connection.execute("SELECT 1")
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"Postgres does not answer: {error}") from error
+
+    def statistics(self) -> dict[str, int]:
+        """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
+        return self._pool.get_stats()
+
+    def freshness_line(self) -> FreshnessLine:
+        """A line past the pool, which is closed with it."""
+        line = FreshnessLine(self.url, _defaults(self.url))
+        self._lines.append(line)
+        return line
+
+    def notices(self, channel: str | None) -> Notices:
+        """A connection past the pool for what is notified there, which is closed with it."""
+        notices = Notices(self.url, _defaults(self.url), channel, self._configure)
+        self._lines.append(notices)
+        return notices
+
+    def close(self) -> None:
+        self._pool.close()
+        for line in self._lines:
+            line.close()
+
+    @contextmanager
+    def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
+        try:
+            with self._pool.connection() as connection:
+                if (connection.isolation_level, connection.read_only) != (isolation, read_only):
+                    connection.isolation_level, connection.read_only = isolation, read_only
+                try:
+                    with _rolled_back(connection):
+                        yield connection
+                except psycopg.Error as error:
+                    if error.sqlstate == _READ_ONLY_TABLE:
+                        raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
+                    if read_only or connection.info.parameter_status("in_hot_standby") != "on":
+                        raise
+                    self._leave(connection)
+                    raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
+        except (psycopg.errors.QueryCanceled, psycopg.errors.IdleInTransactionSessionTimeout) as error:
+            raise Unavailable(f"This took too long; nothing was written, try again: {error}") from error
+        except psycopg.OperationalError as error:
+            if is_retryable(error):
+                raise
+            raise _translated(error) from error
+
+    def _leave(self, connection: Connection[Row]) -> None:
+        """Connect anew, with all of the pool, to where the primary is by now."""
+        connection.close()
+        self._pool.drain()
+
+    def _configure(self, connection: Connection[Row]) -> None:
+        set_json_dumps(orjson.dumps, connection)
+        set_json_loads(orjson.loads, connection)
+        connection.adapters.register_dumper(dict, _DictDumper)
+        connection.execute("SET TimeZone TO 'UTC'")
+        milliseconds = round(self._statement_seconds * 1000)
+        connection.execute(f"SET statement_timeout TO {milliseconds}")
+        connection.execute(f"SET idle_in_transaction_session_timeout TO {milliseconds}")
+        connection.commit()
+
+
+def _translated(error: psycopg.OperationalError) -> CatalogError:
+    """What it means before COMMIT was sent."""
+    if isinstance(error, PoolTimeout):
+        reason = "Postgres does not answer, or all connections to it are busy"
+    elif (error.sqlstate or "").startswith(_TOO_LARGE):
+        return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
+    elif (error.sqlstate or "").startswith(_OUT_OF_RESOURCES):
+        reason = "Postgres has run out of what it needs"
+    else:
+        reason = "Postgres does not answer"
+    return Unavailable(f"{reason}; nothing was written: {error}")
+
+
+def without_timeout(cursor: Cursor[Row]) -> None:
+    """Let the statements of this transaction take what time they need: a migration builds indexes."""
+    cursor.execute("SET LOCAL statement_timeout TO 0")
+
+
+def _defaults(url: str) -> dict[str, Any]:
+    """Which Postgres is meant, and how soon one that has vanished is given up, as far as the URL doesn't say."""
+    given = conninfo_to_dict(url)
+    return {name: value for name, value in _DEFAULTS.items() if name not in given}
+
+
+def _commit(connection: Connection[Row]) -> None:
+    # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
+    if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
+        raise Unavailable("the transaction had failed before its COMMIT; nothing was written")
+    try:
+        connection.commit()
+    except psycopg.Error as error:
+        if is_retryable(error) or is_refused(connection):
+            raise
+        raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
+
+
+@contextmanager
+def _rolled_back(connection: Connection[Row]) -> Iterator[None]:
+    """Roll back where the block raises what isn't an error of Postgres's, so that it isn't left to psycopg.
+
+    That would also forget all statements that the session has prepared, which Postgres keeps and all need again.
+    """
+    try:
+        yield
+    except psycopg.Error:
+        raise
+    except BaseException:
+        is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
+        if is_plain and connection.info.transaction_status == TransactionStatus.INTRANS:
+            connection.pgconn.exec_(b"ROLLBACK")
+        raise
+
+
+def _check_still_open(connection: Connection[Row]) -> None:
+    """Refuse a connection that the server has closed, without a round trip: nothing else makes an idle one readable."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        connection.close()
+        raise psycopg.OperationalError("the server closed an idle connection")

@@ -1,0 +1,153 @@
+"""Reads of the rows and deletes that DuckDB keeps in Postgres itself, in tables of its own (`ducklake-facts.md` §6).
+
+Flushes empty these tables and DuckDB makes and drops them, at any time. One that is registered and isn't there is
+damage, and so is a row that has gone, unless it was there a moment ago: the caller looks again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Final, NamedTuple
+
+from psycopg import Cursor, sql
+from psycopg.errors import UndefinedColumn, UndefinedTable
+
+from duckicelake.errors import DamagedTable
+from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, folded
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
+
+_SQL = queries("inlined")
+_FORMS: Final = {
+    (False, False): "i.{}::text",
+    (False, True): "i.{}",
+    (True, False): "encode(convert_to(i.{}::text, 'UTF8'), 'hex')",
+    (True, True): "encode(i.{}, 'hex')",
+}
+"""How a value is read, by whether it is wanted in hex and whether it is bytes."""
+_IN_HEX: Final = frozenset({"varchar", "json", "blob"})
+
+
+class Copied(NamedTuple):
+    """How many rows were copied, and the bytes of the longest."""
+
+    rows: int
+    longest: int
+
+
+def tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
+    """The tables of inlined rows, each with the snapshot whose columns it has; None if none is known."""
+    return dict(cursor.execute(_SQL.tables, {"table_id": table_id}).fetchall())
+
+
+def columns_at(cursor: Cursor[Row], table_id: int, name: str) -> int:
+    """The snapshot whose columns a table of inlined rows has; DamagedTable if nothing tells."""
+    at = tables(cursor, table_id).get(name)
+    if at is None:
+        raise DamagedTable(f"no row of ducklake_schema_versions tells which columns {name} has")
+    return at
+
+
+def rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
+    """All inlined rows that are visible somewhere in (after, upto]; DamagedTable."""
+    visible = "begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
+    return _rows(cursor, table_id, visible, {"after": after, "upto": upto})
+
+
+def new_rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
+    """Those that begin in (after, upto]; DamagedTable."""
+    return _rows(cursor, table_id, "begin_snapshot BETWEEN %(first)s AND %(upto)s", {"first": after + 1, "upto": upto})
+
+
+def count(cursor: Cursor[Row], table_id: int, at: int) -> int:
+    """How many inlined rows are visible at a snapshot; DamagedTable."""
+    visible = "begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)"
+    found = _select(cursor, table_id, "count(*)", visible, {"at": at})
+    return sum(counted for _, [(counted,)] in found)
+
+
+def _rows(cursor: Cursor[Row], table_id: int, condition: str, parameters: Mapping[str, int]) -> tuple[InlinedRow, ...]:
+    found = _select(cursor, table_id, "begin_snapshot, row_id, end_snapshot", condition, parameters)
+    return tuple(InlinedRow(InlinedKey(name, begin, row), end) for name, these in found for begin, row, end in these)
+
+
+def _select(
+    cursor: Cursor[Row], table_id: int, wanted: str, condition: str, parameters: Mapping[str, int]
+) -> Iterator[tuple[str, list[Row]]]:
+    """What each table of inlined rows has where the condition holds."""
+    for name in tables(cursor, table_id):
+        query = sql.SQL(f"SELECT {wanted} FROM {{}} WHERE {condition}").format(sql.Identifier(name))
+        with _reading(name):
+            found = cursor.execute(query, parameters).fetchall()
+        yield name, found
+
+
+def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> Copied:
+    """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTable.
+
+    columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
+    """
+    rows = sql.SQL("FROM {} AS i WHERE i.begin_snapshot <= {}").format(sql.Identifier(name), sql.Literal(upto))
+    return _copy(cursor, name, columns, rows, to)
+
+
+def copy_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]) -> Copied:
+    """Write rows of one table in the order of `keys`, as `copy` does; DamagedTable if one isn't there."""
+    (name,) = {key.inlined_table for key in keys}
+    rows = sql.SQL(
+        "FROM unnest({}::bigint[], {}::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
+        " JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
+    ).format(
+        sql.Literal([key.begin_snapshot for key in keys]),
+        sql.Literal([key.row_id for key in keys]),
+        sql.Identifier(name),
+    )
+    copied = _copy(cursor, name, columns, rows, to)
+    if copied.rows != len(keys):
+        raise DamagedTable(f"{name} has {copied.rows} of the {len(keys)} inlined rows that it had, or some twice")
+    return copied
+
+
+def _copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.Composable, to: IO[bytes]) -> Copied:
+    with _reading(name):
+        query = sql.SQL("COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} {}) TO STDOUT (FORMAT csv)")
+        values = sql.SQL(", ").join(_values(cursor, name, columns))
+        count, longest = 0, 0
+        with cursor.copy(query.format(values, rows)) as copied:
+            for row in copied:
+                to.write(row)
+                count, longest = count + 1, max(longest, len(row))
+    return Copied(count, longest)
+
+
+def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelete, ...]:
+    """All inlined deletes of data files, up to a snapshot; DamagedTable."""
+    name = f"ducklake_inlined_delete_{table_id}"
+    exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
+    if not exists or not exists[0]:
+        return ()
+    query = sql.SQL("SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot <= %(upto)s ORDER BY 1, 2")
+    with _reading(name):
+        found = cursor.execute(query.format(sql.Identifier(name)), {"upto": upto}).fetchall()
+    return tuple(InlinedDelete(*row) for row in found)
+
+
+def _values(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
+    """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
+    types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
+    own = {folded(column): (column, type_) for column, type_ in types}
+    for column in columns:
+        if folded(column.column_name) not in own:
+            raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column.column_name}")
+    found = [(own[folded(column.column_name)], column.column_type in _IN_HEX) for column in columns]
+    return [sql.SQL(_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Say of which table Postgres complains."""
+    try:
+        yield
+    except UndefinedTable as error:
+        raise DamagedTable(f"{name}, a table of its inlined rows, isn't in Postgres") from error
+    except UndefinedColumn as error:
+        raise DamagedTable(f"{name}, a table of its inlined rows: {error.diag.message_primary}") from error

@@ -1,0 +1,1 @@
+"""ChangeSets become rows, by DuckLake's commit protocol."""

@@ -1,0 +1,208 @@
+"""Writes of what a DuckLake table is: its name, columns, comments, partition and sort keys (`ducklake-facts.md` §2)."""
+
+import re
+from collections.abc import Sequence
+
+from psycopg import Cursor, sql
+
+from duckicelake.lake.changes import Creation, DefinitionChange
+from duckicelake.lake.model import Column, children_of
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.roles import as_owner
+from duckicelake.lake.snapshots import NewSnapshot
+
+_SQL = queries("write")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_INLINED_TYPES = {
+    "boolean": "boolean",
+    "int8": "smallint",
+    "int16": "smallint",
+    "uint8": "integer",
+    "int32": "integer",
+    "uint16": "integer",
+    "int64": "bigint",
+    "uint32": "bigint",
+    "float32": "real",
+    "float64": "double precision",
+    "uuid": "uuid",
+    "time": "time",
+    "timetz": "timetz",
+    "interval": "interval",
+    "varchar": "bytea",
+    "json": "bytea",
+    "blob": "bytea",
+}
+_NEVER_INLINED = {"variant", "geometry"}
+_RESERVED = {"row_id", "begin_snapshot", "end_snapshot"}
+_LONGEST_NAME = 63  # bytes; Postgres cuts what is longer
+
+
+def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
+    """Begin a table; its columns and keys are written as a change of its definition."""
+    parameters = {
+        "table_id": table_id,
+        "table_uuid": creation.table_uuid,
+        "at": at,
+        "schema_id": schema_id,
+        "table_name": creation.table_name,
+        "path": folder_name(creation),
+    }
+    cursor.execute(_SQL.create_table, parameters)
+
+
+def folder_name(creation: Creation) -> str:
+    """The folder of the new table's own files in its schema's, with its final slash."""
+    name = creation.table_name
+    return f"{name if _PLAIN_NAME.fullmatch(name) else creation.table_uuid}/"
+
+
+def catalog_ids(change: DefinitionChange) -> int:
+    """How many ids the change takes from `next_catalog_id`."""
+    return (change.partition_keys is not None) + bool(change.sort_keys)
+
+
+def write_definition(
+    cursor: Cursor[Row], table_id: int, change: DefinitionChange, snapshot: NewSnapshot, first_id: int
+) -> None:
+    """Write the change at the snapshot; `first_id` is the first of its `catalog_ids`."""
+    ids = iter(range(first_id, first_id + catalog_ids(change)))
+    _write_columns(cursor, table_id, change, snapshot.id)
+    _write_comments(cursor, table_id, change, snapshot.id)
+    if change.partition_keys is not None:
+        _write_partitioning(cursor, table_id, change, snapshot.id, next(ids))
+    if change.sort_keys is not None:
+        _write_sorting(cursor, table_id, change, snapshot.id, next(ids) if change.sort_keys else 0)
+    if begins_version(change):
+        name_version(cursor, table_id, snapshot)
+        make_inlined_table(cursor, table_id, change.columns_after, snapshot.schema_version)
+
+
+def begins_version(change: DefinitionChange) -> bool:
+    """Whether the table's files and inlined rows are of another schema version from the change on."""
+    return bool(change.ended_columns or change.new_columns) or change.partition_keys is not None
+
+
+def name_version(cursor: Cursor[Row], table_id: int, snapshot: NewSnapshot) -> None:
+    """Begin a schema version of the table: DuckDB merges no files of different ones."""
+    parameters = {"at": snapshot.id, "schema_version": snapshot.schema_version, "table_id": table_id}
+    cursor.execute(_SQL.insert_schema_version, parameters)
+
+
+def _write_columns(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int) -> None:
+    if change.ended_columns:
+        parameters = {"table_id": table_id, "at": at, "column_ids": list(change.ended_columns)}
+        cursor.execute(_SQL.end_columns, parameters)
+    rows = [_column(table_id, column, at, None) for column in change.new_columns]
+    rows += [_column(table_id, column, at, at) for column in change.hidden_columns]
+    if rows:
+        cursor.executemany(_SQL.insert_column, rows)
+
+
+def _column(table_id: int, column: Column, at: int, end: int | None) -> dict[str, object]:
+    return {
+        "column_id": column.column_id,
+        "at": at,
+        "end": end,
+        "table_id": table_id,
+        "column_order": column.column_id,
+        "column_name": column.column_name,
+        "column_type": column.column_type,
+        "initial_default": column.initial_default,
+        "default_value": column.default_value,
+        "nulls_allowed": column.nulls_allowed,
+        "parent_column": column.parent_column,
+        "default_value_type": column.default_value_type,
+    }
+
+
+def _write_comments(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int) -> None:
+    for column_id, comment in change.comments.items():
+        parameters = {"table_id": table_id, "column_id": column_id, "at": at, "value": comment}
+        cursor.execute(_SQL.end_column_comment, parameters)
+        if comment is not None:
+            cursor.execute(_SQL.insert_column_comment, parameters)
+    if change.table_comment is not None:
+        (comment,) = change.table_comment
+        cursor.execute(_SQL.end_table_comment, {"table_id": table_id, "at": at})
+        if comment is not None:
+            cursor.execute(_SQL.insert_table_comment, {"table_id": table_id, "at": at, "value": comment})
+
+
+def _write_partitioning(
+    cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int, partition_id: int
+) -> None:
+    keys = change.partition_keys or ()
+    parameters = {"table_id": table_id, "at": at, "partition_id": partition_id}
+    cursor.execute(_SQL.end_partitioning, parameters)
+    cursor.execute(_SQL.insert_partitioning, parameters)
+    if keys:
+        rows = [
+            {**parameters, "key_index": index, "column_id": key.column_id, "transform": key.transform}
+            for index, key in enumerate(keys)
+        ]
+        cursor.executemany(_SQL.insert_partition_key, rows)
+
+
+def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int, sort_id: int) -> None:
+    parameters = {"table_id": table_id, "at": at, "sort_id": sort_id}
+    cursor.execute(_SQL.end_sorting, parameters)
+    if change.sort_keys:
+        cursor.execute(_SQL.insert_sorting, parameters)
+        rows = [
+            {
+                **parameters,
+                "key_index": index,
+                "expression": key.expression,
+                "direction": key.direction,
+                "null_order": key.null_order,
+            }
+            for index, key in enumerate(change.sort_keys)
+        ]
+        cursor.executemany(_SQL.insert_sort_key, rows)
+
+
+def inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
+    """Name and Postgres type of each column in a table of inlined rows; None if DuckDB inlines no rows of these."""
+    top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
+    if not all(map(_can_inline, top)) or _NEVER_INLINED & {column.column_type for column in columns}:
+        return None
+    return tuple((column.column_name, _inlined_type(column.column_type)) for column in top)
+
+
+def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
+    """Make the table of inlined rows of a schema version that has new columns or keys.
+
+    DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
+    rows as of columns from before that version.
+    """
+    own = inlined_columns(columns)
+    if own is not None:
+        name = inlined_table_name(table_id, version)
+        with as_owner(cursor):
+            cursor.execute(_inlined_table(name, own))
+        parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
+        cursor.execute(_SQL.register_inlined_table, parameters)
+
+
+def inlined_table_name(table_id: int, version: int) -> str:
+    """What DuckDB calls the table of inlined rows of a schema version."""
+    return f"ducklake_inlined_data_{table_id}_{version}"
+
+
+def _can_inline(column: Column) -> bool:
+    """DuckDB inlines no rows of a table that has a column whose name Postgres can't hold as it is."""
+    return column.column_name.lower() not in _RESERVED and len(column.column_name.encode()) <= _LONGEST_NAME
+
+
+def _inlined_table(name: str, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+    """DuckDB inlines into the table of the newest schema version, which must have the newest columns."""
+    own = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in columns]
+    keys = [sql.SQL(f"{key} bigint") for key in ("row_id", "begin_snapshot", "end_snapshot")]
+    return sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join([*keys, *own]))
+
+
+def _inlined_type(column_type: str) -> str:
+    if column_type.startswith("decimal("):
+        return column_type.replace("decimal", "numeric")  # without its precision, DuckDB would read it as a double
+    return _INLINED_TYPES.get(column_type, "varchar")

@@ -1,0 +1,187 @@
+"""Writes of DuckLake's data: files that join or leave main, inlined rows that end, and their statistics."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import count
+
+from psycopg import Cursor, sql
+
+from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, PackedStats, TableStats
+from duckicelake.lake.model import InlinedKey, NameMap
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import BATCH, batches, document
+from duckicelake.lake.postgres.queries import queries
+
+_SQL = queries("write")
+_OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
+
+
+class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
+    """The table changed after the commit was computed; nothing may be written from it."""
+
+
+def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
+    """End what leaves main at the snapshot; StaleBase if any of it had already left.
+
+    Delete files of ended data files don't end, as in DuckLake: a flush that still finds inlined deletes goes on from
+    them, and would else write a second delete file for the same time.
+    """
+    if step.ended_files:
+        parameters = {"table_id": table_id, "at": at, "file_ids": list(step.ended_files)}
+        _expect(len(cursor.execute(_SQL.end_data_files, parameters).fetchall()), len(step.ended_files))
+    _end_rows(cursor, step.ended_rows, at)
+
+
+def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
+    by_table: defaultdict[str, list[InlinedKey]] = defaultdict(list)
+    for key in keys:
+        by_table[key.inlined_table].append(key)
+    if keys:
+        cursor.execute(_SQL.wait_briefly)
+    for name, group in by_table.items():
+        query = sql.SQL(
+            "UPDATE {} AS i SET end_snapshot = %(at)s "
+            "FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
+            "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL RETURNING i.row_id"
+        ).format(sql.Identifier(name))
+        parameters = {"at": at, "begins": [k.begin_snapshot for k in group], "rows": [k.row_id for k in group]}
+        _expect(len(cursor.execute(query, parameters).fetchall()), len(group))
+
+
+def _expect(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise StaleBase(f"{wanted - found} of {wanted} removed files or rows had left the table before")
+
+
+def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
+    """Replace the table-wide statistics; columns with None lose their row."""
+    parameters = {
+        "table_id": table_id,
+        "record_count": stats.record_count,
+        "next_row_id": stats.next_row_id,
+        "file_size_bytes": stats.file_size_bytes,
+        "unknown": document([column_id for column_id, row in stats.columns.items() if row is None]),
+        "columns": PackedStats([row for row in stats.columns.values() if row is not None]).text.decode(),
+    }
+    cursor.execute(_SQL.replace_stats, parameters)
+
+
+def write_name_maps(
+    cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int, known: dict[NameMap, int]
+) -> None:
+    """Register what files without field ids call the columns, unless the table has such a map; `known` gets the ids."""
+    for mapping_id, names in enumerate(maps, start=first_id):
+        if names in known:
+            continue
+        known[names] = mapping_id
+        cursor.execute(_SQL.insert_column_mapping, {"mapping_id": mapping_id, "table_id": table_id})
+        rows = [
+            {"mapping_id": mapping_id, "column_id": index, **asdict(name)} for index, name in enumerate(names.names)
+        ]
+        cursor.executemany(_SQL.insert_name_mapping, rows)
+
+
+def write_data_files(
+    cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], maps: Mapping[NameMap, int], at: int
+) -> None:
+    """Register data files of main under the ids that `joined` gives them; their side-table rows must be there."""
+    for files in batches(step.data_files):
+        _insert(cursor, table_id, [(file, joined[file.file_id]) for file in files], maps, at)
+    register_older(cursor, step, joined)
+
+
+def register_older(cursor: Cursor[Row], step: LakeStep, joined: Mapping[int, int]) -> None:
+    """Note in the side-table rows of files from former steps which rows of DuckLake they have now."""
+    new = {file.file_id for file in step.side.files}
+    older = [file for file in step.data_files if file.file_id not in new]
+    if older:
+        rows_now = [(file.file_id, joined[file.file_id], file.row_id_start) for file in older]
+        cursor.execute(_SQL.register_files, {"files": document(rows_now)})
+
+
+def insert_lake_files(cursor: Cursor[Row], table_id: int, new: Sequence[NewDataFile], first_id: int, at: int) -> int:
+    """Register data files of which only DuckLake is told so far, with ids from `first_id` on; the next id."""
+    for start, files in enumerate(batches(new)):
+        ids = count(first_id + start * BATCH)
+        _insert(cursor, table_id, list(zip(files, ids, strict=False)), {}, at)
+    return first_id + len(new)
+
+
+def _insert(
+    cursor: Cursor[Row],
+    table_id: int,
+    files: Sequence[tuple[NewDataFile, int]],
+    maps: Mapping[NameMap, int],
+    at: int,
+) -> None:
+    """Insert data files with their ids."""
+    parameters = {
+        "table_id": table_id,
+        "at": at,
+        "files": document([_data_file(file, data_file_id, maps) for file, data_file_id in files]),
+        "values": document([
+            {"data_file_id": data_file_id, "partition_key_index": index, "partition_value": value}
+            for file, data_file_id in files
+            for index, value in enumerate(file.partition_values or ())
+        ]),
+        "stats": document([row for file, data_file_id in files for row in _stats(file.stats, data_file_id)]),
+    }  # fmt: skip
+    cursor.execute(_SQL.insert_data_files, parameters)
+
+
+def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:
+    return [
+        {
+            "data_file_id": data_file_id,
+            "column_id": column_id,
+            "contains_nan": nan,
+            "min_value": low,
+            "max_value": high,
+            "column_size_bytes": size,
+            "value_count": values,
+            "null_count": nulls,
+        }
+        for column_id, _, nan, low, high, size, values, nulls in stats.values()
+    ]
+
+
+def partitioning(file: NewDataFile, data_file_id: int) -> int | None:
+    """A partitioned file is of a partitioning of its own: DuckDB dies merging files of one partition from two folders.
+
+    It skips files by the values alone, wherever a filter names a bucket.
+    """
+    return _OWN_PARTITIONING + data_file_id if file.partition_values else None
+
+
+def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
+    return {
+        "data_file_id": data_file_id,
+        "path": file.path,
+        "path_is_relative": file.path_is_relative,
+        "record_count": file.record_count,
+        "file_size_bytes": file.file_size_bytes,
+        "row_id_start": file.row_id_start,
+        "partition_id": partitioning(file, data_file_id),
+        "mapping_id": None if file.name_map is None else maps[file.name_map],
+    }
+
+
+def write_delete_files(
+    cursor: Cursor[Row], table_id: int, files: Sequence[NewDeleteFile], first_id: int, at: int
+) -> None:
+    """Register delete files of main, each in the place of the one its data file had."""
+    rows = [
+        {
+            "delete_file_id": first_id + index,
+            "table_id": table_id,
+            "at": at,
+            "data_file_id": file.data_file_id,
+            "path": file.path,
+            "delete_count": file.delete_count,
+            "file_size_bytes": file.file_size_bytes,
+        }
+        for index, file in enumerate(files)
+    ]
+    if rows:
+        cursor.executemany(_SQL.insert_delete_file, rows)

@@ -1,0 +1,247 @@
+"""Writes of our side tables; rows are immutable except in `duckicelake_table`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+import orjson
+from psycopg import Cursor
+
+from duckicelake.lake.changes import (
+    Hold,
+    LakeStep,
+    NewFile,
+    NewManifest,
+    NewSnapshot,
+    NewVirtualFile,
+    Packed,
+    SideFiles,
+    TableTarget,
+)
+from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import batches, document
+from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.writing.copy_lines import array
+
+_SQL = queries("write")
+
+
+def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], at: int) -> None:
+    """Insert what a step brings: files, deletions, manifests and snapshots.
+
+    `joined` are the ids in `ducklake_data_file` of the files that join main, by file id.
+    """
+    _write_few(cursor, table_id, step.side)
+    starts = {file.file_id: file.row_id_start for file in step.data_files}
+    starts |= {file.file_id: file.first_row_id for file in (step.inlined.files if step.inlined else ())}
+    manifests = [_manifest(each) for each in step.side.manifests]
+    snapshots = [_snapshot(each) for each in step.snapshots]
+    for files in batches(step.side.files) or [()] * bool(manifests or snapshots):
+        parameters = {
+            "table_id": table_id,
+            "at": at,
+            "files": document([_file(file, joined.get(file.file_id), starts.get(file.file_id)) for file in files]),
+            "manifests": document(manifests),
+            "snapshots": document(snapshots),
+        }
+        cursor.execute(_SQL.insert_rows, parameters)
+        manifests, snapshots = [], []
+
+
+def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
+    if side.deletions:
+        cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
+    if side.virtual_files:
+        cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
+
+
+def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
+    """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
+    cursor.execute(_SQL.unschedule, {"paths": document(paths)})
+
+
+def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> dict[str, object]:
+    return {
+        "file_id": file.file_id,
+        "content": file.content,
+        "path": file.path,
+        "file_format": file.file_format,
+        "spec_id": file.spec_id,
+        "partition": orjson.dumps(file.partition).decode(),  # a text of its own: it may hold a NUL character
+        "record_count": file.record_count,
+        "file_size_in_bytes": file.file_size_in_bytes,
+        "added_snapshot_id": file.added_snapshot_id,
+        "sequence_number": file.sequence_number,
+        "file_sequence_number": file.file_sequence_number,
+        "first_row_id": row_id_start if file.first_row_id is None else file.first_row_id,
+        "metrics": _metrics(file.metrics),
+        "ducklake_id": file.ducklake_id if ducklake_id is None else ducklake_id,
+    }
+
+
+def _metrics(metrics: Mapping[str, Any]) -> orjson.Fragment | dict[str, Any]:
+    return orjson.Fragment(metrics.text) if isinstance(metrics, Packed) else dict(metrics)
+
+
+def _virtual_file(table_id: int, file: NewVirtualFile) -> dict[str, object]:
+    ((name, _),) = groupby(file.keys, key=lambda key: key.inlined_table)
+    return {
+        "file_id": file.file_id,
+        "table_id": table_id,
+        "inlined_table": name,
+        "row_ids": array(key.row_id for key in file.keys),
+        "begin_snapshots": array(key.begin_snapshot for key in file.keys),
+    }
+
+
+def _manifest(manifest: NewManifest) -> dict[str, object]:
+    return {
+        "manifest_id": manifest.manifest_id,
+        "content": manifest.content,
+        "format_version": manifest.format_version,
+        "spec_id": manifest.spec_id,
+        "schema_id": manifest.schema_id,
+        "sequence_number": manifest.sequence_number,
+        "min_sequence_number": manifest.min_sequence_number,
+        "added_snapshot_id": manifest.added_snapshot_id,
+        "added": manifest.added,
+        "existing": manifest.existing,
+        "deleted": manifest.deleted,
+    }
+
+
+def give_row_ids(cursor: Cursor[Row], row_ids: Sequence[tuple[int, int]]) -> None:
+    """Note the first row ids of files, given as (file id, first row id)."""
+    if row_ids:
+        cursor.executemany(_SQL.give_row_ids, [{"file_id": file, "first_row_id": first} for file, first in row_ids])
+
+
+def _snapshot(snapshot: NewSnapshot) -> dict[str, object]:
+    return {
+        "snapshot_id": snapshot.snapshot_id,
+        "proposed_id": snapshot.proposed_id,
+        "parent_snapshot_id": snapshot.parent_snapshot_id,
+        "sequence_number": snapshot.sequence_number,
+        "timestamp_ms": snapshot.timestamp_ms,
+        "schema_id": snapshot.schema_id,
+        "first_row_id": snapshot.first_row_id,
+        "added_rows": snapshot.added_rows,
+        "key_id": snapshot.key_id,
+        "summary": dict(snapshot.summary),
+        "manifest_ids": snapshot.manifest_ids,
+    }
+
+
+def hold(cursor: Cursor[Row], table_id: int, held: Hold) -> None:
+    """Note until when the snapshots stay that list these files; some may have to leave sooner already."""
+    parameters = {"table_id": table_id, "file_ids": list(held.file_ids), "until_ms": held.until_ms}
+    cursor.execute(_SQL.hold, parameters)
+
+
+def hold_longer(cursor: Cursor[Row], table_id: int) -> None:
+    """Have snapshots that were held long enough be looked at again later, but for those that leave now."""
+    cursor.execute(_SQL.hold_longer, {"table_id": table_id})
+
+
+def insert_table(
+    cursor: Cursor[Row],
+    table_id: int,
+    table_uuid: str,
+    target: TableTarget,
+    ducklake_id: int,
+    caught_up_to: int,
+    epoch: int,
+) -> None:
+    """Insert a table's row at version 0; a no-op if another worker was first."""
+    parameters = {**_target(table_id, target, ducklake_id, caught_up_to), "table_uuid": table_uuid, "epoch": epoch}
+    cursor.execute(_SQL.insert_table, parameters)
+
+
+def update_table(
+    cursor: Cursor[Row], table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int
+) -> None:
+    """Move the table to its next version; `ducklake_id` is None where main stays."""
+    cursor.execute(_SQL.update_table, _target(table_id, target, ducklake_id, caught_up_to))
+
+
+def _target(table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int) -> dict[str, object]:
+    return {
+        "table_id": table_id,
+        "location": target.location,
+        "caught_up_to": caught_up_to,
+        "ducklake_id": ducklake_id,
+        "format_version": target.format_version,
+        "last_sequence_number": target.last_sequence_number,
+        "next_row_id": target.next_row_id,
+        "last_updated_ms": target.last_updated_ms,
+        "current_snapshot_id": target.current_snapshot_id,
+        "metadata": target.metadata,
+    }
+
+
+def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> None:
+    """Drop the snapshots that leave history and bring the snapshot log up to date."""
+    if target.removed_snapshots:
+        parameters = {"table_id": table_id, "snapshot_ids": list(target.removed_snapshots)}
+        cursor.execute(_SQL.delete_snapshots, parameters)
+    if target.log_dropped:
+        cursor.execute(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
+    if target.log_added:
+        cursor.execute(_SQL.append_log, {"table_id": table_id, "entries": document(target.log_added)})
+
+
+def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:
+    """Whether the table says that its files may not be deleted."""
+    return cursor.execute(_SQL.is_guarded, {"table_id": table_id}).fetchone() is not None
+
+
+def purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """Files in the table's own locations that no other table has."""
+    return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
+
+
+def take_held(cursor: Cursor[Row], table_id: int) -> None:
+    """Have what keeps DuckLake's orphan cleaner from files that are now this table's alone end with the table."""
+    cursor.execute(_SQL.take_held, {"table_id": table_id})
+
+
+def purge(cursor: Cursor[Row], table_id: int, paths: Sequence[str], first_file_id: int) -> None:
+    """Forget the table and schedule the files for deletion, each under an id of its own."""
+    cursor.execute(_SQL.forget, {"table_id": table_id})
+    schedule(cursor, paths, first_file_id)
+
+
+def forget_dropped(cursor: Cursor[Row], table_uuid: str, heir_id: int) -> None:
+    """Forget dropped tables of a UUID all of whose files the table that is now registered has."""
+    for (table_id,) in cursor.execute(_SQL.dropped, {"table_uuid": table_uuid, "heir_id": heir_id}).fetchall():
+        cursor.execute(_SQL.forget, {"table_id": table_id})
+
+
+def record_registered(cursor: Cursor[Row], table_id: int, log: Sequence[tuple[str, int]]) -> None:
+    """Note the metadata log, as (path, epoch ms), that a table comes with; it ends with what it was registered from."""
+    for age, (path, timestamp_ms) in enumerate(reversed(log), start=1):
+        parameters = {"table_id": table_id, "object_id": -age, "path": path, "timestamp_ms": timestamp_ms}
+        cursor.execute(_SQL.record_registered, parameters)
+    unschedule(cursor, [path for path, _ in log])
+
+
+def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
+    """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
+    paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]
+    cursor.execute(_SQL.forget_held, {"table_id": table_id, "paths": paths})
+    return [row[0] for row in cursor.execute(_SQL.unnamed, {"paths": paths}).fetchall()] if paths else []
+
+
+def schedule(cursor: Cursor[Row], paths: Sequence[str], first_file_id: int) -> None:
+    """Have DuckDB's next cleanup delete the files, each under an id of its own; what DuckLake still names stays."""
+    rows = [{"file_id": first_file_id + index, "path": path} for index, path in enumerate(paths)]
+    if rows:
+        cursor.executemany(_SQL.schedule, rows)
+
+
+def see_deletes(cursor: Cursor[Row], table_id: int, delete_file_ids: Sequence[int]) -> None:
+    """Note that the positions in these DuckLake delete files are known."""
+    if delete_file_ids:
+        rows = [{"delete_file_id": delete_file_id, "table_id": table_id} for delete_file_id in delete_file_ids]
+        cursor.executemany(_SQL.see_delete, rows)

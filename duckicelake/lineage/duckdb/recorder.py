@@ -1,0 +1,150 @@
+"""What one connection has run, from its beginning to the end of its transaction."""
+
+import logging
+from collections.abc import Callable
+from copy import copy
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, TypeVar
+
+import duckdb
+
+from duckicelake.lineage.duckdb.events import Program, StatementRun, aborted, begun, completed, failed
+from duckicelake.lineage.duckdb.names import Names
+from duckicelake.lineage.duckdb.outbox import Outbox, Work
+from duckicelake.lineage.duckdb.statements import Statement
+from duckicelake.lineage.masking import safe_message
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Notes what a connection runs; nothing that goes wrong with that is raised.
+
+    What runs in a transaction is complete when that is committed, and aborted with it.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        program: Program,
+        outbox: Outbox | None,
+        catalog_uri: str | None,
+    ) -> None:
+        self._connection, self._program, self._outbox, self._uri = connection, program, outbox, catalog_uri
+        self._names = Names(connection, program.name, catalog_uri)
+        self._pending: list[StatementRun] | None = None
+        self._prepared: dict[str, Statement] = {}
+        self._count: tuple[str, int] | None = None
+        if outbox is not None:
+            outbox.opened()
+
+    def beside(self, connection: duckdb.DuckDBPyConnection) -> "Recorder":
+        """Give a recorder for another connection to the same database."""
+        return Recorder(connection, self._program, self._outbox, self._uri)
+
+    def quietly(self, function: Callable[[], T]) -> T | None:
+        """Do it, or nothing."""
+        try:
+            return function() if self._outbox is not None else None
+        except Exception as error:  # noqa: BLE001 - lineage is never worth a failure of the program that it is about
+            _log.debug("lineage: %s", type(error).__name__)
+            return None
+
+    def begin(self, statement: Statement) -> StatementRun | None:
+        """Note that a statement is about to run; None for one without lineage."""
+        self._count = None
+        run = self._prepared.get(statement.executed or "", statement)
+        return self.quietly(lambda: self._begin(run)) if run.matters else None
+
+    def done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
+        """Note that it has run; `counting` if its result may be read, as `restore_result` gives it back."""
+        self.quietly(lambda: self._done(statement, run, counting=counting))
+
+    def failed(self, statement: Statement, run: StatementRun | None, error: BaseException) -> None:
+        """Note that it has failed, or was broken off."""
+        self.quietly(lambda: self._failed(statement, run, error))
+
+    def closed(self, patience: float) -> None:
+        """Note that the connection is closed, and its transaction with it."""
+        self.quietly(self._rolled_back)
+        if self._outbox is not None:
+            self._outbox.closed(patience)
+
+    def restore_result(self) -> None:
+        """Let the result of the last statement, the number of rows it wrote, be there to be fetched."""
+        if self._count is not None:
+            (name, count), self._count = self._count, None
+            self._connection.execute(f'SELECT {count}::BIGINT AS "{name}"')
+
+    def _begin(self, statement: Statement) -> StatementRun:
+        names = {parts: self._names.find(parts) for parts in statement.names}
+        run = StatementRun(self._program, statement, names)
+        run.writes_nothing = statement.only_if_new and names.get(statement.created or ()) is not None
+        self._put(partial(begun, copy(run)))
+        return run
+
+    def _done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
+        if run is not None and counting and run.statement.gives_count and not run.writes_nothing:
+            run.rows = self._counted()
+        if statement.prepared is not None:
+            self._prepared |= [statement.prepared]
+        if statement.changes_names:
+            self._names.forget()
+            self._names.has_temporary |= statement.makes_temporary
+        transaction = statement.transaction
+        if transaction == "begin":
+            self._pending = []
+        elif transaction == "commit":
+            pending, self._pending = self._pending or [], None
+            for each in pending:
+                self._complete(each)
+        elif transaction == "rollback":
+            self._rolled_back()
+        if run is not None and self._pending is not None:
+            self._pending.append(run)
+        elif run is not None:
+            self._complete(run)
+
+    def _failed(self, statement: Statement, run: StatementRun | None, error: BaseException) -> None:
+        at = datetime.now(UTC)
+        runs = [] if run is None else [run]
+        if statement.transaction == "commit":
+            runs, self._pending = self._pending or [], None
+        by_user = not isinstance(error, Exception) or isinstance(error, duckdb.InterruptException)
+        message = safe_message(error, keep=self._program.literals)
+        for each in runs:
+            self._put(partial(aborted, each, at) if by_user else partial(failed, each, at, message))
+
+    def _rolled_back(self) -> None:
+        pending, self._pending = self._pending or [], None
+        at = datetime.now(UTC)
+        for each in pending:
+            self._put(partial(aborted, each, at))
+
+    def _complete(self, run: StatementRun) -> None:
+        at = datetime.now(UTC)
+        created = run.statement.created
+        if created is not None and not run.writes_nothing:
+            run.names = {**run.names, created: self._names.find(created)}
+        output = run.output
+        if output is not None and output.lake is not None and self._outbox is not None and self._outbox.users == 1:
+            run.version = self._names.last_snapshot(output.lake)
+        self._put(partial(completed, run, at))
+
+    def _counted(self) -> int | None:
+        """The number of rows that the statement says it wrote."""
+        described = self._connection.description
+        if not described or len(described) != 1 or described[0][0] != "Count":
+            return None
+        row = self._connection.fetchone()
+        if row is None:
+            return None
+        self._count = "Count", int(row[0])
+        return int(row[0])
+
+    def _put(self, work: Work) -> None:
+        if self._outbox is not None:
+            self._outbox.put(work)

@@ -1,0 +1,159 @@
+"""Statements as DuckDB splits them, and the names that each has to ask for."""
+
+import re
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import Final
+
+import duckdb
+from duckdb import StatementType
+from sqlglot import exp
+
+from duckicelake.lineage.sql.lineage import parsed
+
+LONGEST: Final = 50_000
+"""Characters of a statement that is read while its author waits; of a longer one, what it inserts into is known."""
+_MOST_NAMES: Final = 64
+_WRITING: Final = frozenset(
+    {StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO, StatementType.COPY}
+)
+_READ: Final = _WRITING | {StatementType.SELECT, StatementType.CREATE}
+_HARMLESS: Final = _WRITING | {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PREPARE}
+_INSERT: Final = re.compile(
+    r'\s*INSERT\s+INTO\s+((?:"(?:[^"]|"")*"|\w+)(?:\s*\.\s*(?:"(?:[^"]|"")*"|\w+)){0,2})', re.IGNORECASE
+)
+_PREPARE: Final = re.compile(r'\s*PREPARE\s+("(?:[^"]|"")*"|\w+)\s+AS\s+(.*)', re.IGNORECASE | re.DOTALL)
+_EXECUTE: Final = re.compile(r'\s*EXECUTE\s+("(?:[^"]|"")*"|\w+)', re.IGNORECASE)
+_WORD: Final = re.compile(r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*(\w+)", re.DOTALL)
+_TRANSACTIONS: Final = {"BEGIN": "begin", "START": "begin", "COMMIT": "commit", "END": "commit"}
+_TREE_KINDS: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Copy, exp.Values, exp.Pivot)
+
+
+class Statement:
+    """One statement of the user's: its text, and its tree, which stays as it is, if lineage is read from it."""
+
+    def __init__(self, text: str, kind: StatementType) -> None:
+        self.text, self.kind = text, kind
+        self.tree = parsed(text, "duckdb") if kind in _READ and len(text) <= LONGEST else None
+
+    @cached_property
+    def matters(self) -> bool:
+        """Tell whether it may have lineage."""
+        return self.kind in _WRITING or isinstance(self.tree, _TREE_KINDS) or self.created is not None
+
+    @property
+    def changes_names(self) -> bool:
+        """Tell whether names may mean something else afterwards."""
+        return self.kind not in _HARMLESS
+
+    @cached_property
+    def prepared(self) -> "tuple[str, Statement] | None":
+        """The name that it gives to a statement, and that statement."""
+        found = _PREPARE.match(self.text) if self.kind == StatementType.PREPARE else None
+        inner = duckdb.extract_statements(found[2]) if found else []
+        return (found[1].lower(), _statement(found[2], inner[0].type)) if found and len(inner) == 1 else None
+
+    @cached_property
+    def executed(self) -> str | None:
+        """The name of the prepared statement that it runs."""
+        found = _EXECUTE.match(self.text) if self.kind == StatementType.EXECUTE else None
+        return found[1].lower() if found else None
+
+    @property
+    def makes_temporary(self) -> bool:
+        return self.kind == StatementType.CREATE and re.search(r"\bTEMP", self.text, re.IGNORECASE) is not None
+
+    @property
+    def transaction(self) -> str | None:
+        """What it does to the transaction: begin, commit or rollback."""
+        if self.kind != StatementType.TRANSACTION:
+            return None
+        found = _WORD.match(self.text)
+        return _TRANSACTIONS.get(found[1].upper(), "rollback") if found else None
+
+    @cached_property
+    def created(self) -> tuple[str, ...] | None:
+        """The name of the table or view that it makes of a query."""
+        tree = self.tree
+        if not isinstance(tree, exp.Create) or not isinstance(tree.expression, exp.Query):
+            return None
+        table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        return parts_of(table) if isinstance(table, exp.Table) else None
+
+    @cached_property
+    def written(self) -> tuple[str, ...] | None:
+        """The name of the table or view that it writes."""
+        tree = self.tree
+        if tree is None:
+            return next(iter(self.names), None)
+        is_writing = isinstance(tree, exp.Insert | exp.Update | exp.Delete | exp.Merge) or tree.args.get("kind") is True
+        target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        return parts_of(target) if is_writing and isinstance(target, exp.Table) else self.created
+
+    @property
+    def only_if_new(self) -> bool:
+        """Tell whether it does nothing to a table that exists."""
+        return self.tree is not None and bool(self.tree.args.get("exists"))
+
+    @cached_property
+    def gives_count(self) -> bool:
+        """Tell whether its result is the number of rows that it wrote."""
+        if self.kind in _WRITING:
+            return self.tree is not None and not self.tree.args.get("returning")
+        return self.created is not None and self.tree is not None and self.tree.args.get("kind") == "TABLE"
+
+    @cached_property
+    def names(self) -> list[tuple[str, ...]]:
+        """The names that may be tables' or views' and are there before it runs."""
+        if self.tree is None:
+            found = _INSERT.match(self.text)
+            return [parts for text in ([found[1]] if found else []) if (parts := _parts(text))]
+        made = self.created if not self.only_if_new else None
+        return [each for each in dict.fromkeys(_names(self.tree)) if each != made][:_MOST_NAMES]
+
+
+def split(connection: duckdb.DuckDBPyConnection, query: object) -> list[Statement] | None:
+    """The statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
+    if isinstance(query, duckdb.Statement):
+        return [_statement(query.query, query.type)]
+    if not isinstance(query, str):
+        return None
+    try:
+        found = connection.extract_statements(query)
+    except duckdb.Error:
+        return None
+    if len(found) == 1:
+        return [_statement(query, found[0].type)]
+    return [_statement(each.query, each.type) for each in found] if all(each.query.strip() for each in found) else None
+
+
+@lru_cache(maxsize=256)
+def _statement(text: str, kind: StatementType) -> Statement:
+    """The statement, which is read once for as long as it's used again and again."""
+    return Statement(text, kind)
+
+
+def parts_of(table: exp.Table) -> tuple[str, ...]:
+    """The parts of a table's name."""
+    return tuple(each.name for each in table.parts)
+
+
+def _names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
+    queries = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        parts = parts_of(table)
+        if len(parts) > 1 or parts[0].lower() not in queries or _is_in_its_own(table):
+            yield parts
+
+
+def _is_in_its_own(table: exp.Table) -> bool:
+    """Tell whether it stands in the query of WITH that has its name, and so means a table."""
+    cte = table.find_ancestor(exp.CTE)
+    return cte is not None and cte.alias.lower() == table.name.lower()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    table = exp.to_table(text, dialect="duckdb")
+    return parts_of(table)

@@ -1,0 +1,1 @@
+"""PURE. What SQL reads and writes, and which column flows where."""

@@ -1,0 +1,215 @@
+"""PURE. What stands in FROM: tables, files, functions, queries, and how they are joined."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from duckicelake.lineage.sql.expressions import ExpressionReader
+from duckicelake.lineage.sql.files import looks_like_file
+from duckicelake.lineage.sql.functions import file_reader
+from duckicelake.lineage.sql.model import (
+    NOTHING,
+    Column,
+    Dataset,
+    Effect,
+    Files,
+    Flow,
+    Lookup,
+    Origin,
+    Relation,
+    Rest,
+    Subtype,
+    deciding,
+    merged,
+    through,
+)
+from duckicelake.lineage.sql.pivots import pivoted
+from duckicelake.lineage.sql.scopes import Fold, Scope, Source, all_columns, both, is_closed
+
+UNKNOWN: Final = Relation((Rest(flow=NOTHING),), NOTHING)
+_SERIES: Final = (exp.GenerateSeries, exp.GenerateDateArray, exp.GenerateTimestampArray)
+
+
+class SourceReader(ExpressionReader):
+    """Reads FROM; the tables and files that it meets are its `inputs`."""
+
+    def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
+        super().__init__(fold)
+        self._lookup, self._files = lookup, files
+        self.inputs: dict[Dataset, None] = {}
+
+    @abstractmethod
+    def named_query(self, name: str) -> Relation | None:
+        """Give what a name of WITH stands for."""
+
+    def read_from(self, node: exp.Expr, scope: Scope) -> Flow:
+        """Add what stands in FROM to the scope; what decides about the rows."""
+        from_ = node.args.get("from_")
+        influence = [NOTHING if from_ is None else self.add(from_.this, scope)]
+        influence += [self._join(each, scope) for each in node.args.get("joins") or ()]
+        influence += [self.add(each, scope) for each in node.args.get("laterals") or ()]
+        return merged(influence)
+
+    def add(self, node: exp.Expr, scope: Scope) -> Flow:
+        """Add one source, with all that is joined to it, to the scope."""
+        inner = node.this if isinstance(node, exp.Subquery | exp.Paren) else None
+        if isinstance(inner, exp.Table | exp.Subquery) and not node.alias and not node.args.get("pivots"):
+            influence = self.add(inner, scope)
+        else:
+            source = self.source_of(node, scope, scope)
+            scope.sources.append(source)
+            influence = source.relation.influence
+        joined = [self._join(each, scope) for each in node.args.get("joins") or ()]
+        views = [self.add(each, scope) for each in node.args.get("laterals") or ()]
+        return merged([influence, *joined, *views])
+
+    def source_of(self, node: exp.Expr, scope: Scope, outer: Scope) -> Source:
+        """What one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
+        self.count()
+        relation, parts = self._item(node, scope, outer)
+        for each in node.args.get("pivots") or ():
+            relation = pivoted(self, relation, each, parts)
+        alias = node.args.get("alias")
+        if isinstance(alias, exp.TableAlias):
+            relation = relation.renamed([each.name for each in alias.args.get("columns") or ()])
+            parts = (alias.name,) if alias.name else parts
+        self.count(len(relation.columns))
+        return Source(parts, relation)
+
+    def _item(self, node: exp.Expr, scope: Scope, outer: Scope) -> tuple[Relation, tuple[str, ...]]:
+        if isinstance(node, exp.Table):
+            return self._table(node, scope)
+        if isinstance(node, exp.Pivot):
+            source = self.source_of(node.this, scope, outer)
+            return pivoted(self, source.relation, node, source.parts), ()
+        if isinstance(node, exp.Subquery | exp.Paren):
+            return self._in_parentheses(node.this, scope, outer), ()
+        if isinstance(node, exp.Lateral):
+            return self._lateral(node, scope), ()
+        if isinstance(node, exp.Unnest):
+            return self._unnest(node, scope), ("unnest",)
+        if isinstance(node, exp.Values):
+            return self._values(node, scope), ()
+        return (self.relation(node, scope) if isinstance(node, exp.Query) else UNKNOWN), ()
+
+    def _in_parentheses(self, inner: exp.Expr, scope: Scope, outer: Scope) -> Relation:
+        if isinstance(inner, exp.Query) and not isinstance(inner, exp.Subquery):
+            return self.relation(inner, scope)
+        inside = outer.inner()
+        influence = self.add(inner, inside)
+        return Relation(tuple(all_columns(inside, inside.sources)), influence)
+
+    def _table(self, node: exp.Table, scope: Scope) -> tuple[Relation, tuple[str, ...]]:
+        if not isinstance(node.this, exp.Identifier | exp.Dot):
+            return self._function(node.this, scope), ()
+        parts = tuple(each.name for each in node.parts)
+        found = self.named_query(parts[0]) if len(parts) == 1 else None
+        if found is not None:
+            return found, parts
+        dataset = self._lookup(parts)
+        if dataset is None and len(parts) == 1 and looks_like_file(parts[0]):
+            dataset = self._files(parts[0])
+            return self._of([dataset]), (parts[0].rpartition("/")[2].partition(".")[0],)
+        return self._of([dataset]), parts
+
+    def _of(self, datasets: Sequence[Dataset | None]) -> Relation:
+        known = [each for each in datasets if each is not None]
+        self.inputs |= dict.fromkeys(known)
+        return base_relation(known[0]) if len(known) == len(datasets) == 1 else UNKNOWN
+
+    def _function(self, node: exp.Expr | None, scope: Scope) -> Relation:
+        if node is None or not isinstance(node, exp.Func):
+            return UNKNOWN
+        if file_reader(node):
+            return self._of([self._files(each) for each in _paths(node)] or [None])
+        arguments = [_argument(each) for each in node.iter_expressions()]
+        flow = through(self.all_of(arguments, scope), Subtype.TRANSFORMATION)
+        return Relation((Column(None, flow) if isinstance(node, _SERIES) else Rest(flow=flow),), NOTHING)
+
+    def _lateral(self, node: exp.Lateral, scope: Scope) -> Relation:
+        inner = node.this
+        if isinstance(inner, exp.Subquery):
+            return self.relation(inner.this, scope)
+        if isinstance(inner, exp.Unnest):
+            return self._unnest(inner, scope)
+        flow = through(self.flow(inner, scope), Subtype.TRANSFORMATION)
+        alias = node.args.get("alias")
+        names = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
+        return Relation(tuple(Column(each.name, flow) for each in names) if names else (Rest(flow=flow),), NOTHING)
+
+    def _unnest(self, node: exp.Unnest, scope: Scope) -> Relation:
+        flows = [through(self.flow(each, scope), Subtype.TRANSFORMATION) for each in node.expressions]
+        alias, offset = node.args.get("alias"), node.args.get("offset")
+        names = [each.name for each in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
+        if len(names) > len(flows):
+            flows = [merged(flows)] * len(names)
+        columns = [Column("unnest", each) for each in flows]
+        if offset:
+            columns.append(Column(offset.name if isinstance(offset, exp.Identifier) else None, NOTHING))
+        return Relation(tuple(columns), NOTHING)
+
+    def _values(self, node: exp.Values, scope: Scope) -> Relation:
+        rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
+        self.count(sum(map(len, rows)))
+        width = max(map(len, rows), default=0)
+        by_column = [[row[at] for row in rows if at < len(row)] for at in range(width)]
+        return Relation(tuple(Column(None, self.all_of(each, scope)) for each in by_column), NOTHING)
+
+    def _join(self, node: exp.Join, scope: Scope) -> Flow:
+        count = len(scope.sources)
+        influence = self.add(node.this, scope)
+        left, right = scope.sources[:count], scope.sources[count:]
+        names = [each.name for each in node.args.get("using") or ()]
+        if (node.args.get("method") or "").upper() == "NATURAL":
+            names = _common(left, right, self.fold)
+        on = node.args.get("on")
+        by = [NOTHING if on is None else self.flow(on, scope)]
+        sides = Scope(self.fold, left, shared=scope.shared), Scope(self.fold, right)
+        by += [self._use(each, scope, sides, (node.args.get("side") or "").upper()) for each in names]
+        hidden = frozenset(map(self.fold, names))
+        scope.sources[count:] = [replace(each, hidden=each.hidden | hidden) for each in right]
+        if (node.args.get("kind") or "").upper() in {"SEMI", "ANTI"}:
+            del scope.sources[count:]
+        return merged([influence, deciding(merged(by), Subtype.JOIN)])
+
+    def _use(self, name: str, scope: Scope, sides: tuple[Scope, Scope], outer: str) -> Flow:
+        """A column of USING; what decides about the join."""
+        self.count(len(scope.sources))
+        left, right = sides[0].find([name]), sides[1].find([name])
+        if outer in {"FULL", "RIGHT"}:
+            scope.shared[self.fold(name)] = right if outer == "RIGHT" else both([left, right])
+        return merged([left, right])
+
+
+def base_relation(dataset: Dataset) -> Relation:
+    """What a table gives."""
+    if dataset.columns is None:
+        return Relation((Rest(dataset),), NOTHING)
+    same = frozenset({Effect(Subtype.IDENTITY)})
+    return Relation(tuple(Column(each, {Origin(dataset, each): same}) for each in dataset.columns), NOTHING)
+
+
+def _paths(node: exp.Func) -> Iterable[str]:
+    first = next(iter(node.expressions or node.iter_expressions()), None)
+    return [each.this for each in (first.find_all(exp.Literal) if first is not None else ()) if each.is_string]
+
+
+def _argument(node: exp.Expr) -> exp.Expr:
+    """The value of an argument; its name, if it has one, is no column."""
+    return node.expression if isinstance(node, exp.EQ | exp.PropertyEQ | exp.Kwarg) else node
+
+
+def _common(left: Sequence[Source], right: Sequence[Source], fold: Fold) -> list[str]:
+    """NATURAL's columns."""
+    if not all(is_closed(each.relation) for each in (*left, *right)):
+        return []
+    others = {fold(each.name or "") for source in right for each in source.relation.known or ()}
+    return [
+        each.name
+        for source in left
+        for each in source.relation.known or ()
+        if each.name is not None and fold(each.name) in others and fold(each.name) not in source.hidden
+    ]

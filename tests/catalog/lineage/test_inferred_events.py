@@ -1,0 +1,103 @@
+"""Inferred inputs on their way into the stored events: valid by their schemas, and one run for one transaction."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from duckicelake.catalog.access.principal import ANYBODY, Caller, Principal
+from duckicelake.catalog.chronicle.folding import fold_all
+from duckicelake.catalog.lineage.events import LineageEvents
+from duckicelake.catalog.lineage.reads import SESSION, ReadLog
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.iceberg.rest import CommitTransactionRequest
+from tests.catalog.client import NS, Client, append, new_client
+from tests.openlineage import check_event
+
+Json = dict[str, Any]
+ETL = Caller(Principal("etl", ANYBODY.grants), client={SESSION: "0123456789abcdef"})
+URI = "http://catalog:8181"
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def client(services: Services) -> Client:
+    """Of a server that notes reads, with tables a, b, c and d."""
+    log = ReadLog()
+    log.is_on = True
+    made = new_client(replace(services, reads=log, caller=ETL))
+    for name in "abcd":
+        made.create(name)
+    return made
+
+
+def scan(client: Client, name: str) -> None:
+    said = {
+        "report-type": "scan-report",
+        "projected-field-names": ["id", "name"],
+        "filter": {"type": "eq", "term": "name", "value": "(hash-74dd884d)"},
+    }
+    client.services.reads.note_report(ETL, NS, name, MetricsReport.model_validate(said))
+    client.services.reads.write(client.services.database)
+
+
+def events(client: Client) -> list[Json]:
+    """What runs came to that wrote, in order; each is checked."""
+    services = client.services
+    fold_all(services)
+    while LineageEvents(services, URI, age=NOW).advance():
+        pass
+    with services.database.statement() as cursor:
+        rows = cursor.execute("SELECT body FROM duckicelake_lineage_event ORDER BY id").fetchall()
+    found = [body for (body,) in rows]
+    for event in found:
+        check_event(event)
+    return [each for each in found if each["eventType"] == "COMPLETE" and ".append." in each["job"]["name"]]
+
+
+def names(datasets: list[Json]) -> list[str]:
+    return [each["facets"]["symlinks"]["identifiers"][0]["name"] for each in datasets]
+
+
+def test_an_event_has_inferred_inputs_and_says_of_each_how_sure_it_is(client: Client) -> None:
+    scan(client, "a")
+    client.append((1, "x"), name="c")
+    client.append((2, "y"), name="d")
+    first, second = events(client)
+    (given,), (made,) = first["inputs"], first["outputs"]
+    assert (names([given]), names([made])) == (["ns.a"], ["ns.c"])
+    assert given["facets"]["duckicelake_inferred"]["confidence"] == 0.7
+    assert set(made["facets"]["columnLineage"]["fields"]) == {"id", "name"}
+    (filtered,) = made["facets"]["columnLineage"]["dataset"]
+    assert (filtered["field"], filtered["transformations"][0]["type"]) == ("name", "INDIRECT")
+    assert (filtered["namespace"], filtered["name"]) == (given["namespace"], given["name"])
+    assert names(second["inputs"]) == ["ns.a"]
+    assert second["inputs"][0]["facets"]["duckicelake_inferred"]["confidence"] == 0.21, "the first write used it up"
+    assert "hash-74dd884d" not in str(first)
+    assert ETL.client[SESSION] not in str(first)
+
+
+def test_a_transaction_of_several_tables_is_one_run_with_its_inputs(client: Client) -> None:
+    scan(client, "a")
+    scan(client, "d")
+    changes = [
+        {"identifier": {"namespace": list(NS), "name": name}, **append(client.metadata(name), (1, "x"))}
+        for name in "bcd"
+    ]
+    request = CommitTransactionRequest.model_validate({"table-changes": changes})
+    commit_transaction(client.services, request)
+    (run,) = events(client)
+    assert sorted(names(run["outputs"])) == ["ns.b", "ns.c", "ns.d"]
+    assert names(run["inputs"]) == ["ns.a"], "d was scanned, too, but written with the others"
+    assert all("columnLineage" in each["facets"] for each in run["outputs"])
+
+
+def test_the_window_of_the_settings_holds(client: Client) -> None:
+    scan(client, "a")
+    client.append((1, "x"), name="c")
+    client.services.reads.window = timedelta(microseconds=1)
+    (run,) = events(client)
+    assert run["inputs"] == []

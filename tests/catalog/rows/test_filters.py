@@ -1,0 +1,398 @@
+"""Rows deleted by a filter: those of which it is true by Iceberg's expressions spec, here in plain Python."""
+
+import json
+import math
+import operator
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import pytest
+
+from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.rows.deletes import DeletedAnswer, DeletedRows, delete_rows
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.catalog.services import Services
+from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import to_json
+from duckicelake.rows.reading import JSON
+from tests.catalog.client import new_client
+from tests.catalog.equality_cases import TYPES
+from tests.lakes import Lake, iceberg_rows
+
+Json = Any
+Row = dict[str, Any]
+
+
+def lit(kind: str, column: str, value: Json) -> Json:
+    """A comparison in its deprecated form."""
+    return {"type": kind, "term": column, "value": value}
+
+
+def no(child: Json) -> Json:
+    return {"type": "not", "child": child}
+
+
+COLUMNS = {f"c{number}": kind for number, kind in enumerate(TYPES)}
+"""A column of each type by which rows can be deleted."""
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "lt": operator.lt,
+    "lt-eq": operator.le,
+    "gt": operator.gt,
+    "gt-eq": operator.ge,
+    "starts-with": lambda value, start: value.startswith(start),
+    "in": lambda value, among: value in among,
+}
+
+
+def schema(columns: dict[str, str]) -> Json:
+    fields = [{"id": 1, "name": "id", "type": "long", "required": True}]
+    fields += [
+        {"id": number, "name": name, "type": kind, "required": False}
+        for number, (name, kind) in enumerate(columns.items(), 2)
+    ]
+    return {"type": "struct", "schema-id": 0, "fields": fields, "identifier-field-ids": [1]}
+
+
+def as_json(name: str, value: Any) -> Json:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return to_json(PrimitiveType.parse(COLUMNS[name]), value)
+
+
+def ordered(value: Any) -> Any:
+    """A value as the spec orders it: texts and uuids by their bytes."""
+    if isinstance(value, str):
+        return value.encode()
+    return value.bytes if type(value).__name__ == "UUID" else value
+
+
+class Filters:
+    """Random filters, and what the spec says of a row."""
+
+    def __init__(self, seed: int, version: int) -> None:
+        self.random, self.version = random.Random(seed), version
+        self.columns = {name: kind for name, kind in COLUMNS.items() if version >= 3 or kind != "timestamp_ns"}
+
+    def value(self, name: str) -> Any:
+        return self.random.choice(TYPES[COLUMNS[name]][1])
+
+    def predicate(self, depth: int = 0) -> Json:
+        choice = self.random.random()
+        if depth < 3 and choice < 0.4:
+            kind = self.random.choice(["and", "or"])
+            return {"type": kind, "left": self.predicate(depth + 1), "right": self.predicate(depth + 1)}
+        if depth < 3 and choice < 0.5:
+            return {"type": "not", "child": self.predicate(depth + 1)}
+        return self.random.choice([True, False]) if choice > 0.98 else self.test()
+
+    def test(self) -> Json:
+        name = self.random.choice([*self.columns])
+        kind = COLUMNS[name]
+        floats, texts = kind in ("float", "double"), kind == "string"
+        test = self.random.choice(
+            ["eq", "not-eq", "lt", "lt-eq", "gt", "gt-eq", "in", "not-in", "is-null", "not-null"]
+            + ["is-nan", "not-nan"] * floats
+            + ["starts-with", "not-starts-with"] * texts
+        )
+        is_new = self.random.random() < 0.5
+        column: Json = {"type": "reference", "name": name}
+        if test.endswith(("null", "nan")):
+            return {"type": test, "child": column} if is_new else {"type": test, "term": name}
+        values = [self.constant(name) for _ in range(self.random.randrange(4) if test.endswith("in") else 1)]
+        if test in ("in", "not-in"):
+            return (
+                {"type": test, "child": column, "values": values}
+                if is_new
+                else {"type": test, "term": name, "values": values}
+            )
+        (value,) = values
+        return {"type": test, "left": column, "right": value} if is_new else lit(test, name, value)
+
+    def constant(self, name: str) -> Json:
+        value = self.value(name)
+        while isinstance(value, float) and math.isnan(value):
+            value = self.value(name)
+        return as_json(name, value)
+
+
+def holds(predicate: Json, row: Row) -> bool:
+    """What the spec says."""
+    if isinstance(predicate, bool):
+        return predicate
+    kind = predicate["type"]
+    if kind == "and":
+        return holds(predicate["left"], row) and holds(predicate["right"], row)
+    if kind == "or":
+        return holds(predicate["left"], row) or holds(predicate["right"], row)
+    if kind == "not":
+        return not holds(predicate["child"], row)
+    reference = predicate.get("term", predicate.get("left", predicate.get("child")))
+    name = reference if isinstance(reference, str) else reference["name"]
+    if kind.startswith("not-"):
+        opposite = {"not-null": "is-null", "not-nan": "is-nan"}.get(kind, kind.removeprefix("not-"))
+        return not holds({**predicate, "type": opposite}, row)
+    value = row[name]
+    if kind == "is-null":
+        return value is None
+    if value is None or kind == "is-nan":
+        return isinstance(value, float) and math.isnan(value)
+    if isinstance(value, float) and math.isnan(value):
+        return False
+    constant = predicate.get("values", predicate.get("value", predicate.get("right")))
+    read = {json.dumps(as_json(name, each)): each for each in TYPES[COLUMNS[name]][1]}
+    if kind == "in":
+        return any(ordered(value) == ordered(read[json.dumps(each)]) for each in constant)
+    return bool(COMPARED[kind](ordered(value), ordered(read[json.dumps(constant)])))
+
+
+class FilteredTable:
+    """A table of both sides, and the rows that it should have by their ids."""
+
+    def __init__(self, services: Services, duck: duckdb.DuckDBPyConnection, filters: Filters) -> None:
+        self.lake, self.filters = Lake(services, duck), filters
+        self.rows: dict[int, Row] = {}
+        self.next_id = 0
+        properties = {"format-version": str(filters.version)}
+        new_client(services).create("t", schema=schema(filters.columns), properties=properties)
+
+    def post(self, count: int) -> None:
+        """Inlined up to ten rows, more become a file."""
+        rows = [self._row() for _ in range(count)]
+        body = [{"id": row["id"], **{name: as_json(name, row[name]) for name in self.filters.columns}} for row in rows]
+        append_rows(self.lake.services, PostedRows(("ns",), "t", json.dumps(body).encode(), JSON))
+        self.rows |= {row["id"]: row for row in rows}
+
+    def _row(self) -> Row:
+        self.next_id += 1
+        chosen = {
+            name: None if self.filters.random.random() < 0.15 else self.filters.value(name)
+            for name in self.filters.columns
+        }
+        return {"id": self.next_id, **chosen}
+
+    def forget(self, count: int) -> None:
+        """DuckDB deletes some."""
+        gone = self.filters.random.sample([*self.rows], min(count, len(self.rows)))
+        self.lake.run(f"DELETE FROM lake.ns.t WHERE id IN ({', '.join(map(str, gone)) or 'NULL'})")
+        self.rows = {key: row for key, row in self.rows.items() if key not in gone}
+
+    def delete(self, predicate: Json) -> DeletedAnswer:
+        answer = delete_where(self.lake.services, predicate)
+        self.rows = {key: row for key, row in self.rows.items() if not holds(predicate, row)}
+        return answer
+
+    def check(self, what: object) -> None:
+        wanted = sorted(self.rows)
+        assert sorted(self.lake.duck.sql("SELECT id FROM lake.ns.t").fetchall()) == [(each,) for each in wanted], what
+        static = self.lake.static("t", "ns").scan(selected_fields=("id",)).to_arrow()
+        assert sorted(static["id"].to_pylist()) == wanted, what
+
+
+def delete_where(services: Services, predicate: Json, **more: Any) -> DeletedAnswer:
+    body = json.dumps({"filter": predicate}).encode()
+    return delete_rows(services, DeletedRows(("ns",), "t", body, **more))
+
+
+@pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3)])
+def test_rows_that_a_filter_leaves_are_those_of_the_specification(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, seed: int, version: int
+) -> None:
+    table = FilteredTable(services, ducklake, Filters(seed, version))
+    made = 0
+    for number in range(40):
+        if len(table.rows) < 15:
+            table.post(20)
+            table.post(5)
+            table.forget(4)
+        before = table.rows
+        predicate = table.filters.predicate()
+        answer = table.delete(predicate)
+        assert (answer.snapshot_id is None) == (before == table.rows), predicate
+        made += answer.snapshot_id is not None
+        table.check((number, predicate))
+        if number % 20 == 19:
+            ducklake.execute("CALL ducklake_flush_inlined_data('lake')")
+            table.check("flushed")
+    assert made > 10
+
+
+SAME_IN_SQL: list[tuple[str, Json]] = [
+    ("id >= 18 AND NOT (id = 20)", {"type": "and", "left": lit("gt-eq", "id", 18), "right": no(lit("eq", "id", 20))}),
+    (
+        "day < TIMESTAMP '2026-01-05' OR price IN (1.5, 3.25)",
+        {
+            "type": "or",
+            "left": lit("lt", "day", "2026-01-05T00:00:00"),
+            "right": {"type": "in", "term": "price", "values": ["1.50", 3.25]},
+        },
+    ),
+    (
+        "NOT starts_with(name, 'n1') AND key <= '00000000-0000-0000-0000-00000000000b'",
+        {
+            "type": "and",
+            "left": lit("not-starts-with", "name", "n1"),
+            "right": lit("lt-eq", "key", "00000000-0000-0000-0000-00000000000B"),
+        },
+    ),
+    ("true", True),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SAME_IN_SQL)))
+def test_identifiers_that_a_filter_leaves_are_those_of_duckdbs_own_delete(
+    services: Services, ducklake: duckdb.DuckDBPyConnection, number: int
+) -> None:
+    """The columns have no nulls, of which SQL's logic is another one."""
+    condition, predicate = SAME_IN_SQL[number]
+    lake = Lake(services, ducklake)
+    lake.run("CREATE SCHEMA lake.ns")
+    for table in ("t", "u"):
+        lake.run(
+            f"CREATE TABLE lake.ns.{table} (id BIGINT NOT NULL, day TIMESTAMP, price DECIMAL(9, 2), "
+            "name VARCHAR, key UUID)"
+        )
+        for low, high in ((0, 15), (15, 22), (22, 25)):
+            lake.run(
+                f"INSERT INTO lake.ns.{table} SELECT i, TIMESTAMP '2026-01-01' + i * INTERVAL 1 DAY, i / 4, 'n' || i, "
+                f"('00000000-0000-0000-0000-' || printf('%012x', i))::UUID FROM range({low}, {high}) AS r (i)"
+            )
+        lake.run(f"DELETE FROM lake.ns.{table} WHERE id IN (3, 17)")
+    lake.run(f"DELETE FROM lake.ns.u WHERE {condition}")
+    assert delete_where(services, predicate).snapshot_id == lake.newest()
+    assert lake.duck_rows("ns.t") == lake.duck_rows("ns.u")
+    assert iceberg_rows(lake.static("t", "ns")) == iceberg_rows(lake.static("u", "ns"))
+    before = lake.newest()
+    assert delete_where(services, predicate).snapshot_id is None
+    assert lake.newest() == before
+
+
+REFUSED: list[tuple[Json, type[CatalogError], str]] = [
+    (lit("eq", "nope", 1), InvalidRequest, "'nope' is no column that rows are found by: there are id, x, name"),
+    (lit("eq", "l", [1]), InvalidRequest, "'l' is no column"),
+    (lit("eq", "id", "one"), InvalidRequest, "id is compared with 'one': write a whole number"),
+    (lit("eq", "id", 1.5), InvalidRequest, "id is compared with"),
+    (lit("eq", "id", None), InvalidRequest, "is-null"),
+    (lit("eq", "x", "NaN"), InvalidRequest, "is-nan"),
+    ({"type": "is-nan", "term": "id"}, InvalidRequest, "is-nan tests a .*double.*id is a long"),
+    (lit("starts-with", "id", 1), InvalidRequest, "starts-with tests a string"),
+    ({"type": "eq", "term": "id"}, InvalidRequest, "A eq has left, right or term, value, not term"),
+    ({"type": "between", "term": "id"}, InvalidRequest, "is no predicate"),
+    ({"type": "in", "term": "id", "values": 1}, InvalidRequest, "no list of values"),
+    ({"type": "in", "term": "id", "values": [0] * 100_001}, InvalidRequest, "up to 100000 values"),
+    (None, InvalidRequest, "None is no predicate"),
+    ({"type": "not"}, InvalidRequest, "A not has child, not nothing"),
+    ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequest, "9 is no column"),
+    (
+        {"type": "eq", "term": "name", "value": {"type": "literal", "value": "2026-01-01", "data-type": "date"}},
+        InvalidRequest,
+        "name is a string, which isn't compared with a date",
+    ),
+    (
+        {"type": "eq", "left": {"type": "reference", "name": "id"}, "right": {"type": "reference", "name": "id"}},
+        Unsupported,
+        "filter-terms",
+    ),
+    (
+        {"type": "eq", "term": {"type": "transform", "transform": "bucket[4]", "term": "id"}, "value": 1},
+        Unsupported,
+        "filter-terms",
+    ),
+]
+
+
+@pytest.fixture
+def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
+    lake = Lake(services, ducklake)
+    lake.run("CREATE SCHEMA lake.ns", "CREATE TABLE lake.ns.t (id BIGINT, x DOUBLE, name VARCHAR, l BIGINT[])")
+    lake.run(
+        "INSERT INTO lake.ns.t SELECT i, 1, 'n', [1] FROM range(20) AS r (i)",
+        "INSERT INTO lake.ns.t VALUES (20, 1, 'n', NULL)",
+    )
+    return lake
+
+
+def test_filter_that_says_nothing_of_the_table_deletes_nothing(lake: Lake) -> None:
+    before = lake.newest()
+    deep: Json = True
+    for _ in range(200):
+        deep = {"type": "not", "child": deep}
+    wide: Json = lit("eq", "id", 1)
+    for _ in range(12):
+        wide = {"type": "or", "left": {"type": "and", "left": wide, "right": True}, "right": wide}
+    for predicate, error, message in [
+        *REFUSED,
+        (deep, InvalidRequest, "inside each other"),
+        (wide, InvalidRequest, "up to 1000 predicates"),
+    ]:
+        with pytest.raises(error, match=message):
+            delete_where(lake.services, predicate)
+    with pytest.raises(InvalidRequest, match=r"leave \?key= out"):
+        delete_where(lake.services, True, keys=("id",))
+    for body in (b'{"filter": true, "keys": []}', b"{}", b"true"):
+        with pytest.raises(InvalidRequest, match="The body is"):
+            delete_rows(lake.services, DeletedRows(("ns",), "t", body))
+    assert lake.newest() == before
+
+
+def test_columns_are_found_by_name_or_id_on_either_side(lake: Lake) -> None:
+    by_id = {"type": "reference", "id": 1}
+    value = {"type": "literal", "value": 18, "data-type": "int"}
+    delete_where(lake.services, {"type": "lt-eq", "left": value, "right": by_id})
+    delete_where(
+        lake.services,
+        {
+            "type": "in",
+            "child": {"type": "reference", "term": "id"},
+            "values": {"type": "literals", "values": [0, 1], "data-type": "long"},
+        },
+    )
+    delete_where(lake.services, {"type": "false"})
+    assert [row[0] for row in lake.duck_rows("ns.t")] == sorted(range(2, 18), key=str)
+    assert iceberg_rows(lake.static("t", "ns")) == lake.duck_rows("ns.t")
+
+
+def test_rows_that_come_or_change_meanwhile_are_found_too(lake: Lake) -> None:
+    write, times = lake.services.commits.write, [0]
+
+    def late(*arguments: Any) -> Any:
+        times[0] += 1
+        if times[0] <= 2:
+            lake.run(f"INSERT INTO lake.ns.t VALUES ({100 + times[0]}, 1, 'late', NULL)")
+            lake.run(f"UPDATE lake.ns.t SET id = id + 200 WHERE id = {times[0]}")
+        return write(*arguments)
+
+    lake.services.commits.write = late  # type: ignore[method-assign,assignment]
+    delete_where(lake.services, lit("gt", "id", 10))
+    assert times[0] == 3
+    assert sorted(row[0] for row in lake.duck_rows("ns.t")) == [0, *range(3, 11)]
+    assert iceberg_rows(lake.static("t", "ns")) == lake.duck_rows("ns.t")
+
+
+def test_filter_sent_again_with_its_key_gets_its_answer_and_deletes_no_more(lake: Lake) -> None:
+    services = replace(lake.services, once=Once(UUID(int=7), b"the request"))
+    first = delete_where(services, lit("gt", "id", 10))
+    append_rows(lake.services, PostedRows(("ns",), "t", b'[{"id": 99}]', JSON))
+    assert delete_where(services, lit("gt", "id", 10)) == first
+    assert 99 in [row[0] for row in lake.duck_rows("ns.t")]
+
+
+def test_only_files_that_may_have_such_rows_are_read(lake: Lake) -> None:
+    """The others are too many to be read."""
+    lake.run("INSERT INTO lake.ns.t SELECT i, 1, 'n', NULL FROM range(1000, 1020) AS r (i)")
+    largest = max(size for (size,) in lake.sql("SELECT file_size_bytes FROM ducklake_data_file"))
+    lake.commit(
+        {"action": "set-properties", "updates": {"ducklake.equality-deletes.max-bytes": str(largest + 1000)}},
+        namespace="ns",
+    )
+    for refused in (True, lit("not-eq", "id", 5), lit("eq", "name", "n")):
+        with pytest.raises(InvalidRequest, match="raise the property"):
+            delete_where(lake.services, refused)
+    assert delete_where(lake.services, lit("gt", "id", 1005)).keys == 14
+    assert delete_where(lake.services, {"type": "in", "term": "id", "values": [1001, 5000]}).keys == 1
+    assert len(lake.duck_rows("ns.t")) == 41 - 15

@@ -1,0 +1,278 @@
+"""The seam to Postgres: what is committed, what is rolled back, and which error tells which."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.lake.postgres.database import Database, is_retryable, without_timeout
+from tests.replicas import following, running_cluster, url_of
+
+KILL_OTHERS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
+    "AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def numbers(database):
+    with database.transaction() as cursor:
+        cursor.execute("CREATE TABLE numbers (n integer PRIMARY KEY DEFERRABLE)")
+    return database
+
+
+def stored(database):
+    with database.reading() as cursor:
+        return [n for (n,) in cursor.execute("SELECT n FROM numbers ORDER BY n")]
+
+
+def kill_connections(url):
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(KILL_OTHERS)
+
+
+def test_a_transaction_that_ends_well_is_committed(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+
+    assert stored(numbers) == [1]
+
+
+def test_a_transaction_that_raises_is_rolled_back(numbers):
+    def insert_and_fail():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        insert_and_fail()
+
+    assert stored(numbers) == []
+
+
+def test_reading_sees_one_state_whatever_others_commit_meanwhile(numbers):
+    with numbers.reading() as cursor:
+        before = cursor.execute("SELECT count(*) FROM numbers").fetchall()
+        with numbers.transaction() as other:
+            other.execute("INSERT INTO numbers VALUES (1)")
+        assert cursor.execute("SELECT count(*) FROM numbers").fetchall() == before
+
+
+def test_reading_refuses_to_write(numbers):
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), numbers.reading() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+
+
+def test_a_transaction_sees_what_others_committed_after_it_began(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("SELECT count(*) FROM numbers")
+        with numbers.transaction() as other:
+            other.execute("INSERT INTO numbers VALUES (1)")
+        assert cursor.execute("SELECT count(*) FROM numbers").fetchall() == [(1,)]
+
+
+def test_json_goes_in_as_a_dict_and_comes_out_as_one(database):
+    value = {"é": [1, None, "x"], "n": 2**53 + 1}
+    with database.reading() as cursor:
+        assert cursor.execute("SELECT %s::json", [value]).fetchall() == [(value,)]
+
+
+def test_a_taken_key_reaches_the_caller_as_retryable(numbers):
+    with pytest.raises(psycopg.errors.UniqueViolation) as caught, numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1), (1)")
+
+    assert is_retryable(caught.value)
+
+
+def test_a_deadlock_reaches_the_caller_as_retryable(numbers):
+    with numbers.transaction() as cursor:
+        cursor.execute("INSERT INTO numbers VALUES (1), (2)")
+    both_hold_one = threading.Barrier(2)
+
+    def lock_both(first, second):
+        with numbers.transaction() as cursor:
+            cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
+            cursor.execute("SELECT FROM numbers WHERE n = %s FOR UPDATE", [first])
+            both_hold_one.wait(10)
+            cursor.execute("SELECT FROM numbers WHERE n = %s FOR UPDATE", [second])
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(lock_both, 1, 2), pool.submit(lock_both, 2, 1)]
+        errors = [future.exception() for future in futures]
+
+    assert sorted(is_retryable(error) for error in errors if error) == [True]
+
+
+def test_a_connection_lost_before_commit_is_unavailable_and_nothing_is_written(numbers, database_url):
+    def insert():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            kill_connections(database_url)
+            cursor.execute("INSERT INTO numbers VALUES (2)")
+
+    with pytest.raises(Unavailable, match="nothing was written"):
+        insert()
+
+    assert stored(numbers) == []
+
+
+def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(numbers, database_url):
+    def insert():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            kill_connections(database_url)
+
+    with pytest.raises(CommitStateUnknown):
+        insert()
+
+
+def test_a_failed_transaction_that_is_committed_all_the_same_is_reported(numbers):
+    def insert_and_go_on():
+        with numbers.transaction() as cursor:
+            cursor.execute("INSERT INTO numbers VALUES (1)")
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                cursor.execute("SELECT FROM nothing")
+
+    with pytest.raises(Unavailable, match="had failed"):
+        insert_and_go_on()
+    assert stored(numbers) == []
+
+
+def test_connections_that_postgres_closed_while_idle_are_replaced_unnoticed(numbers, database_url):
+    kill_connections(database_url)
+
+    assert stored(numbers) == []
+
+
+def test_check_tells_why_postgres_refuses():
+    database = Database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
+    try:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+            database.check()
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def hasty(database_url):
+    with closing(Database(database_url, 1, statement_seconds=1)) as opened:
+        yield opened
+
+
+def test_statement_that_takes_too_long_is_unavailable_and_the_connection_goes_on(hasty):
+    def create_and_sleep():
+        with hasty.transaction() as cursor:
+            cursor.execute("CREATE TABLE made (n integer)")
+            cursor.execute("SELECT pg_sleep(10)")
+
+    with pytest.raises(Unavailable, match="took too long; nothing was written"):
+        create_and_sleep()
+    with hasty.reading() as cursor:
+        assert cursor.execute("SELECT to_regclass('made')").fetchone() == (None,)
+
+
+def test_transaction_without_timeout_takes_its_time_and_the_next_one_does_not(hasty):
+    with hasty.transaction() as cursor:
+        without_timeout(cursor)
+        cursor.execute("SELECT pg_sleep(1.5)")
+    with pytest.raises(Unavailable, match="took too long"), hasty.transaction() as cursor:
+        cursor.execute("SELECT pg_sleep(10)")
+
+
+def test_transaction_that_is_left_idle_gives_its_locks_back(hasty, database):
+    def lock_and_idle():
+        with hasty.transaction() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(1)")
+            with database.transaction() as other:
+                other.execute("SELECT pg_advisory_xact_lock(1)")  # waits until Postgres has ended the idle one
+            cursor.execute("SELECT 1")
+
+    with pytest.raises(Unavailable, match="took too long"):
+        lock_and_idle()
+    with hasty.reading() as cursor:
+        assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_what_is_to_follow_a_commit_follows_a_commit_alone(numbers):
+    done = []
+
+    def roll_back():
+        with numbers.transaction() as cursor:
+            numbers.after_commit(cursor, lambda: done.append("rolled back"))
+            raise LookupError
+
+    with numbers.transaction() as cursor:
+        numbers.after_commit(cursor, lambda: done.append(stored(numbers)))
+        cursor.execute("INSERT INTO numbers VALUES (1)")
+        assert done == []
+    with pytest.raises(LookupError):
+        roll_back()
+    assert done == [[1]]
+
+
+def test_what_follows_a_commit_and_fails_does_not_undo_it(numbers):
+    with numbers.transaction() as cursor:
+        numbers.after_commit(cursor, lambda: 1 / 0)
+        cursor.execute("INSERT INTO numbers VALUES (2)")
+    assert stored(numbers) == [2]
+
+
+def test_what_a_session_has_prepared_outlives_a_rollback(database_url):
+    def ask(small):
+        with small.reading() as cursor:
+            cursor.execute("SELECT %s::bigint", [1])
+            raise LookupError
+
+    with closing(Database(database_url, 1)) as small:
+        for _ in range(10):
+            with pytest.raises(LookupError):
+                ask(small)
+        with small.reading() as cursor:
+            prepared = cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%bigint'")
+            assert prepared.fetchone() == (1,)
+
+
+def test_what_postgres_can_not_hold_is_the_requests_fault(database):
+    def insert():
+        with database.transaction() as cursor:
+            cursor.execute("CREATE TABLE names (name text PRIMARY KEY)")
+            cursor.execute(
+                "INSERT INTO names SELECT string_agg(sha256(n::text::bytea)::text, '') FROM generate_series(1, 200) n"
+            )
+
+    with pytest.raises(InvalidRequest, match="Postgres can't hold so much in one piece"):
+        insert()
+
+
+def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_url):
+    with closing(Database(database_url, 2, pool_seconds=0.2)) as small:
+        with (
+            small.reading(),
+            small.transaction(),
+            pytest.raises(Unavailable, match="busy; nothing was written"),
+            small.transaction(),
+        ):
+            pass
+        with small.reading() as cursor:
+            assert cursor.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
+    with running_cluster() as primary, following(primary) as standby:
+        url = url_of([standby, primary])
+        with closing(Database(f"{url}?target_session_attrs=any", 2)) as careless, closing(Database(url, 2)) as careful:
+            for begin in (careless.transaction, careless.statement):
+                with pytest.raises(Unavailable, match="standby; nothing was written"), begin() as cursor:
+                    cursor.execute("CREATE TABLE t (n integer)")
+            with careful.transaction() as cursor:
+                cursor.execute("CREATE TABLE t (n integer)")
+            primary.stop()
+            with pytest.raises(Unavailable), careful.transaction() as cursor:
+                cursor.execute("INSERT INTO t VALUES (1)")
+            standby.promote()
+            for database in (careless, careful):
+                with database.transaction() as cursor:
+                    cursor.execute("INSERT INTO t VALUES (2)")

