@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -431,9 +432,14 @@ def test_every_change_is_told_once_however_many_follow_and_are_killed(
     processes.set_forkserver_preload([__name__])
     random = Random(7)
     for _ in range(KILLS):
-        both = [processes.Process(target=_follow, args=(database_url, str(warehouse))) for _ in range(2)]
-        for process in both:
-            process.start()
+        begun, begins = processes.Pipe(duplex=False)
+        both = [processes.Process(target=_follow, args=(database_url, str(warehouse), begins)) for _ in range(2)]
+        with begun, begins:
+            for process in both:
+                process.start()
+            for _process in both:
+                assert begun.poll(60)
+                begun.recv()
         time.sleep(random.uniform(0.1, 0.5))
         for process in both:
             assert process.pid is not None
@@ -476,10 +482,11 @@ def _tail(database: Database, seen: list[Change], ended: Event) -> None:
         time.sleep(0.002)
 
 
-def _follow(url: str, warehouse: str) -> None:
-    """Until it is killed."""
+def _follow(url: str, warehouse: str, begins: Connection) -> None:
+    """Until it is killed; when it begins is told."""
     with closing(Database(url, 2)) as database, database.notices("duckicelake_snapshot").listening() as cursor:
         services = services_of(database, Path(warehouse))
+        begins.send(None)
         while True:
             fold(services, cursor)
 
