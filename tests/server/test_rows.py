@@ -62,6 +62,7 @@ def test_refusals_say_what_would_be_right(http: httpx.Client) -> None:
     assert "together" in refused(400, b"[]", **{"app-id": "a"})
     assert "sequence" in refused(400, b"[]", **{"app-id": "a", "sequence": "-1"})
     assert "reject" in refused(400, b"[]", **{"on-unknown": "maybe"})
+    assert "query.sequnce: Extra inputs are not permitted" in refused(400, **{"app-id": "a", "sequnce": 1})
     assert "ns.no" in refused(404, path="/v1/namespaces/ns/tables/no/rows")
 
 

@@ -30,9 +30,9 @@ LARGEST_SEQUENCE: Final = 2**63 - 1
 
 
 class RowsQuery(BaseModel):
-    """What the query says of the rows."""
+    """What the query says of the rows; nothing else, for a misspelt `sequence` would lose what it is for."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     on_unknown: Literal["reject", "ignore"] = Field(
         "reject", alias="on-unknown", description="columns that the table doesn't have"
