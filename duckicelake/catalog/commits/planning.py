@@ -61,7 +61,7 @@ def _plan_unasked(services: Services, commits: Sequence[TableCommit], *, prepare
 
     None where that must be asked first, as it is before anybody hears that a request can't be committed.
     """
-    if len(commits) > 1 or not appends_of(commits[0].request):
+    if len(commits) != 1 or not appends_of(commits[0].request):
         return None
     lately = lately_current(services, commits[0].namespace, commits[0].name)
     if lately is None:
