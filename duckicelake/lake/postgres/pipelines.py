@@ -4,7 +4,7 @@ psycopg's own send each statement by itself, look for answers every time, and wa
 short statements in a transaction that takes longer than what they ask for. COMMIT goes with the last of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from psycopg import Connection, Cursor, Error, Pipeline
 from psycopg.abc import PQGen
 from psycopg.generators import send
 from psycopg.pq import TransactionStatus
+
+from duckicelake.lake.postgres.documents import BATCH
 
 
 class PatientPipeline(Pipeline):
@@ -100,6 +102,12 @@ def send_off(cursor: Cursor[Any]) -> None:
         pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it to nobody but who opened it
         if isinstance(pipeline, PatientPipeline):
             connection.wait(pipeline.send_off())
+
+
+def send_full(cursor: Cursor[Any], rows: Sequence[object]) -> None:
+    """Send off a statement with as many rows as one takes, so that of very many rows only some wait in memory."""
+    if len(rows) == BATCH:
+        send_off(cursor)
 
 
 def is_refused(connection: Connection[Any]) -> bool:

@@ -11,6 +11,7 @@ from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, Packe
 from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import BATCH, batches, document
+from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("write")
@@ -128,6 +129,7 @@ def _insert(
         "stats": document([row for file, data_file_id in files for row in _stats(file.stats, data_file_id)]),
     }  # fmt: skip
     cursor.execute(_SQL.insert_data_files, parameters)
+    send_full(cursor, files)
 
 
 def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:

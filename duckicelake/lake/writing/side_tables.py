@@ -21,6 +21,7 @@ from duckicelake.lake.changes import (
 )
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import batches, document
+from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.writing.copy_lines import array
 
@@ -47,6 +48,7 @@ def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mappi
         }
         cursor.execute(_SQL.insert_rows, parameters)
         manifests, snapshots = [], []
+        send_full(cursor, files)
 
 
 def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
