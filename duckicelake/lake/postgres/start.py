@@ -28,14 +28,27 @@ def start_postgres(folder: Path) -> PostgresServer:
     Raises StartupError if it doesn't start.
     """
     with _told_of(folder / "log"):
-        _wait_while_starting(folder)
         server = get_server(folder, start=False)
-        try:
-            server.start()
-        except subprocess.TimeoutExpired:
-            _wait_while_starting(folder)
-            server.start()
+        deadline = monotonic() + _RECOVERY_SECONDS
+        while not _is_started(server, folder, deadline):
+            sleep(0.05)
     return server
+
+
+def _is_started(server: PostgresServer, folder: Path, deadline: float) -> bool:
+    """Whether it runs now. A start that is under way, or that another start of this folder got ahead of, is not failed.
+
+    One that took too long may not even have come to write its `postmaster.pid`.
+    """
+    _wait_while_starting(folder)
+    try:
+        server.start()
+    except subprocess.SubprocessError as error:
+        is_slow = isinstance(error, subprocess.TimeoutExpired)
+        if monotonic() > deadline or not (is_slow or _has_process(_lines(folder / "postmaster.pid"))):
+            raise
+        return False
+    return True
 
 
 def _wait_while_starting(folder: Path) -> None:
@@ -43,7 +56,7 @@ def _wait_while_starting(folder: Path) -> None:
     file = folder / "postmaster.pid"
     deadline = monotonic() + _RECOVERY_SECONDS
     while (lines := _lines(file)) is not None and not _is_ready(lines):
-        if lines and not _is_running(int(lines[0])):
+        if lines and not _has_process(lines):
             if len(lines) < _LINES:
                 file.unlink(missing_ok=True)
             return
@@ -63,6 +76,10 @@ def _lines(file: Path) -> list[str] | None:
 
 def _is_ready(lines: list[str]) -> bool:
     return len(lines) >= _LINES and lines[_LINES - 1].strip() == "ready"
+
+
+def _has_process(lines: list[str] | None) -> bool:
+    return lines is not None and len(lines) > 0 and _is_running(int(lines[0]))
 
 
 def _is_running(process: int) -> bool:
