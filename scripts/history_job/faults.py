@@ -68,7 +68,8 @@ class Faults:
                     self.session.history.faults.append((now(), name))
                     fail()
         except Exception as error:  # noqa: BLE001 - whatever it is, the check must not pass
-            self.session.history.anomalies.append(Anomaly("check failed", f"no more faults after this: {error!r}"))
+            self.session.history.anomalies.append(Anomaly("check failed", f"the run was ended by this: {error!r}"))
+            self.ended.set()
 
     def _wait(self) -> bool:
         """Until enough has happened since the last failure; False if it's over. The server may only end by our hand."""
