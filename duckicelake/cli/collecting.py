@@ -14,9 +14,9 @@ from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.files.releasing import release_all
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
+from duckicelake.cli.assembly.opening import open_services, warehouse_of
 from duckicelake.cli.counting import counted
 from duckicelake.cli.examination import reachable_postgres
-from duckicelake.cli.opening import open_services, warehouse_of
 from duckicelake.errors import InvalidRequest, StartupError
 from duckicelake.lake.migrate import is_up_to_date
 from duckicelake.settings import Settings

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import track
 
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.cli.assembly.opening import now_ms, running_postgres, store_of, warehouse_of
+from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.cli.lake_option import NO_LAKE
-from duckicelake.cli.opening import now_ms, running_postgres, store_of, warehouse_of
-from duckicelake.cli.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
 from duckicelake.lake.doctor.checks import diagnose, is_prepared
 from duckicelake.lake.doctor.examination import NeededFile

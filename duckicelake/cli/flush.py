@@ -13,7 +13,7 @@ from duckicelake.cli.collecting import opened
 from duckicelake.cli.counting import counted
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting
-from duckicelake.server.logging import make_logger
+from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.settings import Settings
 
 

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from duckicelake.server.context import PRINCIPAL_KEY, REQUEST_ID_KEY
 from duckicelake.server.errors import CONFLICT_KEY, ERROR_KEY, internal_error
 from duckicelake.server.headers import with_safety
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.telemetry.metrics import Metrics
 
 UNMATCHED = "unmatched"
 CLIENT_CLOSED_REQUEST = 499

@@ -18,18 +18,17 @@ from duckicelake.catalog.services import Services
 from duckicelake.server import errors
 from duckicelake.server.access import Access, Register
 from duckicelake.server.auditing import Audit, journal_of
-from duckicelake.server.auth import Authentication
-from duckicelake.server.bodies import BodyLimit
 from duckicelake.server.context import Context
-from duckicelake.server.feed_hub import FeedHub, ReaderLimits
+from duckicelake.server.feed.hub import FeedHub, ReaderLimits
 from duckicelake.server.guard import guarded
 from duckicelake.server.https import RequireHttps
-from duckicelake.server.load import LoadLimit, Slots
-from duckicelake.server.loads import Loads
-from duckicelake.server.logging import make_logger
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.identity.auth import Authentication
+from duckicelake.server.limits.bodies import BodyLimit
+from duckicelake.server.limits.load import LoadLimit, Slots
+from duckicelake.server.limits.quotas import Quotas, Rates
 from duckicelake.server.openapi import describe
-from duckicelake.server.quotas import Quotas, Rates
+from duckicelake.server.quick.loads import Loads
+from duckicelake.server.quick.short_way import ShortWay
 from duckicelake.server.raw_paths import RawPaths
 from duckicelake.server.routes import (
     clones,
@@ -54,8 +53,9 @@ from duckicelake.server.routes import (
     ui,
     views,
 )
-from duckicelake.server.short_way import ShortWay
-from duckicelake.server.tracing import TracedMeter, Tracer, TraceRequests
+from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.telemetry.metrics import Metrics
+from duckicelake.server.telemetry.tracing import TracedMeter, Tracer, TraceRequests
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_LIMIT = 64 * 1024 * 1024

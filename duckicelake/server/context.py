@@ -14,14 +14,14 @@ from duckicelake.catalog.rows.groups import PreparedRows, append_together
 from duckicelake.catalog.rows.inserts import RowsAnswer
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Forbidden
-from duckicelake.server.auth import Authentication
-from duckicelake.server.feed_hub import FeedHub
-from duckicelake.server.gathering import Gathering
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.feed.hub import FeedHub
+from duckicelake.server.identity.auth import Authentication
+from duckicelake.server.identity.throttle import Throttle
+from duckicelake.server.limits.quotas import Quotas, Rates
 from duckicelake.server.permissions import InBody, check_body
-from duckicelake.server.quotas import Quotas, Rates
+from duckicelake.server.quick.gathering import Gathering
 from duckicelake.server.readiness import Readiness
-from duckicelake.server.throttle import Throttle
+from duckicelake.server.telemetry.metrics import Metrics
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
 PRINCIPAL_KEY: Final = "duckicelake.principal"

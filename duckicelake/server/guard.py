@@ -16,9 +16,10 @@ from duckicelake.catalog.access.principal import Caller, Principal
 from duckicelake.catalog.lineage.reads import SESSION
 from duckicelake.errors import Forbidden
 from duckicelake.iceberg.names import decode_name, decode_namespace
-from duckicelake.server.auth import authenticate
 from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, NEED_KEY, Context, address_of, note_principal, request_id_of
+from duckicelake.server.identity.auth import authenticate
+from duckicelake.server.identity.sessions import port_of, session_of
 from duckicelake.server.paths import parent_of
 from duckicelake.server.permissions import (
     NEEDS,
@@ -35,7 +36,6 @@ from duckicelake.server.permissions import (
     is_for_writers,
     spelled,
 )
-from duckicelake.server.sessions import port_of, session_of
 
 
 class Guard:

@@ -7,7 +7,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckicelake.server.errors import error_response
-from duckicelake.server.load import EXEMPT
+from duckicelake.server.limits.load import EXEMPT
 
 _HOST: Final = re.compile(rb"[A-Za-z0-9.:\[\]-]+")
 

@@ -11,8 +11,8 @@ from fastapi import Depends, Header, Request
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.server.bodies import Body
 from duckicelake.server.context import Admit, AppAdmission, AppServices, caller_of
+from duckicelake.server.limits.bodies import Body
 
 _DESCRIPTION: Final = "a UUID of version 7; sent again with the same key, a request has no more effect"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)

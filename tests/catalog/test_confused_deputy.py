@@ -19,7 +19,7 @@ from duckicelake.catalog import tables, views
 from duckicelake.catalog.access.principal import Caller, Principal, grants_of
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
-from duckicelake.cli.opening import prepare_lake
+from duckicelake.cli.assembly.opening import prepare_lake
 from duckicelake.errors import CatalogError, FileMissing, Forbidden, InvalidRequest
 from duckicelake.iceberg.rest import (
     CommitTableRequest,

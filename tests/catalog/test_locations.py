@@ -8,7 +8,7 @@ import pytest
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.services import Services
-from duckicelake.cli.opening import prepare_lake
+from duckicelake.cli.assembly.opening import prepare_lake
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.iceberg.manifest import read_manifest_list
 from duckicelake.lake.postgres.database import Database

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.cli.deliveries import receivers
+from duckicelake.cli.assembly.deliveries import receivers
 from duckicelake.errors import InvalidSettings
 from duckicelake.lineage.receivers import Console, File, Http, Kafka, receivers_of
 from duckicelake.settings import Settings

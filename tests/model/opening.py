@@ -20,7 +20,7 @@ from duckicelake.lake.format import prepare
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.app import create_app
-from duckicelake.server.logging import make_logger
+from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store
 from tests.catalog.client import Client

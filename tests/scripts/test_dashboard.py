@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from duckicelake.catalog import measuring
 from duckicelake.catalog.measuring import Phase, Retry
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.settings import PREFIX, Settings
 
 TEXT = (Path(__file__).parents[2] / "scripts" / "grafana" / "dashboard.json").read_text()

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from uvicorn import Server
 
-from duckicelake.cli.edge import config_of
+from duckicelake.cli.service.edge import config_of
 from duckicelake.settings import Settings
 
 Serve = Callable[[Any], httpx.Client]

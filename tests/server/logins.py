@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from duckicelake.catalog.services import Services
 from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app
-from duckicelake.server.auth import Authentication
-from duckicelake.server.logging import make_logger
-from duckicelake.server.oauth_clients import Client, Clients
-from duckicelake.server.oidc import Verifier
-from duckicelake.server.throttle import Throttle
-from duckicelake.server.tokens import Key, Tokens
+from duckicelake.server.identity.auth import Authentication
+from duckicelake.server.identity.oauth_clients import Client, Clients
+from duckicelake.server.identity.oidc import Verifier
+from duckicelake.server.identity.throttle import Throttle
+from duckicelake.server.identity.tokens import Key, Tokens
+from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.stores import open_store
 

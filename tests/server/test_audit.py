@@ -19,8 +19,8 @@ from duckicelake.lake.audit import Entry, Wanted, entries
 from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app, routes_only
 from duckicelake.server.auditing import AUDITED_READS, UNAUDITED
-from duckicelake.server.logging import make_logger
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.server.telemetry.logging import make_logger
 from tests.catalog.client import SCHEMA, Json
 from tests.server.logins import SECRET, Server, bearing, token
 from tests.server.test_idempotency import uuid7

@@ -23,7 +23,7 @@ from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import routes_only
 from duckicelake.server.context import AppServices
 from duckicelake.server.guard import guarded
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from duckicelake.server.permissions import NEEDS
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of

@@ -21,8 +21,8 @@ from duckicelake.lake.audit import Wanted, entries
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.server.app import create_app
 from duckicelake.server.delegation import parse_wish
-from duckicelake.server.logging import make_logger
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.server.telemetry.logging import make_logger
 from tests.backends import Bucket
 from tests.catalog.client import SCHEMA
 from tests.s3_lakes import s3_lake

@@ -17,11 +17,11 @@ from pydantic import BaseModel
 
 from duckicelake import errors
 from duckicelake.server.access import Access, Register
-from duckicelake.server.bodies import Body, BodyLimit
 from duckicelake.server.errors import ANSWERS, RESPONSES, install
-from duckicelake.server.logging import make_logger
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.limits.bodies import Body, BodyLimit
 from duckicelake.server.raw_paths import RawPaths
+from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.server.validation import parse_body
 
 LIMIT = 2048

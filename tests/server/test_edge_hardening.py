@@ -22,12 +22,12 @@ from starlette.routing import Route
 from uvicorn import Server
 
 from duckicelake.catalog.services import Services
-from duckicelake.cli.edge import config_of
+from duckicelake.cli.service.edge import config_of
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.database import Database
-from duckicelake.server import bodies
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.logging import make_logger
+from duckicelake.server.limits import bodies
+from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.settings import Settings
 from tests.catalog.client import SCHEMA
 

@@ -20,11 +20,11 @@ import pytest
 from duckicelake.catalog.chronicle import feed as change_feed
 from duckicelake.catalog.chronicle.following import following
 from duckicelake.catalog.services import Services
-from duckicelake.server import feed_hub
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.feed_hub import ReaderLimits
-from duckicelake.server.logging import make_logger
-from duckicelake.server.oauth_clients import Client as Login
+from duckicelake.server.feed import hub as feed_hub
+from duckicelake.server.feed.hub import ReaderLimits
+from duckicelake.server.identity.oauth_clients import Client as Login
+from duckicelake.server.telemetry.logging import make_logger
 from tests.catalog.client import SCHEMA, Client, Json, append, new_client, set_properties
 from tests.conftest import Attach
 from tests.server.conftest import running

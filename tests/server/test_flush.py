@@ -17,10 +17,10 @@ from duckicelake.errors import NoSuchTable, Unavailable
 from duckicelake.lake import flush
 from duckicelake.lake.maintenance import Waiting
 from duckicelake.server.app import create_app
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.telemetry.metrics import Metrics
 from tests.catalog.client import new_client
 from tests.catalog.seams import Fuse, FusedStore
-from tests.server.test_metrics import counts
+from tests.server.telemetry.test_metrics import counts
 
 FLUSH = "/v1/namespaces/ns/tables/t/rows/flush"
 KEY = "01999999-0000-7000-8000-000000000002"

@@ -15,7 +15,7 @@ from duckicelake.lake.chronicle.entries import END, Change, Kind, latest
 from duckicelake.rest.json_http import PIPELINE, send
 from duckicelake.server.app import create_app
 from duckicelake.server.clients import LONGEST
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.lakes import Lake
 from tests.server.logins import SECRET, Server, bearing, token
 

@@ -17,7 +17,7 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.json_http import Json
 from duckicelake.server.app import create_app
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.server.logins import SECRET, Server
 
 Serve = Callable[[FastAPI], httpx.Client]

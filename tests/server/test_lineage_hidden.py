@@ -15,7 +15,7 @@ import pytest
 from duckicelake.lake.lineage.store import LOCK_KEY, record
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import (
     CATALOG,

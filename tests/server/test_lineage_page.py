@@ -14,7 +14,7 @@ from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.lake.lineage.store import record
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import Json

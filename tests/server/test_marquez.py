@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from duckicelake.lake.lineage.store import record
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import CATALOG, columns, event, facet, foreign, run_id, table
 from tests.server.conftest import running

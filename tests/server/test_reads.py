@@ -19,8 +19,8 @@ from duckicelake.catalog.lineage.reads import ReadLog, inputs_of
 from duckicelake.catalog.services import Services
 from duckicelake.lineage.inference import Write, application_of
 from duckicelake.server.app import create_app
-from duckicelake.server.oauth_clients import Client as Login
-from duckicelake.server.sessions import session_of
+from duckicelake.server.identity.oauth_clients import Client as Login
+from duckicelake.server.identity.sessions import session_of
 from tests.catalog.client import Client, new_client
 from tests.server.logins import SECRET, Server
 

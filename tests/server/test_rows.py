@@ -11,9 +11,9 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.services import Services
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.quotas import Quota, Rates
+from duckicelake.server.limits.quotas import Quota, Rates
 from tests.catalog.client import new_client
-from tests.server.test_metrics import counts
+from tests.server.telemetry.test_metrics import counts
 
 ROWS = "/v1/namespaces/ns/tables/t/rows"
 KEY = "01999999-0000-7000-8000-000000000001"

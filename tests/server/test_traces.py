@@ -15,7 +15,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidSettings
 from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app
-from duckicelake.server.tracing import TracedMeter
+from duckicelake.server.telemetry.tracing import TracedMeter
 from duckicelake.tracing.opening import tracing
 from tests.catalog.client import append, new_client
 from tests.collector import Collector, values

@@ -7,7 +7,7 @@ import typer
 
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.errors import InvalidSettings
-from duckicelake.server.oauth_clients import hash_secret
+from duckicelake.server.identity.oauth_clients import hash_secret
 
 EXAMPLES: Final = (
     "duckicelake hash-secret",

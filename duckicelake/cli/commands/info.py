@@ -5,12 +5,12 @@ from typing import Annotated, Final
 
 import typer
 
+from duckicelake.cli.assembly.opening import policy_of
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import NO_LAKE, LakeOption
-from duckicelake.cli.listening import uri
-from duckicelake.cli.opening import policy_of
-from duckicelake.cli.running import noted_uri
 from duckicelake.cli.s3_secret import duckdb_secret
+from duckicelake.cli.service.listening import uri
+from duckicelake.cli.service.running import noted_uri
 from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
 from duckicelake.lake.postgres.address import attach_source, embedded_url
 from duckicelake.settings import Settings, read_settings

@@ -4,9 +4,9 @@ from typing import Final
 
 import typer
 
+from duckicelake.cli.assembly.opening import open_services, prepare_lake, running_postgres
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.cli.opening import open_services, prepare_lake, running_postgres
 from duckicelake.lake.format import FORMAT_VERSION
 from duckicelake.settings import read_settings
 

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from duckicelake.cli import snippets
-from duckicelake.cli.authenticating import is_on
+from duckicelake.cli.assembly.authenticating import is_on
+from duckicelake.cli.assembly.opening import policy_of
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.cli.opening import policy_of
 from duckicelake.cli.s3_secret import duckdb_secret
-from duckicelake.cli.serving import serve as serve_until_stopped
+from duckicelake.cli.service.serving import serve as serve_until_stopped
 from duckicelake.cli.versions import own_version
 from duckicelake.lake.postgres.address import attach_source
 from duckicelake.settings import Settings, read_settings

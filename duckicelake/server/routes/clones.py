@@ -11,11 +11,11 @@ from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.names import TableNameField
 from duckicelake.iceberg.rest import TableIdentifier
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.delegation import AccessWish
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.validation import parse_body
 

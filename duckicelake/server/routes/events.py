@@ -16,16 +16,16 @@ from duckicelake.catalog.chronicle.events import KINDS, Name, Position
 from duckicelake.catalog.chronicle.views import Selection
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.names import Namespace, check_name, check_namespace
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppContext, Context, caller_of
-from duckicelake.server.endings import end_by
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.event_streams import MEDIA_TYPE, SHUTDOWN, Asker, EventStream
-from duckicelake.server.feed_hub import FeedHub, Page, Reader
-from duckicelake.server.load import leave_slot
+from duckicelake.server.feed.endings import end_by
+from duckicelake.server.feed.hub import FeedHub, Page, Reader
+from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN, Asker, EventStream
+from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.limits.load import leave_slot
 from duckicelake.server.paths import parent_of
-from duckicelake.server.quick_routes import QuickRoute
+from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=QuickRoute)

@@ -5,7 +5,7 @@ from pydantic import BaseModel, ConfigDict
 
 from duckicelake.server.context import AppContext
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.metrics import CONTENT_TYPE
+from duckicelake.server.telemetry.metrics import CONTENT_TYPE
 
 router = APIRouter(tags=["operations"], responses=RESPONSES)
 

@@ -20,9 +20,9 @@ from duckicelake.catalog.lineage.answers import (
 from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question
 from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.catalog.lineage.run_answers import LineageRunDetails, run_answer
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES)

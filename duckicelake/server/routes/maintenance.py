@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import maintenance
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 

@@ -5,11 +5,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import namespaces
 from duckicelake.iceberg.rest import CreateNamespaceRequest, UpdateNamespacePropertiesRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, PageQuery, ParentQuery
 from duckicelake.server.validation import parse_body
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from duckicelake.server.context import AppContext, address_of, note_principal
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant, shown
+from duckicelake.server.identity.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant, shown
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
 

@@ -10,9 +10,9 @@ from duckicelake.catalog import jobs
 from duckicelake.catalog.commits import runs
 from duckicelake.catalog.commits.runs import RunAnswer
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppContext, AppServices
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 

@@ -7,9 +7,9 @@ from pydantic import ConfigDict, Field
 
 from duckicelake.catalog.restore import restore_table
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.validation import parse_body
 

@@ -13,13 +13,13 @@ from duckicelake.catalog.rows.inserts import append_rows as append
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.server.bodies import Body, WithinQuota
 from duckicelake.server.context import AppContext
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.limits.bodies import Body, WithinQuota
 from duckicelake.server.paths import NamespacePath, TablePath
-from duckicelake.server.quick_routes import QuickRoute
+from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.routes.tables import TABLE
 
 router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=QuickRoute)

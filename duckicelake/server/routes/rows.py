@@ -15,11 +15,11 @@ from duckicelake.catalog.rows import inserts as rows
 from duckicelake.catalog.rows.deletes import DeletedRows
 from duckicelake.catalog.rows.inserts import Counted
 from duckicelake.iceberg.names import decode_name
-from duckicelake.server.bodies import Body, WithinQuota
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.limits.bodies import Body, WithinQuota
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.routes.row_posts import KEY, ROWS, key_names
 

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query, Response
 
 from duckicelake.catalog.access import delegation
 from duckicelake.iceberg.rest import RemoteSignRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.routes.tables import TABLE
 from duckicelake.server.validation import parse_body

@@ -5,15 +5,15 @@ from fastapi import APIRouter, Response
 from duckicelake.catalog import tables
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppContext, AppServices
 from duckicelake.server.delegation import AccessWish
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, TablePath
-from duckicelake.server.quick_routes import QuickRoute
+from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.routes.tables import TABLE
 from duckicelake.server.validation import parse_body
 

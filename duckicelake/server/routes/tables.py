@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import tables
 from duckicelake.iceberg.rest import RegisterTableRequest, RenameTableRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppServices
 from duckicelake.server.delegation import AccessWish
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 

@@ -4,11 +4,11 @@ from fastapi import APIRouter, Response
 
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.iceberg.rest import CommitTransactionRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedAdmission
-from duckicelake.server.quick_routes import QuickRoute
+from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES, route_class=QuickRoute)

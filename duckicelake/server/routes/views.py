@@ -4,12 +4,12 @@ from fastapi import APIRouter, Response
 
 from duckicelake.catalog import views
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, RegisterViewRequest, RenameTableRequest
-from duckicelake.server.bodies import Body, takes
 from duckicelake.server.caching import conditional
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.paths import NamespacePath, PageQuery, ViewPath
 from duckicelake.server.routes.tables import TableList, TableName
 from duckicelake.server.validation import parse_body

@@ -25,7 +25,7 @@ from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.lineage.receivers import receivers_of
 from duckicelake.lineage.transports import outlet_to
-from duckicelake.server.metrics import Metrics
+from duckicelake.server.telemetry.metrics import Metrics
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import event, table
 from tests.receiver import PATIENCE, TAKEN, Answer, Json, Receiver, always, number_of, receiving

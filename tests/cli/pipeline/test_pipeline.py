@@ -31,7 +31,7 @@ from duckicelake.pipeline.running import running
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
-from duckicelake.server.oauth_clients import Client
+from duckicelake.server.identity.oauth_clients import Client
 from tests.server.conftest import serve
 from tests.server.logins import SECRET, Server
 

@@ -1,0 +1,73 @@
+"""From settings to how callers prove who they are."""
+
+import time
+from ipaddress import ip_address
+
+from pydantic import SecretStr
+
+from duckicelake.server.identity.auth import Authentication
+from duckicelake.server.identity.oauth_clients import Clients, parse_clients
+from duckicelake.server.identity.oidc import Provider, Verifier, parse_mapping
+from duckicelake.server.identity.tokens import Tokens, parse_keys, random_keys
+from duckicelake.settings import Settings
+
+WITHOUT_ANY = (
+    "anybody who reaches this address may read, change and drop everything: set DUCKICELAKE_OAUTH_CLIENTS or "
+    "DUCKICELAKE_OIDC_ISSUER, or listen on 127.0.0.1 only"
+)
+"""The warning for a server that asks nobody and listens to other machines."""
+
+
+def is_open_to_all(settings: Settings) -> bool:
+    """Whether other machines may reach a server that asks nobody who they are."""
+    return not is_on(settings) and not _is_loopback(settings.host)
+
+
+def is_on(settings: Settings) -> bool:
+    """Whether anybody is asked who they are."""
+    return settings.oauth_clients is not None or settings.oidc_issuer is not None
+
+
+def with_keys(settings: Settings) -> Settings:
+    """The same settings with keys for tokens, new ones if none were configured: for one server and all its workers."""
+    if not is_on(settings) or settings.oauth_keys is not None:
+        return settings
+    return settings.model_copy(update={"oauth_keys": SecretStr(random_keys())})
+
+
+def authentication_of(settings: Settings) -> Authentication | None:
+    """None where nobody is asked. Raises InvalidSettings, which shows no secret."""
+    if not is_on(settings):
+        return None
+    assert settings.oauth_keys is not None, "with_keys comes first"
+    clients = () if settings.oauth_clients is None else parse_clients(settings.oauth_clients.get_secret_value())
+    return Authentication(
+        clients=Clients(clients),
+        tokens=Tokens(parse_keys(settings.oauth_keys.get_secret_value()), time.time),
+        clock=time.time,
+        token_seconds=settings.oauth_token_seconds,
+        provider=_verifier(settings),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _verifier(settings: Settings) -> Verifier | None:
+    if settings.oidc_issuer is None or settings.oidc_audience is None:
+        return None
+    provider = Provider(
+        issuer=settings.oidc_issuer,
+        audience=settings.oidc_audience,
+        clock=time.time,
+        jwks_url=settings.oidc_jwks_url,
+        scope_claim=settings.oidc_scope_claim,
+        name_claim=settings.oidc_name_claim,
+        scopes=parse_mapping(settings.oidc_scopes or ""),
+        leeway=settings.oidc_leeway,
+    )
+    return Verifier(provider)

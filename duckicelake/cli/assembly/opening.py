@@ -1,0 +1,156 @@
+"""From settings to what the use cases need: the one place where the parts are put together."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from duckicelake.catalog.commits.turns import Lanes
+from duckicelake.catalog.lineage.reads import ReadLog
+from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.services import Services
+from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
+from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings
+from duckicelake.lake.format import prepare
+from duckicelake.lake.ownership import record_zones
+from duckicelake.lake.postgres.address import check_url
+from duckicelake.lake.postgres.database import POOL_SIZE, Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.lake.postgres.traced import Around
+from duckicelake.settings import Settings
+from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.stores import open_store
+
+_ALL_CONNECTIONS = 80
+"""What the workers of one server share; Postgres takes 100 by default and DuckDB needs some."""
+
+
+def warehouse_of(settings: Settings) -> str:
+    """The configured warehouse, or the folder `warehouse` in the lake's."""
+    return (settings.warehouse or str(Path(settings.lake).resolve() / "warehouse")).rstrip("/")
+
+
+def policy_of(settings: Settings) -> LocationPolicy:
+    return LocationPolicy(warehouse_of(settings), settings.allowed_locations)
+
+
+def s3_options(settings: Settings) -> S3Options:
+    secret, token = settings.s3_secret_access_key, settings.s3_session_token
+    return S3Options(
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        path_style=settings.s3_path_style,
+        access_key_id=settings.s3_access_key_id,
+        secret_access_key=secret.get_secret_value() if secret else None,
+        session_token=token.get_secret_value() if token else None,
+        profile=settings.s3_profile,
+        connect_timeout=settings.s3_connect_timeout,
+        read_timeout=settings.s3_read_timeout,
+        max_attempts=settings.s3_max_attempts,
+        max_connections=settings.s3_max_connections,
+    )
+
+
+def store_of(settings: Settings) -> ObjectStore:
+    """The store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
+    return open_store(warehouse_of(settings), *settings.allowed_locations, s3=s3_options(settings))
+
+
+@contextmanager
+def running_postgres(settings: Settings) -> Iterator[Settings]:
+    """Settings with a database in them: the embedded Postgres runs while the block does, if none was configured."""
+    if settings.database_url is not None:
+        check_url(settings.database_url)
+        yield settings
+        return
+    with EmbeddedPostgres(settings.lake.resolve()) as postgres:
+        yield settings.model_copy(update={"database_url": postgres.url, "warehouse": warehouse_of(settings)})
+
+
+@contextmanager
+def open_services(settings: Settings, traced: Around | None = None) -> Iterator[Services]:
+    """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
+
+    traced: gives a block for each statement of SQL.
+    """
+    assert settings.database_url is not None
+    store = store_of(settings)
+    logging.getLogger("psycopg.pool").setLevel(
+        logging.CRITICAL
+    )  # what it would say, the error that we raise says better
+    connections = settings.pool_size or max(2, min(POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
+    database = Database(settings.database_url, connections, settings.statement_seconds, settings.pool_seconds, traced)
+    try:
+        _check_warehouse(store, warehouse_of(settings))
+        database.check()
+        cache = TableCache(settings.cache_max, settings.cache_max_bytes)
+        locations = (warehouse_of(settings), *settings.allowed_locations)
+        access = access_of(settings, locations, s3_options(settings), now_ms)
+        check_signing(access, s3_of(store, locations))
+        appends = Lanes(keepers=connections // 4)
+        policy, ids = policy_of(settings), settings.snapshot_ids
+        yield Services(
+            database,
+            store,
+            policy,
+            ids,
+            now_ms,
+            cache,
+            appends=appends,
+            access=access,
+            maintenance=dict(each.split("=", 1) for each in settings.maintenance),
+            reads=ReadLog(timedelta(seconds=settings.lineage_window)),
+        )
+    finally:
+        database.close()
+        store.close()
+
+
+def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
+    try:
+        store.check()
+    except CatalogError as error:
+        place = "a bucket that the server's key" if warehouse.startswith("s3") else "a folder that this user"
+        raise InvalidSettings(
+            f"the warehouse {warehouse} can't be used ({error}): "
+            f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"
+        ) from error
+
+
+def prepare_lake(services: Services) -> str:
+    """Create or adopt the DuckLake catalog and return its DATA_PATH.
+
+    Raises InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it.
+    """
+    policy = services.policy
+    data_path = prepare(services.database, policy.data_path)
+    _check_reached(services.store, data_path)
+    is_ours = canonical(data_path) == canonical(policy.data_path)
+    for zone in (policy.data_zone, *policy.allowed):
+        if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
+            raise InvalidSettings(
+                f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
+                "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
+            )
+    with services.database.transaction() as cursor:
+        record_zones(cursor, map(canonical, (data_path, policy.data_zone, *policy.allowed)))
+    return data_path
+
+
+def _check_reached(store: ObjectStore, data_path: str) -> None:
+    try:
+        store.exists(f"{data_path}x")
+    except InvalidRequest as error:
+        raise InvalidSettings(
+            f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
+            "choose a warehouse there, too, or an allowed location"
+        ) from error
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

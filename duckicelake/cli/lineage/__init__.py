@@ -1,0 +1,1 @@
+"""`duckicelake lineage`."""

@@ -1,0 +1,60 @@
+"""How uvicorn serves the app: TLS, proxies, and how long clients may take."""
+
+from typing import Any
+
+from uvicorn import Config
+
+from duckicelake.cli.assembly.tls import context_of
+from duckicelake.cli.service.impatience import EdgeConfig
+from duckicelake.cli.service.repeating import RepeatingProtocol
+from duckicelake.cli.service.repeats import Repeats
+from duckicelake.server.app import Edge
+from duckicelake.server.feed.hub import ReaderLimits
+from duckicelake.server.limits.quotas import Rates
+from duckicelake.settings import Settings
+
+_SIGN_OF_LIFE_SECONDS = 15
+"""A worker that gives none for so long is replaced: time to start on a busy machine."""
+
+
+def edge_of(settings: Settings) -> Edge:
+    return Edge(
+        max_body_bytes=settings.max_body_bytes,
+        rows=Rates(settings.rows_requests_per_second, settings.rows_bytes_per_second),
+        body_seconds=settings.receive_seconds,
+        max_requests=settings.max_requests,
+        cors_origins=settings.cors_origins,
+        require_https=settings.require_https,
+        readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
+    )
+
+
+def config_of(settings: Settings, app: object, *, factory: bool = False) -> Config:
+    """For the server in this process (an app), or for its workers (the name of a factory)."""
+    tls: dict[str, Any] = {}
+    if settings.tls_certificate is not None:
+        tls = {
+            "ssl_certfile": settings.tls_certificate,
+            "ssl_keyfile": settings.tls_key,
+            "ssl_context_factory": context_of,
+        }
+    config = EdgeConfig(
+        app,  # type: ignore[arg-type]
+        factory=factory,
+        workers=settings.workers,
+        http=RepeatingProtocol,
+        lifespan="on" if factory else "off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_worker_healthcheck=_SIGN_OF_LIFE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        **tls,
+    )
+    config.receive_seconds = settings.receive_seconds
+    config.repeats = Repeats()
+    return config

@@ -1,0 +1,98 @@
+"""Run the server: in this process, or in workers under this one, which then only owns Postgres and the socket."""
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+
+from uvicorn import Server
+from uvicorn.config import STARTUP_FAILURE
+
+from duckicelake.catalog.services import Services
+from duckicelake.cli import memory
+from duckicelake.cli.assembly.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
+from duckicelake.cli.assembly.deliveries import check_receivers, register_receivers
+from duckicelake.cli.assembly.opening import open_services, prepare_lake, running_postgres
+from duckicelake.cli.assembly.tls import check_certificate
+from duckicelake.cli.service.background import in_background
+from duckicelake.cli.service.edge import config_of, edge_of
+from duckicelake.cli.service.lineage_events import named_by
+from duckicelake.cli.service.listening import listen, uri_of
+from duckicelake.cli.service.running import noted
+from duckicelake.cli.service.supervising import Supervisor
+from duckicelake.cli.service.worker import FACTORY
+from duckicelake.cli.signals import end_on_signals, ignore_signals
+from duckicelake.errors import StartupError
+from duckicelake.server.app import App, create_app
+from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
+from duckicelake.server.telemetry.metric_files import SHARED_FOLDER_VARIABLE
+from duckicelake.server.telemetry.tracing import Tracer
+from duckicelake.settings import Settings
+from duckicelake.tracing.opening import tracing
+
+
+def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None:
+    """Serve until SIGTERM or SIGINT. `announce` gets the settings with the database in them, and the URI.
+
+    Raises StartupError, LakeInUse and Unavailable before anything is announced.
+    """
+    end_on_signals()
+    settings = with_keys(settings)
+    authentication_of(settings)  # workers get these settings too late for a message that is read
+    check_receivers(settings)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        check_certificate(settings.tls_certificate, settings.tls_key)
+    with running_postgres(settings) as complete, listen(settings.host, settings.port) as listener:
+        uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
+        with noted(settings.lake, uri):
+            run = _serve_here if settings.workers == 1 else _serve_in_workers
+            _warn(complete)
+            run(named_by(complete, uri), listener, lambda: announce(complete, uri))
+
+
+def _warn(settings: Settings) -> None:
+    if is_open_to_all(settings):
+        make_logger(sys.stderr, settings.log_format).warning(WITHOUT_ANY, host=settings.host)
+
+
+def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
+    with (
+        tracing(settings.otlp_endpoint) as spans,
+        open_services(settings, spans.statement if spans else None) as services,
+    ):
+        prepare_lake(services)
+        register_receivers(settings, services)
+        announce()
+        app = _app(services, settings, spans)
+        server = Server(config_of(settings, app))
+        memory.settle()
+        with in_background(settings, app.state.context.services):
+            server.run([listener])
+
+
+def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
+    with open_services(settings) as services:
+        prepare_lake(services)
+        register_receivers(settings, services)
+    with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
+        os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
+        announce()
+        supervisor = Supervisor(config_of(settings, FACTORY, factory=True), [listener])
+        supervisor.run()
+        ignore_signals()
+        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+            raise StartupError("a worker could not start; its message stands above")
+
+
+def _app(services: Services, settings: Settings, tracer: Tracer | None) -> App:
+    log = make_logger(sys.stderr, settings.log_format)
+    forward_standard_logging(log)
+    return create_app(
+        services,
+        edge=edge_of(settings),
+        log=log,
+        authentication=authentication_of(settings),
+        metrics_public=settings.metrics_public,
+        tracer=tracer,
+    )

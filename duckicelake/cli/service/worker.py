@@ -1,0 +1,80 @@
+"""One of several worker processes. It gets its settings from the environment, like any server with a database."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+
+from uvicorn.config import STARTUP_FAILURE
+
+from duckicelake.cli import memory
+from duckicelake.cli.assembly.authenticating import authentication_of
+from duckicelake.cli.assembly.opening import open_services
+from duckicelake.cli.service.background import in_background
+from duckicelake.cli.service.edge import edge_of
+from duckicelake.errors import CatalogError, Unavailable
+from duckicelake.server.app import create_app
+from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
+from duckicelake.settings import read_settings
+from duckicelake.tracing.opening import tracing
+
+FACTORY = "duckicelake.cli.service.worker:create"
+
+
+def create() -> object:
+    """The app of this process. A failure to start that will last ends it with the code after which uvicorn gives up."""
+    _end_with_parent()
+    try:
+        return _create()
+    except CatalogError as error:
+        sys.stderr.write(f"duckicelake: {error}\n")
+        raise SystemExit(1 if _may_pass(error) else STARTUP_FAILURE) from error
+
+
+def _may_pass(error: CatalogError) -> bool:
+    """Whether the next worker may start: database and store answered the parent, so they are only away for a while."""
+    return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
+
+
+def _create() -> object:
+    settings = read_settings()
+    log = make_logger(sys.stderr, settings.log_format)
+    forward_standard_logging(log)
+    resources = ExitStack()
+    spans = resources.enter_context(tracing(settings.otlp_endpoint))
+    services = resources.enter_context(open_services(settings, spans.statement if spans else None))
+    app = create_app(
+        services,
+        edge=edge_of(settings),
+        log=log,
+        authentication=authentication_of(settings),
+        metrics_public=settings.metrics_public,
+        tracer=spans,
+    )
+    resources.enter_context(in_background(settings, app.state.context.services))
+    app.router.lifespan_context = partial(_closing, resources)
+    memory.settle()
+    return app
+
+
+@asynccontextmanager
+async def _closing(resources: ExitStack, _: object) -> AsyncIterator[None]:
+    """Close after the last answer: uvicorn then lets a worker die of the signal that ended it."""
+    yield
+    resources.close()
+
+
+def _end_with_parent() -> None:
+    """A supervisor that was killed can't stop its workers, so they watch it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_for, args=(parent,), name="parent-watch", daemon=True).start()
+
+
+def _wait_for(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

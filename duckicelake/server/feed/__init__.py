@@ -1,0 +1,1 @@
+"""Answers without an end: changes as server-sent events."""

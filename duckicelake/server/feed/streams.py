@@ -1,0 +1,139 @@
+"""Server-sent events (WHATWG HTML, section 9.2): an answer that goes on until its reader, token or server ends.
+
+Its events have their positions as ids, with which a reader that lost the connection comes again (`Last-Event-ID`). The
+last one says why the server ended it. A reader that is slow makes nothing wait: what it hasn't taken stays in memory
+for all, and in Postgres.
+"""
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from typing import Final
+
+import orjson
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from duckicelake.catalog.access.principal import Principal
+from duckicelake.catalog.chronicle.events import Position
+from duckicelake.catalog.chronicle.views import Selection, View, view_of
+from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
+from duckicelake.server.feed.endings import end_by
+from duckicelake.server.feed.hub import FeedHub, Page, Reader
+from duckicelake.server.identity.auth import Authentication, digest_of
+from duckicelake.server.limits.load import leave_slot
+from duckicelake.server.telemetry.metrics import Metrics
+
+MEDIA_TYPE: Final = "text/event-stream"
+_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
+)
+_QUIET_SECONDS: Final = 15.0
+"""After which a sign of life is sent, so that nobody on the way takes the connection for dead."""
+_SHORTEST_RETRY: Final = 500
+_LONGEST_RETRY: Final = 3000
+"""Milliseconds until readers come again that lost the connection: not all at once."""
+
+GONE: Final = "gone"
+SHUTDOWN: Final = "shutdown"
+
+
+class Asker:
+    """Who reads what: it depends on the token of the moment what is told."""
+
+    def __init__(
+        self,
+        authentication: Authentication | None,
+        authorization: str | None,
+        principal: Principal,
+        selection: Selection,
+    ) -> None:
+        self.name = principal.name
+        self._authentication = authentication
+        self._authorization = authorization
+        self._digest = digest_of((authorization or "").encode("latin-1"))
+        self._principal = principal
+        self._selection = selection
+        self._view = view_of(principal.grants, selection)
+
+    async def view(self) -> View:
+        """What they are told now; InvalidToken, NotAuthenticated or Unavailable if nothing any more."""
+        if self._authentication is not None:
+            known = self._authentication.known(self._digest)
+            principal = known or await self._authentication.principal(self._authorization)
+            if principal is not self._principal:
+                self._principal, self._view = principal, view_of(principal.grants, self._selection)
+        return self._view
+
+
+class EventStream(Response):
+    """Tells what comes after a position."""
+
+    def __init__(self, hub: FeedHub, metrics: Metrics, asker: Asker, after: Position) -> None:
+        super().__init__()
+        self._hub = hub
+        self._metrics = metrics
+        self._asker = asker
+        self._after = after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._hub.reader(self._asker.name) as reader:
+            leave_slot(scope)
+            end_by(scope, lambda: reader.end(SHUTDOWN))
+            watch = asyncio.create_task(_end_when_gone(receive, reader))
+            try:
+                await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+                await self._tell(reader, send)
+            finally:
+                watch.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watch
+
+    async def _tell(self, reader: Reader, send: Send) -> None:
+        retry = random.randint(_SHORTEST_RETRY, _LONGEST_RETRY)  # noqa: S311 - no secret
+        await _send(send, b"retry: %d\nid: %b\n\n" % (retry, self._id))
+        told_at = time.monotonic()
+        while True:
+            reader.news.clear()
+            page = await self._next(reader)
+            if page is None:
+                break
+            if page.events or time.monotonic() - told_at >= _QUIET_SECONDS:
+                self._after = page.position
+                # An id without data is no event, but where to come again: past what wasn't told.
+                await _send(send, page.frames or b":\nid: %b\n\n" % self._id)
+                self._metrics.feed_events(len(page.events))
+                told_at = time.monotonic()
+            self._after = page.position
+            if page.is_last:
+                await reader.news.wait()
+        end = orjson.dumps({"reason": reader.over, "position": str(self._after)})
+        await send({"type": "http.response.body", "body": b"event: end\nid: %b\ndata: %b\n\n" % (self._id, end)})
+
+    async def _next(self, reader: Reader) -> Page | None:
+        """None if it is over, and the reader knows why."""
+        if reader.over is None:
+            try:
+                return await self._hub.page(await self._asker.view(), self._after)
+            except (InvalidToken, NotAuthenticated):
+                reader.end("token")
+            except CatalogError:
+                reader.end("unavailable")
+        return None
+
+    @property
+    def _id(self) -> bytes:
+        return str(self._after).encode()
+
+
+async def _send(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _end_when_gone(receive: Receive, reader: Reader) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    reader.end(GONE)

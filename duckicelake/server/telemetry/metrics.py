@@ -1,0 +1,338 @@
+"""Prometheus metrics of one app. Labels are few and bounded: route templates, known methods, status classes, phases.
+
+`scripts/grafana/dashboard.json` shows these metrics, all of them and no others.
+"""
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
+from duckicelake.errors import Unavailable
+from duckicelake.server.telemetry.metric_files import forget_the_dead, reserve, shared_folder
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})
+_REPORTS = frozenset({"scan-report", "commit-report"})
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_STATM: Final = Path("/proc/self/statm")
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+Statistics = Callable[[], Mapping[str, int]]
+
+
+class Metrics:
+    """Counts what the app does; the `Meter` of its use cases.
+
+    `pool`, `cache` and `reads` tell the state of the connection pool, the table cache and the log of reads: they are
+    asked when metrics are read and, where workers answer for each other, once a second. So is the operating system.
+    """
+
+    def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
+        self._folder = shared_folder()
+        if self._folder is not None:
+            reserve(self._folder)
+        self._registry = CollectorRegistry()
+        self._looks = threading.Lock()
+        self._requests = _Requests(self._registry)
+        self._feed = _Feed(self._registry)
+        self._looked_at = (
+            self._requests,
+            self._feed,
+            _Pool(pool, self._registry),
+            _Cache(cache, self._registry),
+            _Reads(reads, self._registry),
+            _Process(self._registry),
+        )
+        self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
+        self._logins = self._counter("logins", "Requests for tokens, by what became of them", "outcome")
+        self._shed = self._counter("requests_shed", "Requests refused because too many were under way")
+        self._reports = self._counter("metrics_reports", "Metrics reports received from engines", "report")
+        self._conflicts = self._counter("conflicts", "Requests answered with 409, by what didn't hold", "kind")
+        self._retries = self._counter("retries", "Work done again within a request, by why", "reason")
+        self._jobs = self._counter("jobs", "Jobs of the pipeline that ended, by what came of them", "kind", "result")
+        self._phases = self._histogram("phase_seconds", "Time that the phases of loads and commits took", "phase")
+        self._behind = self._histogram("catch_up_snapshots", "DuckDB's commits that a load found", buckets=_COUNTS)
+        self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_COUNTS)
+        self._rows = self._counter("rows", "Rows that were posted and written")
+        self._flushed = self._counter("rows_flushed", "Rows that went from Postgres to data files")
+        self._batches = self._histogram("row_batches_together", "Batches of rows in one transaction", buckets=_COUNTS)
+        self._behind_feed = self._histogram("feed_seconds", "From a change until readers of the change feed are told")
+        self._lineage = self._counter(
+            "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
+        )
+        self._task_failures = self._counter("task_failures", "What could not be done in the background", "task")
+        self._lineage_waiting = _gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
+        self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
+        self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
+        if self._folder is not None:
+            threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
+
+    def request_started(self) -> None:
+        self._requests.running += 1
+
+    def request_handed_over(self) -> None:
+        """It isn't to be counted, after all."""
+        self._requests.running -= 1
+
+    def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
+        method = method if method in _METHODS else "other"
+        self._requests.running -= 1
+        self._requests.ended[method, route, status // 100] += 1
+        self._seconds_of(method, route).observe(seconds)
+
+    def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
+        self._logins.labels(outcome).inc()
+
+    def request_shed(self) -> None:
+        self._shed.inc()
+
+    def report_received(self, report_type: str) -> None:
+        self._reports.labels(report_type if report_type in _REPORTS else "other").inc()
+
+    def conflict(self, kind: str) -> None:
+        """A request was answered with 409; `kind` is the error's."""
+        self._conflicts.labels(kind).inc()
+
+    def job_ended(self, kind: str, result: str) -> None:
+        self._jobs.labels(kind, result).inc()
+
+    def phase(self, phase: Phase) -> "_Timed":
+        return _Timed(self._phases.labels(phase).observe)
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        self._phases.labels(phase).observe(seconds)
+
+    def retried(self, reason: Retry) -> None:
+        self._retries.labels(reason).inc()
+
+    def caught_up(self, snapshots: int) -> None:
+        self._behind.observe(snapshots)
+
+    def written_together(self, commits: int) -> None:
+        self._together.observe(commits)
+
+    def rows_written(self, batches: int, rows: int) -> None:
+        self._rows.inc(rows)
+        self._batches.observe(batches)
+
+    def rows_flushed(self, rows: int) -> None:
+        self._flushed.inc(rows)
+
+    def feed_readers(self, readers: int) -> None:
+        """So many wait for changes."""
+        self._feed.readers = readers
+
+    def feed_events(self, events: int) -> None:
+        """Somebody was told so many changes."""
+        self._feed.told += events
+
+    def feed_behind(self, seconds: float) -> None:
+        """Changes were told so long after they were made."""
+        self._behind_feed.observe(seconds)
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        self._lineage.labels(transport, outcome).inc(events)
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        self._lineage_waiting.labels(transport).set(events)
+
+    def task_failed(self, task: Task) -> None:
+        self._task_failures.labels(task).inc()
+
+    def store_call(self, call: str) -> "_StoreCall":
+        return _StoreCall(self._store_calls, call)
+
+    def render(self) -> bytes:
+        """The text format: of this process, or of all workers that share a folder."""
+        self._look()
+        if self._folder is None:
+            return generate_latest(self._registry)
+        forget_the_dead(self._folder)
+        shared = CollectorRegistry()
+        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        return generate_latest(shared)
+
+    def _look_on(self) -> None:
+        """Others answer for this process, so what they know of it must not be old."""
+        while True:
+            self._look()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _look(self) -> None:
+        with self._looks:
+            for each in self._looked_at:
+                each.look()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return _counter(self._registry, name, text, *labels)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
+        return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
+
+
+def _counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
+    return Counter(f"duckicelake_{name}", text, labels, registry=registry)
+
+
+def _gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
+    """Of all workers, what those that live have together."""
+    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
+
+
+class _Rising:
+    """A counter of what somebody else counts."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._seen = 0.0
+
+    def look(self, now: float) -> None:
+        self._counter.inc(max(0.0, now - self._seen))
+        self._seen = now
+
+
+class _Requests:
+    """Counted by the event loop alone, so without a lock. ended: by method, route and hundreds of the status."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.running = 0
+        self.ended: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+        self._running = _gauge(registry, "requests_running", "Requests being answered now")
+        self._requests = _counter(registry, "requests", "Requests answered", "method", "route", "status")
+        self._rising: dict[tuple[str, str, int], _Rising] = {}
+
+    def look(self) -> None:
+        self._running.set(self.running)
+        for key, ended in list(self.ended.items()):
+            if key not in self._rising:
+                method, route, hundreds = key
+                self._rising[key] = _Rising(self._requests.labels(method, route, f"{hundreds}xx"))
+            self._rising[key].look(ended)
+
+
+class _Feed:
+    """Counted by the event loop alone, too. told: changes, to each reader."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.readers = 0
+        self.told = 0
+        self._readers = _gauge(registry, "feed_readers", "Readers that wait for changes")
+        self._told = _Rising(_counter(registry, "feed_events", "Changes that readers of the change feed were told"))
+
+    def look(self) -> None:
+        self._readers.set(self.readers)
+        self._told.look(self.told)
+
+
+class _Pool:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        self._connections = _gauge(registry, "pool_connections", "Postgres connections", "state")
+        self._waiting = _gauge(registry, "pool_waiting", "Requests waiting for a connection")
+        self._most = _gauge(registry, "pool_max", "Most connections")
+        self._waits = _Rising(_counter(registry, "pool_waits", "Times that somebody waited for a connection"))
+        self._waited = _Rising(_counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        size, idle = statistics.get("pool_size", 0), statistics.get("pool_available", 0)
+        self._connections.labels("used").set(size - idle)
+        self._connections.labels("idle").set(idle)
+        self._waiting.set(statistics.get("requests_waiting", 0))
+        self._most.set(statistics.get("pool_max", 0))
+        self._waits.look(statistics.get("requests_queued", 0))
+        self._waited.look(statistics.get("requests_wait_ms", 0) / 1000)
+
+
+class _Cache:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        self._tables = _gauge(registry, "cached_tables", "Tables in memory")
+        self._bytes = _gauge(registry, "cached_bytes", "What the tables in memory take, about")
+        loads = _counter(registry, "table_loads", "Tables served, by cache outcome", "cache")
+        self._hits, self._misses = _Rising(loads.labels("hit")), _Rising(loads.labels("miss"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        self._tables.set(statistics.get("tables", 0))
+        self._bytes.set(statistics.get("bytes", 0))
+        self._hits.look(statistics.get("hits", 0))
+        self._misses.look(statistics.get("misses", 0))
+
+
+class _Reads:
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        reads = _counter(registry, "reads", "What engines read of tables, by what became of noting it", "outcome")
+        self._recorded, self._dropped = _Rising(reads.labels("recorded")), _Rising(reads.labels("dropped"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        self._recorded.look(statistics.get("recorded", 0))
+        self._dropped.look(statistics.get("dropped", 0))
+
+
+class _Process:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._resident = _gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")
+        self._seconds = _Rising(_counter(registry, "cpu_seconds", "Time of processors that they took"))
+
+    def look(self) -> None:
+        self._seconds.look(time.process_time())
+        if _STATM.exists():  # on Linux
+            self._resident.set(int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+class _Timed:
+    """Tells how long its block took."""
+
+    __slots__ = ("_observe", "_started")
+
+    def __init__(self, observe: Callable[[float], Any]) -> None:
+        self._observe = observe
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._observe(time.perf_counter() - self._started)
+
+
+class _StoreCall:
+    """Tells how long a call took, and whether the store answered; that a file isn't there is an answer."""
+
+    __slots__ = ("_call", "_histogram", "_started")
+
+    def __init__(self, histogram: Histogram, call: str) -> None:
+        self._histogram = histogram
+        self._call = call
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        outcome = "failed" if isinstance(error, Unavailable) else "answered"
+        self._histogram.labels(self._call, outcome).observe(time.perf_counter() - self._started)

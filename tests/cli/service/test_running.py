@@ -1,0 +1,26 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from duckicelake.cli.service.running import noted, noted_uri
+
+
+def test_note_tells_the_uri_while_the_server_runs(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    assert noted_uri(lake) is None
+    with noted(lake, "http://127.0.0.1:1"):
+        assert noted_uri(lake) == "http://127.0.0.1:1"
+    assert noted_uri(lake) is None
+
+
+def test_note_of_a_killed_server_does_not_count(tmp_path: Path) -> None:
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (tmp_path / ".server.json").write_text(json.dumps({"pid": int(dead.stdout), "uri": "http://127.0.0.1:1"}))
+    assert noted_uri(tmp_path) is None
+
+
+def test_broken_note_does_not_count(tmp_path: Path) -> None:
+    for text in ("", "[]", "{}", '{"pid": "x", "uri": 1}'):
+        (tmp_path / ".server.json").write_text(text)
+        assert noted_uri(tmp_path) is None
