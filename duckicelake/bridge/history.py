@@ -3,36 +3,13 @@
 DuckLake gives the files that it rewrote up; the snapshots that list them stay exact as long as the files are kept.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
 
 from duckicelake.bridge.native import REWRITES_HISTORY, NativeStep
-from duckicelake.errors import InvalidRequest
+from duckicelake.bridge.table_properties import hold_of
 from duckicelake.lake.changes import Hold, NewFile
 from duckicelake.lake.state import FileRow, NativeWindow
-
-HOLD: Final = "ducklake.history.hold"
-DEFAULT_HOLD: Final = "5 days"
-_DURATION: Final = re.compile(r"(\d{1,6}) (second|minute|hour|day)s?", re.ASCII)
-
-
-def hold_of(properties: Mapping[str, str]) -> timedelta:
-    """What the table says about how long such snapshots stay; InvalidRequest if it isn't a duration."""
-    text = properties.get(HOLD, DEFAULT_HOLD)
-    said = _DURATION.fullmatch(text)
-    if said is None:
-        raise InvalidRequest(
-            f"The table property {HOLD} is {text!r}: write a number of seconds, minutes, hours or days, like '36 hours'"
-        )
-    number, unit = said.groups()
-    return timedelta(**{f"{unit}s": int(number)})
-
-
-def check_hold(properties: Mapping[str, str]) -> None:
-    """InvalidRequest unless `hold_of` can tell."""
-    hold_of(properties)
 
 
 def hold(

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from duckicelake.bridge.table_properties import DUCKLAKE_ID
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.lake.changes import NewSnapshot, TableTarget
 from duckicelake.lake.state import SnapshotRow, TableRow, TableState
-
-DUCKLAKE_ID = "ducklake.snapshot-id"
-"""The summary key and table property that name the DuckLake snapshot; said by us, never taken from clients."""
 
 _IN_ROWS = (
     "format-version",

@@ -9,14 +9,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.bridge.table_properties import may_rebase
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 
-APPEND_REBASE: Final = "ducklake.append-rebase"
 _ADDED: Final = {"data-files": "added-data-files", "records": "added-records", "files-size": "added-files-size"}
 _TOTALS: Final = (*_ADDED, "delete-files", "position-deletes", "equality-deletes")
 
@@ -35,18 +34,6 @@ class Rebased:
 
     request: CommitTableRequest
     built_on: Mapping[int, BuiltOn]
-
-
-def may_rebase(properties: Mapping[str, str]) -> bool:
-    """Whether the table's appends may be put on top of others."""
-    return properties.get(APPEND_REBASE, "").lower() == "true"
-
-
-def check_rebase(properties: Mapping[str, str]) -> None:
-    """InvalidRequest if a table says neither `true` nor `false`."""
-    text = properties.get(APPEND_REBASE, "false")
-    if text.lower() not in {"true", "false"}:
-        raise InvalidRequest(f"The table property {APPEND_REBASE} is {text!r}: write true or false")
 
 
 def appends_of(request: CommitTableRequest) -> list[Snapshot]:

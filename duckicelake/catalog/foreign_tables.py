@@ -9,8 +9,8 @@ from functools import partial
 
 from duckicelake.bridge.diff import Increment, NewList
 from duckicelake.bridge.manifests import ListedManifest
-from duckicelake.bridge.project import DUCKLAKE_ID
 from duckicelake.bridge.registration import Registration
+from duckicelake.bridge.table_properties import DUCKLAKE_ID
 from duckicelake.bridge.uploads import check_manifests
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read

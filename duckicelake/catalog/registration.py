@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from duckicelake.bridge.constraints.properties import constraints_of
 from duckicelake.bridge.delta.out_definition import check_sayable
 from duckicelake.bridge.diff import Base, change_set
-from duckicelake.bridge.history import check_hold
-from duckicelake.bridge.rebase import check_rebase
-from duckicelake.bridge.retention import max_listed
+from duckicelake.bridge.table_properties import check_values
 from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.attempts import TableCommit, change_over
@@ -60,10 +58,8 @@ def register_table(
         with services.database.reading() as cursor:
             check_name_is_free(cursor, schema_name(namespace), name)
     metadata = read_metadata(services, location)
-    check_hold(metadata.properties)
+    check_values(metadata.properties)
     check_sayable(metadata)
-    max_listed(metadata.properties)
-    check_rebase(metadata.properties)
     constraints_of(metadata.properties, metadata.schema())
     check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(schema_name(namespace), name, metadata.table_uuid)

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from duckicelake.bridge.rebase import APPEND_REBASE
+from duckicelake.bridge.table_properties import APPEND_REBASE
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from scripts.history_job.client import NAMESPACE, TABLES, Change, Client, NoAnswer, new_key, now

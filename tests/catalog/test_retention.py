@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.bridge.retention import MAX_LISTED
+from duckicelake.bridge.table_properties import MAX_LISTED
 from duckicelake.catalog.files.releasing import SELDOM, release_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest

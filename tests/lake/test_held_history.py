@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from duckicelake.bridge.history import DEFAULT_HOLD, HOLD, hold_of
+from duckicelake.bridge.table_properties import HOLD, hold_of
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.tables import register_table
 from duckicelake.errors import InvalidRequest
@@ -156,7 +156,7 @@ def test_table_says_how_long(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "days"), [(DEFAULT_HOLD, 5), ("1 day", 1), ("36 hours", 1.5), ("90 minutes", 1 / 16), ("0 seconds", 0)]
+    ("text", "days"), [("5 days", 5), ("1 day", 1), ("36 hours", 1.5), ("90 minutes", 1 / 16), ("0 seconds", 0)]
 )
 def test_hold_is_a_duration(text: str, days: float) -> None:
     assert hold_of({HOLD: text}) == timedelta(days=days)

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from duckicelake.bridge.rebase import appends_of, may_rebase, together
+from duckicelake.bridge.rebase import appends_of, together
+from duckicelake.bridge.table_properties import may_rebase
 from duckicelake.catalog.auditing import actions, touched
 from duckicelake.catalog.commits.attempts import TableCommit
 from duckicelake.catalog.commits.batches import share_producers

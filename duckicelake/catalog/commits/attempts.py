@@ -6,16 +6,14 @@ Nothing is written but new files. The ChangeSet holds only for the base that it 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from duckicelake.bridge.absorbing import absorbed_rows
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.delta.out_definition import check_sayable
 from duckicelake.bridge.diff import Base, change_set
-from duckicelake.bridge.history import check_hold
 from duckicelake.bridge.narrow import narrow_columns
-from duckicelake.bridge.project import DUCKLAKE_ID
-from duckicelake.bridge.rebase import BuiltOn, appends_of, check_rebase, may_rebase, rebase
+from duckicelake.bridge.rebase import BuiltOn, appends_of, rebase
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on
-from duckicelake.bridge.retention import max_listed, within_limit
+from duckicelake.bridge.retention import within_limit
+from duckicelake.bridge.table_properties import DUCKLAKE_ID, absorbed_rows, check_properties, may_rebase
 from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.commits.batches import check_batches
 from duckicelake.catalog.commits.constraints import constrained
@@ -66,10 +64,8 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     target = _with_row_ids(base, target, upgrade)
     if target is base or _only_says_ours(base, target):
         return None
-    check_hold(target.properties)
+    check_properties(target.properties, base.properties)
     check_sayable(target, base)
-    check_rebase(target.properties)
-    absorbed_rows(target.properties)
     target = within_limit(target)
     table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
@@ -89,11 +85,8 @@ def creation_of(
     services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
-    check_hold(target.properties)
+    check_properties(target.properties)
     check_sayable(target)
-    check_rebase(target.properties)
-    absorbed_rows(target.properties)
-    max_listed(target.properties)
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)
     creation = Creation(schema_name(namespace), name, target.table_uuid)

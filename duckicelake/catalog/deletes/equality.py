@@ -4,10 +4,8 @@ A file is read only if sequence numbers, partitions and metrics leave it possibl
 may read, and all together only up to `ducklake.equality-deletes.max-bytes`. Nothing here holds a lock or a connection.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from duckicelake.bridge.equality import (
     EqualityDeletes,
@@ -18,6 +16,7 @@ from duckicelake.bridge.equality import (
     values_in,
 )
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.bridge.table_properties import MAX_BYTES, max_bytes
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
@@ -25,10 +24,6 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.storage.equality import DataRows, DeleteRows, find_deleted
 from duckicelake.storage.key_columns import KeyColumn
 from duckicelake.storage.local_copies import local_copies
-
-MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
-DEFAULT_MAX_BYTES: Final = 1 << 30
-_BYTES: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def positions_deleted_by_equality(
@@ -83,13 +78,11 @@ def check_sizes(
 
 
 def _check_total(total: int, files: int, properties: Mapping[str, str]) -> None:
-    text = properties.get(MAX_BYTES, str(DEFAULT_MAX_BYTES))
-    if not _BYTES.fullmatch(text):
-        raise InvalidRequest(f"The table property {MAX_BYTES} is {text!r}: write a number of bytes")
-    if total > int(text):
+    most = max_bytes(properties)
+    if total > most:
         raise InvalidRequest(
             f"These deletes by value may concern {files} data files, {total} bytes to read with the deletes, but the "
-            f"table property {MAX_BYTES} allows {text}: compact the table first, sorted or partitioned by the delete "
+            f"table property {MAX_BYTES} allows {most}: compact the table first, sorted or partitioned by the delete "
             "columns so that fewer files qualify, or raise the property"
         )
 

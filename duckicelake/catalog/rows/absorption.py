@@ -7,10 +7,11 @@ files that the server can't or may not read.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from duckicelake.bridge.absorbing import Absorbed, AbsorbedFile, absorbed_rows
+from duckicelake.bridge.absorbing import Absorbed, AbsorbedFile
 from duckicelake.bridge.constraints.properties import Constraint, constraints_of
 from duckicelake.bridge.diff import Move
 from duckicelake.bridge.realise import AnyFile
+from duckicelake.bridge.table_properties import absorbed_rows
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.rows.inserts import packed_columns
