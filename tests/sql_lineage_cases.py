@@ -4,6 +4,9 @@ A flow is `table.column:EFFECTS`, where I is IDENTITY, T TRANSFORMATION, A AGGRE
 S SORT, W WINDOW, C CONDITIONAL, and `*` after an effect says that it masks. `~` is what decides about all rows.
 """
 
+from duckicelake.lineage.sql import lineage
+from duckicelake.lineage.sql.model import Lineage, Lookup
+
 TABLES = {
     "t": ("a", "b", "c", "k", "s", "l"),
     "u": ("k", "x", "y", "d"),
@@ -21,6 +24,13 @@ VIEW PIVOT UNPIVOT IN unnest [ ] { } : LATERAL QUALIFY sum EXISTS NATURAL -> BET
 """What statements are made of."""
 
 Case = tuple[str, dict[str, str]]
+
+
+def lineage_of(sql: str, dialect: str, lookup: Lookup) -> Lineage | None:
+    """The lineage of a statement by its text."""
+    tree = lineage.parsed(sql, dialect)
+    return None if tree is None else lineage.lineage_of(tree, dialect, lookup)
+
 
 QUERIES: list[Case] = [
     ("SELECT a FROM t", {"a": "t.a:I"}),

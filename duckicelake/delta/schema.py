@@ -13,8 +13,6 @@ from duckicelake.errors import DamagedLog
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 FIELD_ID: Final = "delta.columnMapping.id"
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
-GENERATED: Final = "delta.generationExpression"
-TYPE_CHANGES: Final = "delta.typeChanges"
 DEFAULT: Final = "CURRENT_DEFAULT"
 COMMENT: Final = "comment"
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
@@ -23,7 +21,7 @@ _DECIMAL: Final = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(-?\d+)\s*\))?")
 _DEEPEST: Final = 64
 """Levels of nested types, which every JSON reader takes."""
 _HIGHEST_ID: Final = (1 << 31) - 1
-_TEXTS: Final = (COMMENT, DEFAULT, GENERATED, CHARACTERS)
+_TEXTS: Final = (COMMENT, DEFAULT, CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,38 +94,9 @@ class DeltaField:
         return cast("str | None", self.metadata.get(DEFAULT))
 
     @property
-    def generated(self) -> str | None:
-        """The expression, in Spark's SQL, that its values are computed by."""
-        return cast("str | None", self.metadata.get(GENERATED))
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether writers number it."""
-        return any(key.startswith("delta.identity.") for key in self.metadata)
-
-    @property
     def characters(self) -> str | None:
         """`char(n)` or `varchar(n)`, for a string, or with it inside; None if it is of any length."""
         return cast("str | None", self.metadata.get(CHARACTERS))
-
-    @property
-    def type_changes(self) -> "tuple[TypeChange, ...]":
-        """How it got its type, oldest first: files may still have any of the earlier ones."""
-        return tuple(map(_type_change, self.metadata.get(TYPE_CHANGES, ())))
-
-
-@dataclass(frozen=True, slots=True)
-class TypeChange:
-    """A type that became a wider one; `path` leads from the field to the element, key or value, empty for itself."""
-
-    before: DeltaType
-    after: DeltaType
-    path: tuple[str, ...] = ()
-
-
-def _type_change(row: Mapping[str, Any]) -> TypeChange:
-    path = row.get("fieldPath") or ""
-    return TypeChange(_type(row["fromType"]), _type(row["toType"]), tuple(path.split(".")) if path else ())
 
 
 def parse_schema(text: str) -> DeltaStruct:

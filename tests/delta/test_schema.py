@@ -15,7 +15,6 @@ from duckicelake.delta.schema import (
     DeltaPrimitive,
     DeltaStruct,
     DeltaType,
-    TypeChange,
     parse_schema,
     schema_text,
 )
@@ -60,31 +59,23 @@ def test_what_columns_say_of_themselves() -> None:
                     "delta.columnMapping.physicalName": "col-1",
                     "comment": "no",
                     "CURRENT_DEFAULT": "1 + 1",
-                    "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],
                 },
             },
             {
                 "name": "m",
                 "type": {"type": "map", "keyType": "string", "valueType": "decimal(10,4)", "valueContainsNull": True},
                 "metadata": {
-                    "delta.generationExpression": "map()",
                     "__CHAR_VARCHAR_TYPE_STRING": "map<char(3),int>",
                     "delta.columnMapping.nested.ids": {"m.key": 9, "m.value": 10},
-                    "delta.typeChanges": [
-                        {"fromType": "decimal(6, 2)", "toType": "decimal(10, 4)", "fieldPath": "element.value"}
-                    ],
                 },
             },
-            {"name": "i", "type": "decimal", "metadata": {"delta.identity.start": 1}},
+            {"name": "i", "type": "decimal"},
         )
     )
     a, m, i = parsed.fields
     assert (a.id, a.physical_name, a.comment, a.default) == (7, "col-1", "no", "1 + 1")
-    assert a.type_changes == (TypeChange(DeltaPrimitive("integer"), LONG),)
-    assert (m.generated, m.characters, m.nested_ids) == ("map()", "map<char(3),int>", {"m.key": 9, "m.value": 10})
-    assert m.type_changes == (TypeChange(DeltaDecimal(6, 2), DeltaDecimal(10, 4), ("element", "value")),)
-    assert (i.is_identity, i.type, i.id, i.physical_name) == (True, DeltaDecimal(10, 0), None, "i")
-    assert not a.is_identity
+    assert (m.characters, m.nested_ids) == ("map<char(3),int>", {"m.key": 9, "m.value": 10})
+    assert (i.type, i.id, i.physical_name) == (DeltaDecimal(10, 0), None, "i")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from duckicelake.lineage.masking import LONGEST, masked, tells_values
 from duckicelake.lineage.producer import PRODUCER
 from duckicelake.lineage.sql.facets import column_lineage
 from duckicelake.lineage.sql.files import file_of
-from duckicelake.lineage.sql.lineage import lineage_of_tree
+from duckicelake.lineage.sql.lineage import lineage_of
 from duckicelake.lineage.sql.model import Dataset, Flow, Lineage
 
 Parts = tuple[str, ...]
@@ -95,7 +95,7 @@ def _lineage(
     """What follows from the text, where names mean these datasets, of these columns."""
     known = {parts: dataset for parts, dataset, _ in datasets}
     tree = statement.tree
-    return None if tree is None else lineage_of_tree(tree, "duckdb", known.get, partial(file_of, folder=folder))
+    return None if tree is None else lineage_of(tree, "duckdb", known.get, partial(file_of, folder=folder))
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ What is claimed follows from the text. Where it doesn't, because a name is unkno
 is claimed; what can't be read, or would take too long, has no lineage. Nothing is raised.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from sqlglot import exp
@@ -22,17 +22,6 @@ LAKE: Final = "__lake__"
 
 _UNREADABLE: Final = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What sqlglot raises for texts that nobody tried on it, and what its trees make of expectations."""
-
-
-def lineage_of(
-    sql: str, dialect: str, lookup: Lookup, *, files: Files = file_of, columns: Sequence[str] | None = None
-) -> Lineage | None:
-    """What one statement reads and writes, and which columns flow where; None if nothing can be said.
-
-    `columns` are the names of what a query gives, where somebody knows them.
-    """
-    tree = parsed(sql, dialect)
-    return None if tree is None else lineage_of_tree(tree, dialect, lookup, files, columns)
 
 
 def view_lineage(sql: str, dialect: str, view: Dataset, lookup: Lookup, *, files: Files = file_of) -> Lineage | None:
@@ -66,11 +55,9 @@ def parsed(sql: str, dialect: str) -> exp.Expr | None:
         return None
 
 
-def lineage_of_tree(
-    tree: exp.Expr, dialect: str, lookup: Lookup, files: Files = file_of, columns: Sequence[str] | None = None
-) -> Lineage | None:
-    """The lineage of a statement that is `parsed`."""
-    return _guarded(lambda: _reader(dialect, lookup, files).lineage(tree, columns))
+def lineage_of(tree: exp.Expr, dialect: str, lookup: Lookup, files: Files = file_of) -> Lineage | None:
+    """What a statement that is `parsed` reads and writes, and which columns flow where; None if nothing can be said."""
+    return _guarded(lambda: _reader(dialect, lookup, files).lineage(tree))
 
 
 def _reader(dialect: str, lookup: Lookup, files: Files) -> StatementReader:

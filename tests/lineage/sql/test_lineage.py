@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duckicelake.lineage.sql.facets import column_lineage
-from duckicelake.lineage.sql.lineage import lineage_of, view_lineage
+from duckicelake.lineage.sql.lineage import view_lineage
 from duckicelake.lineage.sql.model import Dataset, Effect, Flow, Lineage, Subtype
-from tests.sql_lineage_cases import QUERIES, SPARK, TABLES, TRINO, WORDS, WRITES
+from tests.sql_lineage_cases import QUERIES, SPARK, TABLES, TRINO, WORDS, WRITES, lineage_of
 
 CODES = {subtype.value[0]: subtype for subtype in Subtype}
 KNOWN = {**TABLES, "v": ("a", "m"), "o": None, "p": None}

@@ -7,9 +7,8 @@ from typing import Any, Final
 import duckdb
 import pytest
 
-from duckicelake.lineage.sql.lineage import lineage_of
 from duckicelake.lineage.sql.model import Dataset
-from tests.sql_lineage_cases import QUERIES
+from tests.sql_lineage_cases import QUERIES, lineage_of
 
 TYPES: Final = {
     "t": {"a": "INT", "b": "INT", "c": "INT", "k": "INT", "s": "STRUCT(f STRUCT(g INT), h INT)", "l": "INT[]"},
