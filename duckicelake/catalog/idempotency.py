@@ -30,14 +30,14 @@ class Once:
     fingerprint: bytes
 
     def settle(self, cursor: Transaction, result: Any = None, error: CatalogError | None = None) -> None:
-        """Note in the caller's transaction what the request came to; raises Repeated if that has been noted before."""
+        """Note in the caller's transaction what the request came to; it raises Repeated if that was noted before."""
         refusal = None if error is None else [type(error).__name__, *error.args]
-        settle(cursor, {self.key: Outcome(self.fingerprint, result, refusal)})()
+        settle(cursor, {self.key: Outcome(self.fingerprint, result, refusal)})
 
 
-def settle_results(cursor: Transaction, results: Sequence[tuple[Once, Any]]) -> Callable[[], None]:
-    """Note what several requests came to; what is returned is called once a pipeline is over: see `Once.settle`."""
-    return settle(cursor, {once.key: Outcome(once.fingerprint, result) for once, result in results})
+def settle_results(cursor: Transaction, results: Sequence[tuple[Once, Any]]) -> None:
+    """Note what several requests came to: see `Once.settle`."""
+    settle(cursor, {once.key: Outcome(once.fingerprint, result) for once, result in results})
 
 
 def run_once(

@@ -8,16 +8,14 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.database import Repeated, Transaction
 from duckicelake.lake.postgres.queries import queries
+
+__all__ = ["LIFETIME", "Outcome", "Repeated", "find_outcome", "known", "settle"]
 
 _SQL = queries("idempotency")
 LIFETIME: Final = timedelta(minutes=30)
 """For how long a request may be sent again."""
-
-
-class Repeated(Exception):  # noqa: N818 - says what happened; never leaves the use case
-    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +41,13 @@ def known(cursor: Transaction, keys: Sequence[UUID]) -> Callable[[], set[UUID]]:
     return lambda: {key for (key,) in asked.fetchall()}
 
 
-def settle(cursor: Transaction, outcomes: Mapping[UUID, Outcome]) -> Callable[[], None]:
+def settle(cursor: Transaction, outcomes: Mapping[UUID, Outcome]) -> None:
     """Note outcomes by key, and forget some that are older than `LIFETIME`.
 
-    What is returned raises Repeated if a key has one that isn't; in a pipeline it is to be called after its end.
-    Waits for transactions that have noted one and not ended yet.
+    If a key has one that isn't, the transaction raises Repeated. Waits for those that have noted one and not ended yet.
     """
     if not outcomes:
-        return lambda: None
+        return
     parameters = {
         "keys": list(outcomes),
         "fingerprints": [each.fingerprint for each in outcomes.values()],
@@ -58,13 +55,7 @@ def settle(cursor: Transaction, outcomes: Mapping[UUID, Outcome]) -> Callable[[]
         "errors": [_json(each.error) for each in outcomes.values()],
         "lifetime": LIFETIME,
     }
-    asked = cursor.connection.cursor().execute(_SQL.settle, parameters)
-
-    def check() -> None:
-        if len(asked.fetchall()) < len(outcomes):
-            raise Repeated
-
-    return check
+    cursor.execute(_SQL.settle, parameters)
 
 
 def _json(value: Any) -> str | None:

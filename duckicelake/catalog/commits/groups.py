@@ -61,11 +61,8 @@ class Work(Generic[W, R]):
         raise NotImplementedError
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
-        """The last step of several of this kind, each with its result; what is returned is to be called before COMMIT.
-
-        It may raise, as this may.
-        """
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:
+        """The last step of several of this kind, each with its result; what is to be waited for before COMMIT."""
         raise NotImplementedError
 
     @staticmethod
@@ -97,12 +94,11 @@ class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
         return writer.Group(cursor, works)
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:  # noqa: ARG004
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:  # noqa: ARG004
         for each, result in pairs:
             each.settle(cursor, result)
         foreseen = [each for each, result in pairs if any(written.has_files for written in result)]
-
-        return partial(wait_briefly, [ready for each in foreseen for ready in each.ready])
+        return [ready for each in foreseen for ready in each.ready]
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[Any]) -> None:
@@ -121,11 +117,11 @@ class RowsCommit(Work[RowBatch, WrittenRows]):
         return inlined_rows.Group(cursor, works)
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:
         keyed = [(each.once, _as_told(result)) for each, result in pairs if each.once is not None]
-        check = settle_results(cursor, keyed)
+        settle_results(cursor, keyed)
         note_all(database, cursor, [each.noted(result) for each, result in pairs])
-        return check
+        return ()
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
@@ -257,10 +253,11 @@ class CommitQueue:
             database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
-            check = group[0].settle_all(database, cursor, pairs)
+            ready = group[0].settle_all(database, cursor, pairs)
             seen = duckdb_seen(cursor)
-            send_off(cursor)
-            check()
+            if ready:
+                send_off(cursor)
+                wait_briefly(ready)
         self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], Commit):

@@ -9,6 +9,7 @@ import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import NotNullViolation
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
@@ -41,12 +42,17 @@ _TOO_LARGE = "54"
 """The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 _READ_ONLY_TABLE = "DIRO1"
 """What our trigger raises (migration 0021)."""
+_IDEMPOTENCY = "duckicelake_idempotency"
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
 def is_retryable(error: BaseException) -> bool:
     """Whether the whole transaction may succeed if run again: serialization failure, deadlock, a lock or key taken."""
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_STATES
+
+
+class Repeated(Exception):  # noqa: N818 - says what happened; never leaves the use case
+    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
 
 
 class _DictDumper(JsonDumper):
@@ -178,6 +184,8 @@ class Database:
                 except psycopg.Error as error:
                     if error.sqlstate == _READ_ONLY_TABLE:
                         raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
+                    if isinstance(error, NotNullViolation) and error.diag.table_name == _IDEMPOTENCY:
+                        raise Repeated from error
                     if read_only or connection.info.parameter_status("in_hot_standby") != "on":
                         raise
                     self._leave(connection)

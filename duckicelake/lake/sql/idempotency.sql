@@ -6,7 +6,8 @@ WHERE key = %(key)s AND created_at >= now() - %(lifetime)s;
 SELECT key FROM duckicelake_idempotency
 WHERE key = ANY(%(keys)s) AND created_at >= now() - %(lifetime)s;
 
--- settle: note what requests came to, and forget old ones; no row for a key that has an outcome, awaiting one under way
+-- settle: note what requests came to, and forget old ones, awaiting those under way. It fails if a key has an outcome, as
+-- created_at can't be null, so that nobody has to wait for an answer before COMMIT
 WITH forgotten AS (
     DELETE FROM duckicelake_idempotency WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM duckicelake_idempotency
@@ -21,6 +22,5 @@ SELECT key, fingerprint, result::json, error::json
 FROM unnest(%(keys)s::uuid[], %(fingerprints)s::bytea[], %(results)s::text[], %(errors)s::text[])
     AS n (key, fingerprint, result, error)
 ON CONFLICT (key) DO UPDATE
-    SET fingerprint = excluded.fingerprint, result = excluded.result, error = excluded.error, created_at = DEFAULT
-    WHERE duckicelake_idempotency.created_at < now() - %(lifetime)s
-RETURNING key;
+    SET fingerprint = excluded.fingerprint, result = excluded.result, error = excluded.error,
+        created_at = CASE WHEN duckicelake_idempotency.created_at < now() - %(lifetime)s THEN clock_timestamp() END;

@@ -1,0 +1,32 @@
+"""What requests with a key came to is noted once: whoever notes it again changes nothing, and hears of it."""
+
+from uuid import uuid4
+
+import pytest
+
+from duckicelake.lake.idempotency import LIFETIME, Outcome, Repeated, find_outcome, settle
+
+FIRST, SECOND = Outcome(b"one", [1]), Outcome(b"two", [2])
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_settling_a_settled_key_raises_and_leaves_the_first_outcome(services, pipelined):
+    key, other = uuid4(), uuid4()
+    with services.database.transaction(pipelined=pipelined) as cursor:
+        settle(cursor, {key: FIRST})
+    with pytest.raises(Repeated), services.database.transaction(pipelined=pipelined) as cursor:
+        settle(cursor, {other: SECOND, key: SECOND})
+    with services.database.reading() as cursor:
+        assert find_outcome(cursor, key) == FIRST
+        assert find_outcome(cursor, other) is None
+
+
+def test_settling_a_key_whose_outcome_is_too_old_replaces_it(services):
+    key = uuid4()
+    with services.database.transaction() as cursor:
+        settle(cursor, {key: FIRST})
+        cursor.execute("UPDATE duckicelake_idempotency SET created_at = now() - %s - interval '1s'", [LIFETIME])
+    with services.database.transaction() as cursor:
+        settle(cursor, {key: SECOND})
+    with services.database.reading() as cursor:
+        assert find_outcome(cursor, key) == SECOND
