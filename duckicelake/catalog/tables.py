@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import orjson
 
+from duckicelake.bridge.table_properties import check_properties
 from duckicelake.catalog.access.delegation import NO_WISH, NOTHING, Asking, Delegated, Wish, delegated
 from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.access.table_folders import new_table_folders, table_folders
@@ -187,6 +188,7 @@ def _first_metadata(services: Services, namespace: Namespace, request: CreateTab
         format_version=DEFAULT_FORMAT_VERSION,
         now_ms=services.clock(),
     )
+    check_properties(metadata.properties)
     check_table_places(services, metadata.location, metadata.properties, None, None)
     return metadata
 

@@ -97,6 +97,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/readyz"): Public(),
     ("GET", "/openapi.json"): Public(),
     ("HEAD", "/openapi.json"): Public(),
+    ("GET", "/"): Public(),
+    ("HEAD", "/"): Public(),
     ("GET", "/ui/lineage"): Public(),
     ("HEAD", "/ui/lineage"): Public(),
     ("GET", "/ui/assets/{asset}"): Public(),

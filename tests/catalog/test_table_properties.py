@@ -25,6 +25,8 @@ def test_unknown_property_is_refused_at_creation_and_later_and_the_nearest_is_na
 ) -> None:
     with pytest.raises(InvalidRequest, match=rf"no table property {name}; {said}"):
         client.create("u", properties={name: "5"})
+    with pytest.raises(InvalidRequest, match=said):
+        client.create("u", properties={name: "5"}, stage_create=True)
     client.create()
     with pytest.raises(InvalidRequest, match=said):
         client.commit(set_properties(**{name: "5"}))

@@ -70,6 +70,8 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /readyz": (ANYBODY, 200),
     "GET /openapi.json": (ANYBODY, 200),
     "HEAD /openapi.json": (ANYBODY, 200),
+    "GET /": (ANYBODY, 200),
+    "HEAD /": (ANYBODY, 200),
     "GET /ui/lineage": (ANYBODY, 200),
     "HEAD /ui/lineage": (ANYBODY, 200),
     "GET /ui/assets/{asset}": (ANYBODY, 200),

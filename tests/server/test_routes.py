@@ -26,7 +26,7 @@ from duckicelake.storage.objects import LocalStore
 OPENAPI = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
 OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}
 OUR_OWN = re.compile(
-    r"^/pipeline/|^/ui/|^/lineage/|^/api/v1/|^/v1/events$|^/v1/(.+/)?history$|/tables/{table}/rows(/|$)"
+    r"^/pipeline/|^/$|^/ui/|^/lineage/|^/api/v1/|^/v1/events$|^/v1/(.+/)?history$|/tables/{table}/rows(/|$)"
     r"|/{namespace}/clone$|/tables/{table}/(restore|expire)$"
 )
 

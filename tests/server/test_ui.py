@@ -1,4 +1,4 @@
-"""What is sent for the page /ui/lineage, and that it is all there is to it: no inline code, nobody else's server."""
+"""What is sent for the pages of `server/ui`, and that it is all there is to them: nothing inline or from elsewhere."""
 
 import re
 import shutil
@@ -16,6 +16,7 @@ from tests.server.conftest import Serve
 from tests.server.logins import Server, no_lake
 
 ROOT = Path(__file__).parents[2]
+INDEX = (FOLDER / "index.html").read_text()
 PAGE = (FOLDER / "lineage.html").read_text()
 NAMESPACES = {"http://www.w3.org/2000/svg"}
 """What looks like an address and is none that anybody visits."""
@@ -32,6 +33,7 @@ def http(serve: Serve) -> httpx.Client:
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
+        ("/", "text/html; charset=utf-8"),
         ("/ui/lineage", "text/html; charset=utf-8"),
         ("/ui/assets/lineage.js", "text/javascript; charset=utf-8"),
         ("/ui/assets/lineage.css", "text/css; charset=utf-8"),
@@ -67,22 +69,35 @@ def test_what_is_no_file_of_a_page_is_404(http: httpx.Client, path: str) -> None
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException")
 
 
+def test_index_names_what_is_there(http: httpx.Client) -> None:
+    paths = re.findall(r'<a href="([^"]+)"', INDEX)
+    assert {path: http.get(f"/{path}").status_code for path in paths} == {
+        "ui/lineage": 200,
+        "openapi.json": 200,
+        "v1/config": 200,
+        "metrics": 200,
+        "readyz": 503,  # there is no lake
+    }
+
+
 def test_page_is_sent_to_those_who_have_no_token_yet(serve: Serve) -> None:
     server = Server()
     with no_lake() as services:
         http = serve(server.app(services, server.authentication()))
+        assert http.get("/").status_code == 200
         assert http.get("/ui/lineage").status_code == http.get("/ui/assets/lineage.js").status_code == 200
         assert http.get("/v1/config").status_code == 401
 
 
 def test_page_has_nothing_inline() -> None:
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script", INDEX)
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", PAGE)
     assert re.findall(r"<script([^>]*)>(.*?)</script>", PAGE) == [(' type="module" src="assets/lineage.js"', "")]
 
 
 def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
     texts = {name: asset.body.decode() for name, asset in assets().items()}
-    named = set(re.findall(r'(?:href|src)="assets/([^"]+)"', PAGE))
+    named = set(re.findall(r'(?:href|src)="(?:ui/)?assets/([^"]+)"', INDEX + PAGE))
     for name, text in texts.items():
         named |= set(re.findall(r'from\s?"\./([^"]+)"', text))
         assert set(re.findall(r"[a-z]+://[\w./-]+", text)) <= NAMESPACES, name
@@ -90,7 +105,7 @@ def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
             name
         )
     assert named <= set(texts)
-    assert set(texts) - named == {"lineage.html", "dagre.LICENSE.txt"}
+    assert set(texts) - named == {"index.html", "lineage.html", "dagre.LICENSE.txt"}
 
 
 def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
