@@ -41,6 +41,8 @@ def _explain_one(finding: Any) -> str:
     if finding["type"] == "json_invalid":
         return f"the body is not JSON: {message.removeprefix('Invalid JSON: ')}"
     place = _place(finding["loc"])
+    if finding["type"] == "extra_forbidden":
+        return f"{place}: there is no such parameter"
     given = "" if finding["type"] == "missing" else _given(finding.get("input"))
     return f"{place}: {message}{given}" if place else f"the body: {message}{given}"
 

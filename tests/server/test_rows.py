@@ -62,7 +62,8 @@ def test_refusals_say_what_would_be_right(http: httpx.Client) -> None:
     assert "together" in refused(400, b"[]", **{"app-id": "a"})
     assert "sequence" in refused(400, b"[]", **{"app-id": "a", "sequence": "-1"})
     assert "reject" in refused(400, b"[]", **{"on-unknown": "maybe"})
-    assert "query.sequnce: Extra inputs are not permitted" in refused(400, **{"app-id": "a", "sequnce": 1})
+    assert "query.sequnce: there is no such parameter" in refused(400, **{"app-id": "a", "sequnce": 1})
+    assert "key goes with mode=upsert" in refused(400, key="id")
     assert "ns.no" in refused(404, path="/v1/namespaces/ns/tables/no/rows")
 
 
@@ -94,6 +95,8 @@ def test_keys_are_deleted_and_replaced(http: httpx.Client, ducklake: Any) -> Non
     filtered = http.request("DELETE", ROWS, content=where, headers=kind)
     assert filtered.json() == {"snapshot-id": newest + 1, "keys": 1}
     assert ducklake.execute("FROM lake.ns.t").fetchall() == [(1, "one")]
+    overlooked = http.request("DELETE", ROWS, content=where, headers=kind, params={"dry-run": "true"})
+    assert "query.dry-run: there is no such parameter" in overlooked.json()["error"]["message"]
     refused = http.request("DELETE", ROWS, content=b'{"keys": [{"id": 3}]}', headers=kind)
     assert "identifier fields" in refused.json()["error"]["message"]
 

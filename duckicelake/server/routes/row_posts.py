@@ -1,10 +1,10 @@
 """Rows that are posted to a table: the route that is asked more often than any other that writes."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from duckicelake.catalog.rows.groups import prepared_to_join
@@ -29,10 +29,21 @@ KEY: Final = "columns that tell rows apart, joined by commas; none: identifier f
 LARGEST_SEQUENCE: Final = 2**63 - 1
 
 
-class RowsQuery(BaseModel):
-    """What the query says of the rows; nothing else, for a misspelt `sequence` would lose what it is for."""
+class KeysQuery(BaseModel):
+    """What the query says of keys; nothing else, for what is overlooked isn't done, whatever it was for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str | None = Field(None, description=KEY)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that it names."""
+        return tuple(self.key.split(",")) if self.key else ()
+
+
+class RowsQuery(KeysQuery):
+    """What the query says of the rows."""
 
     on_unknown: Literal["reject", "ignore"] = Field(
         "reject", alias="on-unknown", description="columns that the table doesn't have"
@@ -42,7 +53,12 @@ class RowsQuery(BaseModel):
     sequence: int | None = Field(
         None, ge=0, le=LARGEST_SEQUENCE, description="refused with 409 unless above that of the last batch applied"
     )
-    key: str | None = Field(None, description=KEY)
+
+    @model_validator(mode="after")
+    def _has_keys_to_upsert(self) -> Self:
+        if self.key is not None and self.mode == "append":
+            raise ValueError("key goes with mode=upsert: no rows give way to those that are appended")
+        return self
 
     def counted(self) -> Counted | None:
         if self.app_id is None and self.sequence is None:
@@ -104,11 +120,6 @@ async def append_rows(
     return Response(orjson.dumps(written.as_json()), media_type="application/json")
 
 
-def key_names(key: str | None) -> tuple[str, ...]:
-    """The columns that the query names."""
-    return tuple(key.split(",")) if key else ()
-
-
 def _write(services: Services, posted: PostedRows, query: RowsQuery) -> RowsAnswer:
     is_upsert = query.mode == "upsert"
-    return upsert_rows(services, posted, key_names(query.key)) if is_upsert else append(services, posted)
+    return upsert_rows(services, posted, query.keys) if is_upsert else append(services, posted)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 
 import orjson
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog.rows import deletes as row_deletes
@@ -21,7 +21,7 @@ from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, WithinQuota
 from duckicelake.server.paths import NamespacePath, TablePath
-from duckicelake.server.routes.row_posts import KEY, ROWS, key_names
+from duckicelake.server.routes.row_posts import ROWS, KeysQuery
 
 router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES)
 
@@ -68,21 +68,17 @@ class ProducerAnswer(BaseModel):
     applied: datetime | None = None
 
 
-async def _keys(key: Annotated[str | None, Query(description=KEY)] = None) -> tuple[str, ...]:
-    return key_names(key)
-
-
 @router.delete(ROWS, openapi_extra=_TAKES_DELETION, response_model=RowsDeleted)
 def delete_rows(
     _: WithinQuota,
     services: KeyedServices,
     namespace: NamespacePath,
     table: TablePath,
+    query: Annotated[KeysQuery, Query()],
     body: Body,
-    keys: Annotated[tuple[str, ...], Depends(_keys)] = (),
 ) -> Response:
     """Delete the rows that have these keys, or for which the filter is true."""
-    answer = row_deletes.delete_rows(services, DeletedRows(namespace, table, body, keys))
+    answer = row_deletes.delete_rows(services, DeletedRows(namespace, table, body, query.keys))
     return Response(orjson.dumps(answer.as_json()), media_type="application/json")
 
 
