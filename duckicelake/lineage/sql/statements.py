@@ -87,32 +87,23 @@ class StatementReader:
         return self._assigned(conflict.expressions, scope, output), influence
 
     def _update(self, node: exp.Update) -> Lineage | None:
-        target, _ = _target(node.this)
-        output = self._output(target)
-        if target is None:
+        if not isinstance(node.this, exp.Table):
             return None
-        scope = self._with(node)
-        scope.sources.append(self._as_source(target, output))
-        influence = [self._joined_to(target, scope), self.queries.read_from(node, scope), self._where(node, scope)]
+        output, scope = self._aimed(node.this, node)
+        influence = [self._joined_to(node.this, scope), self.queries.read_from(node, scope), self._where(node, scope)]
         return self._written(output, self._assigned(node.expressions, scope, output), merged(influence))
 
     def _delete(self, node: exp.Delete) -> Lineage | None:
-        target, _ = _target(node.this)
-        output = self._output(target)
-        if target is None:
+        if not isinstance(node.this, exp.Table):
             return None
-        scope = self._with(node)
-        scope.sources.append(self._as_source(target, output))
+        output, scope = self._aimed(node.this, node)
         influence = [self.queries.add(each, scope) for each in node.args.get("using") or ()]
         return self._written(output, {}, merged([*influence, self._where(node, scope)]))
 
     def _merge(self, node: exp.Merge) -> Lineage | None:
-        target, _ = _target(node.this)
-        output = self._output(target)
-        if target is None:
+        if not isinstance(node.this, exp.Table):
             return None
-        scope = self._with(node)
-        scope.sources.append(self._as_source(target, output))
+        output, scope = self._aimed(node.this, node)
         influence = [self.queries.add(node.args["using"], scope)]
         by = [self.queries.flow(node.args["on"], scope)] if node.args.get("on") else []
         for each in node.args.get("using_cond") or ():
@@ -166,6 +157,12 @@ class StatementReader:
             if names:
                 relation = _chosen(relation, names, self.fold)
         return self._written(file, by_name(relation), relation.influence)
+
+    def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[Dataset | None, Scope]:
+        """The table that a statement changes rows of, and the names that hold in the statement: its own come first."""
+        output, scope = self._output(target), self._with(node)
+        scope.sources.append(self._as_source(target, output))
+        return output, scope
 
     def _with(self, node: exp.Expr) -> Scope:
         scope = Scope(self.fold)
