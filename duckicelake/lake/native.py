@@ -27,7 +27,7 @@ from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.rows import inlined
 from duckicelake.lake.snapshots import ROWS_CHECKED
 from duckicelake.lake.soundness import flaw_of
-from duckicelake.lake.state import LiveFiles, NativeWindow
+from duckicelake.lake.state import NativeWindow, Reach
 from duckicelake.lake.writing.definition import folder_name
 
 _SQL = queries("native")
@@ -35,6 +35,17 @@ TAKES_ROWS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
 """What may take inlined rows out of Postgres."""
 _DEFINES = frozenset({"created_table", "altered_table"})
 _ADDS = frozenset({"inlined_insert", "inserted_into_table"})
+_KEEPS_ROWS_OF_FILES = frozenset(
+    {
+        *_DEFINES,
+        *_ADDS,
+        "inlined_delete",
+        "deleted_from_table",
+        "rewrite_delete",
+        "inline_flush",
+    }
+)
+"""What ends rows of files, but takes none away: the others take rows of what older snapshots show."""
 _BY_TABLE_ID = frozenset(
     {
         "inserted_into_table",
@@ -138,21 +149,40 @@ def new_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
     return f"{row[0]}{folder_name(creation)}"
 
 
+def reach(cursor: Cursor[Row], after: int, upto: int, touching: Sequence[LakeChange]) -> Reach | None:
+    """What these changes alone can have changed of a table; None if all of its files have to be looked at.
+
+    No snapshot in (after, upto] may have expired since `after`: what was visible there only would be gone.
+    """
+    if not all(change.kinds <= _KEEPS_ROWS_OF_FILES for change in touching):
+        return None
+    ids = cursor.execute(_SQL.file_ids, {"after": after, "upto": upto}).fetchone() if touching else (0, 0)
+    return None if ids is None else Reach(after, ids[0], ids[1] - 1)
+
+
 def only_adds(touching: Sequence[LakeChange]) -> bool:
     """Whether all rows that there were before these changes should be there as they were."""
     return all(change.kinds <= _ADDS for change in touching)
 
 
 def window(
-    cursor: Cursor[Row], table_id: int, after: int, upto: int, touching: Sequence[LakeChange], live: LiveFiles
+    cursor: Cursor[Row],
+    table_id: int,
+    after: int,
+    upto: int,
+    touching: Sequence[LakeChange],
+    reach: Reach,
+    *,
+    all_rows: bool,
 ) -> NativeWindow:
-    """Everything that catching up with these changes needs; DamagedTable."""
-    ids = [file.ducklake_id for file in live.files if file.content == 0 and file.ducklake_id is not None]
+    """Everything that catching up with these changes needs; DamagedTable. all_rows: the inlined ones of before, too."""
     parameters = {
         "table_id": table_id,
         "after": after,
         "upto": upto,
-        "live": ids,
+        "live": list(reach.live),
+        "first": reach.first,
+        "last": reach.last,
         "prefix": path_prefix(cursor, table_id),
     }
     data_files = _lake_files(cursor, _SQL.data_files, parameters)
@@ -162,7 +192,7 @@ def window(
     definitions = {at: found for at in defined if (found := definition(cursor, table_id, at))}
     delete_files = _lake_files(cursor, _SQL.delete_files, parameters)
     _check_delete_files(cursor, delete_files, upto)
-    rows = (inlined.rows if live.is_whole else inlined.new_rows)(cursor, table_id, after, upto)
+    rows = (inlined.rows if all_rows else inlined.new_rows)(cursor, table_id, after, upto)
     return NativeWindow(
         after=after,
         upto=upto,
@@ -172,7 +202,7 @@ def window(
         vanished=frozenset(vanished),
         delete_files=delete_files,
         rows=rows,
-        deletes=inlined.deletes(cursor, table_id, upto),
+        deletes=inlined.deletes(cursor, table_id, upto, reach.deletes_after),
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, new),
         next_row_id=_next_row_id(cursor, table_id, data_files, rows),
@@ -182,6 +212,8 @@ def window(
 
 def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: int) -> None:
     """DamagedTable if the target of one of them has several live ones: DuckDB reads its rows once for each."""
+    if not found:
+        return
     targets = [file.target_id for file in found]
     doubled = cursor.execute(_SQL.doubled_deletes, {"targets": targets, "upto": upto}).fetchone()
     if doubled is not None:
@@ -199,6 +231,8 @@ def _lake_files(cursor: Cursor[Row], query: LiteralString, parameters: Mapping[s
 
 def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, PackedStats]:
     """Column statistics by data file."""
+    if not data_file_ids:
+        return {}
     found = cursor.execute(_SQL.file_stats, {"data_file_ids": list(data_file_ids)})
     return {file_id: PackedStats.of_text(text.encode()) for file_id, text in found}
 
@@ -206,6 +240,8 @@ def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, P
 def partition_values(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, dict[PartitionKey, str | None]]:
     """Partition values by data file and key."""
     found: defaultdict[int, dict[PartitionKey, str | None]] = defaultdict(dict)
+    if not data_file_ids:
+        return found
     for file_id, column, transform, value in cursor.execute(
         _SQL.partition_values, {"data_file_ids": list(data_file_ids)}
     ).fetchall():
@@ -215,6 +251,8 @@ def partition_values(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[
 
 def name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, NameMap]:
     """What files without field ids call the columns, by mapping id; DamagedTable."""
+    if not mapping_ids:
+        return {}
     found: defaultdict[int, list[MappedName]] = defaultdict(list)
     for row in cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall():
         found[row[0]].append(MappedName(*row[1:]))

@@ -124,9 +124,32 @@ def live_files(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> tuple[LiveFi
     return tuple(LiveFile(*row) for row in rows)
 
 
+def live_virtual(cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int]) -> tuple[LiveFile, ...]:
+    """Those of the files that the manifests list as live which serve inlined rows."""
+    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids)}
+    return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_virtual, parameters).fetchall())
+
+
+def live_data(
+    cursor: Cursor[Row], table_id: int, at: int, *, lake_ids: Iterable[int] = (), file_ids: Iterable[int] = ()
+) -> tuple[LiveFile, ...]:
+    """Data files by DuckLake's ids or their own, of those that main shows as of a DuckLake snapshot."""
+    parameters = {"table_id": table_id, "at": at, "lake_ids": list(lake_ids), "file_ids": list(file_ids)}
+    return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_data, parameters).fetchall())
+
+
+def live_deletes(
+    cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], data_file_ids: Iterable[int]
+) -> tuple[LiveFile, ...]:
+    """Those of the delete files that the manifests list as live which delete from any of the data files."""
+    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "file_ids": list(data_file_ids)}
+    return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_deletes, parameters).fetchall())
+
+
 def files(cursor: Cursor[Row], file_ids: Iterable[int]) -> dict[int, FileRow]:
     """Files by id, with no manifest (0)."""
-    rows = cursor.execute(_SQL.files, {"file_ids": list(file_ids)}).fetchall()
+    ids = list(file_ids)
+    rows = cursor.execute(_SQL.files, {"file_ids": ids}).fetchall() if ids else ()
     return {row[2]: FileRow(*row) for row in rows}
 
 

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -30,15 +31,23 @@ class ReadableCopies:
 
     def __init__(self, services: Services, table_id: int) -> None:
         self._services = services
-        with services.database.reading() as cursor:
-            self._has_odd_types = bool(native.column_types(cursor, table_id) & _MISREAD)
-            self._folder = native.path_prefix(cursor, table_id)
+        self._table_id = table_id
 
     def of(self, step: NativeStep, metadata: TableMetadata, numbers: Numbering) -> dict[int, ReadableCopy]:
         """The copies for a step, by DuckLake's file id; DamagedTable for a file that is missing or unreadable."""
-        own = [file for _, file in step.data_files if self._has_odd_types or file.mapping_id is not None]
-        readable = [file for file in own if _is_readable(self._services, file, self._folder, metadata)]
+        if not step.data_files:
+            return {}
+        has_odd_types, folder = self._table
+        own = [file for _, file in step.data_files if has_odd_types or file.mapping_id is not None]
+        readable = [file for file in own if _is_readable(self._services, file, folder, metadata)]
         return dict(_copies(self._services, readable, metadata, numbers))
+
+    @cached_property
+    def _table(self) -> tuple[bool, str]:
+        """Whether it had columns of types that are misread, and where DuckLake keeps its files."""
+        with self._services.database.reading() as cursor:
+            types = native.column_types(cursor, self._table_id)
+            return bool(types & _MISREAD), native.path_prefix(cursor, self._table_id)
 
 
 def _is_readable(services: Services, file: LakeFile, folder: str, metadata: TableMetadata) -> bool:

@@ -95,7 +95,7 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
     with services.meter.phase("catch_up"):
         caught_up = catch_up(services, table_id)
     cached = services.cache.get(table_id)
-    with services.database.reading() as cursor:
+    with services.database.statement() as cursor:
         row = reader.table_row(cursor, table_id)
     if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
         with services.meter.phase("materialize"):

@@ -18,7 +18,7 @@ from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("inlined")
 _FORMS: Final = {
-    (False, False): "i.{}::text",
+    (False, False): "i.{}",
     (False, True): "i.{}",
     (True, False): "encode(convert_to(i.{}::text, 'UTF8'), 'hex')",
     (True, True): "encode(i.{}, 'hex')",
@@ -91,15 +91,15 @@ def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, t
 
 
 def copy_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]) -> Copied:
-    """Write rows of one table in the order of `keys`, as `copy` does; DamagedTable if one isn't there."""
+    """Write rows of one table in the order of their keys, as `copy` does; DamagedTable if one isn't there."""
     (name,) = {key.inlined_table for key in keys}
     rows = sql.SQL(
-        "FROM unnest({}::bigint[], {}::bigint[]) WITH ORDINALITY AS k (begin, row, ordinal)"
-        " JOIN {} AS i ON i.begin_snapshot = k.begin AND i.row_id = k.row ORDER BY k.ordinal"
+        "FROM {} AS i WHERE (i.begin_snapshot, i.row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
+        " ORDER BY i.begin_snapshot, i.row_id"
     ).format(
+        sql.Identifier(name),
         sql.Literal([key.begin_snapshot for key in keys]),
         sql.Literal([key.row_id for key in keys]),
-        sql.Identifier(name),
     )
     copied = _copy(cursor, name, columns, rows, to)
     if copied.rows != len(keys):
@@ -119,15 +119,18 @@ def _copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.C
     return Copied(count, longest)
 
 
-def deletes(cursor: Cursor[Row], table_id: int, upto: int) -> tuple[InlinedDelete, ...]:
-    """All inlined deletes of data files, up to a snapshot; DamagedTable."""
+def deletes(cursor: Cursor[Row], table_id: int, upto: int, after: int = -1) -> tuple[InlinedDelete, ...]:
+    """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable."""
     name = f"ducklake_inlined_delete_{table_id}"
     exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
     if not exists or not exists[0]:
         return ()
-    query = sql.SQL("SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot <= %(upto)s ORDER BY 1, 2")
+    wanted = sql.SQL(
+        "SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot > %(after)s AND begin_snapshot <= %(upto)s"
+        " ORDER BY 1, 2"
+    )
     with _reading(name):
-        found = cursor.execute(query.format(sql.Identifier(name)), {"upto": upto}).fetchall()
+        found = cursor.execute(wanted.format(sql.Identifier(name)), {"after": after, "upto": upto}).fetchall()
     return tuple(InlinedDelete(*row) for row in found)
 
 
