@@ -168,29 +168,42 @@ class DeletionRow:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file that the current snapshot lists, in short."""
+    """A file that the current snapshot lists, in short; `manifest_id` where it was found by that."""
 
-    manifest_id: int
     file_id: int
     content: int
     sequence_number: int
     ducklake_id: int | None
     file_format: str
+    manifest_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
-    """What the current Iceberg snapshot holds, as far as catching up needs it.
+    """What the current Iceberg snapshot holds, as far as catching up needs it: all, or all that it can concern.
 
     `deleted` are the positions already deleted, by data file id; `delete_targets` the data files of each delete file.
-    is_whole: `virtual` are all; else none, as the inlined rows that they serve are still there.
+    `virtual` are those that serve inlined rows, if these may have ended since.
     """
 
     files: tuple[LiveFile, ...]
     virtual: Mapping[int, VirtualFileRow]
     deleted: Mapping[int, frozenset[int]]
     delete_targets: Mapping[int, frozenset[int]]
-    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far it is looked for what DuckDB did to a table.
+
+    Files that came since have ids of DuckLake's from `first` to `last`, but for those `live`, which were known; deletes
+    that are inlined came after `deletes_after`.
+    """
+
+    deletes_after: int = -1
+    first: int = 0
+    last: int = 2**63 - 1
+    live: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 The rows of the files are made in Postgres, as DuckDB would leave them, with the statistics of every column. The
 reference is what fastavro alone takes for as many manifest entries of the same content, on one core, divided by the
-number of cores, up to two. The last lines are what one insert of DuckDB's into the big table costs the next load, and
-that into a table of 100 files.
+number of cores, up to two. The last lines are what an insert or a delete of DuckDB's in the big table costs the next
+load, and what one in a table of 100 files does.
 """
 
 import os
@@ -13,6 +13,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Final
 
+import duckdb
 import fastavro
 
 from duckicelake.catalog.loads.cache import Materialized, TableCache
@@ -66,7 +67,7 @@ def loads(files: int, columns: int) -> Iterator[Result]:
         for table in ("big", "small"):
             names = [f"c{number}" for number in range(1, columns + 1)]
             duck.execute(f"CREATE TABLE {table} ({', '.join(f'{name} BIGINT' for name in names)})")
-            duck.execute(f"INSERT INTO {table} SELECT {', '.join('i' for _ in names)} FROM range(10) r(i)")
+            duck.execute(f"INSERT INTO {table} SELECT {', '.join('-i' for _ in names)} FROM range(1, 11) r(i)")
             loaded(lake, table)
         fill(lake, "small", 100, columns)
         loaded(lake, "small")
@@ -79,15 +80,21 @@ def loads(files: int, columns: int) -> Iterator[Result]:
         yield Result("the same, CPU of the server", cpu, "s")
         cold = [1000 * loaded(replace_cache(lake), "big")[0] for _ in range(20)]
         yield Result(f"cold load of {files:,} files", p50(cold), "ms", Target("≤", 50), p50=p50(cold), p99=p99(cold))
-        after = {}
-        for name in ("small", "big"):
-            found = []
-            for _ in range(5):
-                duck.execute(f"INSERT INTO {name} SELECT {', '.join('i' for _ in range(columns))} FROM range(10) r(i)")
-                found.append(1000 * loaded(lake, name)[0])
-            after[name] = p50(found)
-        line = f"load after an insert of DuckDB's, {files:,} files against 100"
-        yield Result(line, after["big"], "ms", None, after["small"], "ms")
+        insert = f"INSERT INTO {{table}} SELECT {', '.join('i' for _ in range(columns))} FROM range(10) r(i)"
+        yield after(lake, duck, insert, f"load after an insert of DuckDB's, {files:,} files against 100")
+        delete = "DELETE FROM {table} WHERE c1 = -{number}"
+        yield after(lake, duck, delete, f"load after a delete of DuckDB's, {files:,} files against 100")
+
+
+def after(lake: Embedded, duck: duckdb.DuckDBPyConnection, statement: str, line: str) -> Result:
+    """What loads after such statements take."""
+    took: dict[str, list[float]] = {"small": [], "big": []}
+    for number in range(1, 8):
+        for table, found in took.items():
+            duck.execute(statement.format(table=table, number=number))
+            found.append(1000 * loaded(lake, table)[0])
+    big, small = p50(took["big"]), p50(took["small"])
+    return Result(line, big, "ms", Target("≤", 1.3, "ratio"), small, "ms with 100", big, p99(took["big"]))
 
 
 def fill(lake: Embedded, table: str, files: int, columns: int) -> None:

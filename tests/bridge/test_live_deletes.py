@@ -3,7 +3,7 @@ from duckicelake.bridge.live_deletes import LiveDeletes
 from duckicelake.lake.changes import NewDeletion
 from duckicelake.lake.state import LiveFile, LiveFiles
 
-DATA = tuple(LiveFile(1, file_id, 0, 1, file_id, "PARQUET") for file_id in (1, 2, 3))
+DATA = tuple(LiveFile(file_id, 0, 1, file_id, "PARQUET") for file_id in (1, 2, 3))
 
 
 def live(**targets: set[int]) -> LiveDeletes:
@@ -27,7 +27,7 @@ def test_delete_file_of_data_that_left_before_is_idle_from_the_start() -> None:
 
 
 def test_vector_leaves_older_deletes_of_its_data_file_idle() -> None:
-    vector = LiveFile(2, 20, 1, 5, None, "PUFFIN")
+    vector = LiveFile(20, 1, 5, None, "PUFFIN")
     targets = {10: frozenset({1, 2}), 11: frozenset({1}), 20: frozenset({1})}
     deletes = LiveDeletes(LiveFiles((*DATA, vector), {}, {}, targets))
     assert deletes.idle_without(frozenset()) == {11}

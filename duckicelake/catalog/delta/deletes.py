@@ -107,7 +107,7 @@ def _live_files(space: Workspace, listed: Listed) -> LiveFiles:
     for row in deletions:
         targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
     live = [
-        LiveFile(0, each.file_id, each.content, each.sequence_number, each.ducklake_id, each.file_format)
+        LiveFile(each.file_id, each.content, each.sequence_number, each.ducklake_id, each.file_format)
         for each in (*space.files(data_ids).values(), *files.values())
     ]
     return LiveFiles(tuple(live), {}, deleted_positions(deletions, files), targets)

@@ -26,7 +26,6 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import SAME_ROWS, NativeStep, replay
 from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
 from duckicelake.bridge.project import project, target_of
-from duckicelake.bridge.realise import deleted_positions
 from duckicelake.bridge.retention import within_limit
 from duckicelake.catalog.commits.constraints import unverified_natively
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
@@ -36,17 +35,15 @@ from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.releasing import release_files
 from duckicelake.catalog.files.served import serve_rows
+from duckicelake.catalog.loads.missed import Missed, missed
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, NoSuchTable
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
-from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile, Progress
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.rows import inlined
-from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow, TableRow, TableState
+from duckicelake.lake.state import FileRow, NativeWindow, TableRow, TableState
 from duckicelake.lake.writing import side_tables, writer
 from duckicelake.lake.writing.files import StaleBase
 
@@ -73,9 +70,8 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
         pending = _pending(services, table_id)
         if pending.row is None:
             return CaughtUp(pending.upto, pending.epoch)
-        missed = pending.missed
-        change = _compute(services, missed) if missed else None
-        seen = tuple(file.file_id for file in missed.window.delete_files) if missed else ()
+        change = _compute(services, pending.missed) if pending.missed else None
+        seen = tuple(file.file_id for file in pending.missed.window.delete_files) if pending.missed else ()
         progress = Progress(pending.upto, pending.epoch, seen)
         try:
             with services.database.transaction() as cursor:
@@ -92,23 +88,13 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Missed:
-    """The table as it is known, what DuckDB did to it since, and the snapshots that leave its history."""
-
-    state: TableState
-    window: NativeWindow
-    live: LiveFiles
-    leaving: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
 class _Pending:
     """How far DuckLake is; `row` is the table's if something is to be written down, `missed` what if it is a change."""
 
     upto: int
     epoch: int
     row: TableRow | None = None
-    missed: _Missed | None = None
+    missed: Missed | None = None
 
 
 def _pending(services: Services, table_id: int) -> _Pending:
@@ -130,41 +116,10 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row if is_behind else None)
             state = reader.table_state(cursor, row)
-            live = _live_files(cursor, state, only_adds=native.only_adds(touching))
-            window = native.window(cursor, table_id, row.caught_up_to, upto, touching, live)
-            return _Pending(upto, epoch, row, _Missed(state, window, live, leaving))
+            found = missed(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
+            return _Pending(upto, epoch, row, found)
     _adopt(services, table_id)
     return _pending(services, table_id)
-
-
-def _live_files(cursor: Transaction, state: TableState, *, only_adds: bool) -> LiveFiles:
-    """What the table's files are; only_adds: nothing is recorded that would have changed rows that there were."""
-    current, table_id = state.current(), state.row.table_id
-    files = reader.live_files(cursor, current.manifest_ids) if current else ()
-    data = [file.file_id for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
-    deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
-    deletions = reader.deletions(cursor, table_id, deletes)
-    targets: dict[int, frozenset[int]] = {}
-    for row in deletions:
-        targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
-    deleted = deleted_positions(deletions, deletes)
-    is_whole = not (only_adds and _serves_as_many(cursor, state.row, data, deleted))
-    return LiveFiles(
-        files=files,
-        virtual=reader.virtual_files(cursor, table_id, data) if is_whole else {},
-        deleted=deleted,
-        delete_targets=targets,
-        is_whole=is_whole,
-    )
-
-
-def _serves_as_many(
-    cursor: Transaction, row: TableRow, data: Sequence[int], deleted: Mapping[int, frozenset[int]]
-) -> bool:
-    """Whether the table's files serve as many inlined rows as there were when it was last caught up."""
-    sizes = reader.virtual_sizes(cursor, row.table_id, data)
-    served = sum(size - len(deleted.get(file_id, ())) for file_id, size in sizes.items())
-    return served == inlined.count(cursor, row.table_id, row.caught_up_to)
 
 
 def _adopt(services: Services, table_id: int) -> None:
@@ -184,7 +139,7 @@ def _adopt(services: Services, table_id: int) -> None:
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
-def _compute(services: Services, missed: _Missed) -> ChangeSet | None:
+def _compute(services: Services, missed: Missed) -> ChangeSet | None:
     """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
     row, base, window = missed.state.row, project(missed.state), missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}

@@ -67,27 +67,35 @@ SELECT value FROM ducklake_tag
 WHERE object_id = %(table_id)s AND key = 'comment'
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
 
--- data_files: data files that appear or disappear for a reader who knows `live` as of `after`
+-- file_ids: the ids, from the first up to before the last, that files got which came in (after, upto]; none if unknown
+SELECT a.next_file_id, u.next_file_id
+FROM ducklake_snapshot a, ducklake_snapshot u
+WHERE a.snapshot_id = %(after)s AND u.snapshot_id = %(upto)s;
+
+-- data_files: data files that appear or disappear for a reader who knows `live` as of `after`; those that come have ids
+-- from `first` to `last`
 SELECT d.data_file_id, NULL, d.begin_snapshot, d.end_snapshot,
        CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
        d.file_format, d.record_count, d.file_size_bytes, d.row_id_start, d.partition_id, d.partial_max, d.mapping_id
 FROM ducklake_data_file d, (SELECT %(prefix)s::text AS prefix) p
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
-  AND (d.end_snapshot <= %(upto)s OR NOT d.data_file_id = ANY(%(live)s::bigint[]))
+  AND (d.end_snapshot > %(after)s AND d.end_snapshot <= %(upto)s
+       OR d.data_file_id BETWEEN %(first)s AND %(last)s AND NOT d.data_file_id = ANY(%(live)s::bigint[]))
 ORDER BY d.data_file_id;
 
 -- missing_data_files: data files of `live` that DuckLake no longer has at all
 SELECT l.id FROM unnest(%(live)s::bigint[]) AS l (id)
 WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = l.id AND d.begin_snapshot <= %(upto)s);
 
--- delete_files: delete files of a table that are visible somewhere in (after, upto] and not seen yet
+-- delete_files: delete files of a table that are visible somewhere in (after, upto] and not seen yet, with such ids
 SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
        CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
        d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
 FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
+  AND d.delete_file_id BETWEEN %(first)s AND %(last)s
   AND NOT EXISTS (SELECT FROM duckicelake_seen_delete s WHERE s.delete_file_id = d.delete_file_id)
 ORDER BY d.delete_file_id;
 

@@ -118,10 +118,37 @@ SELECT nextval('duckicelake_file_id') FROM generate_series(1, %(count)s);
 SELECT nextval('duckicelake_manifest_id') FROM generate_series(1, %(count)s);
 
 -- live_files: the files that manifests list as live, in short
-SELECT m.manifest_id, f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
+SELECT f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format, m.manifest_id
 FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
 JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s);
+
+-- live_virtual: those of the files that the manifests list as live which serve inlined rows
+SELECT f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
+FROM duckicelake_virtual_file v JOIN duckicelake_file f USING (file_id)
+WHERE v.table_id = %(table_id)s AND v.file_id IN (
+    SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m
+    WHERE m.manifest_id = ANY(%(manifest_ids)s) AND m.content = 0);
+
+-- live_data: data files, by their own ids or by DuckLake's, that main shows as of one of DuckLake's snapshots
+SELECT f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
+FROM duckicelake_file f JOIN ducklake_data_file d ON d.data_file_id = f.ducklake_id
+WHERE f.file_id IN (
+    SELECT unnest(%(file_ids)s::bigint[])
+    UNION ALL
+    SELECT file_id FROM duckicelake_file WHERE table_id = %(table_id)s AND ducklake_id = ANY(%(lake_ids)s))
+  AND f.table_id = %(table_id)s AND f.content = 0
+  AND d.begin_snapshot <= %(at)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(at)s);
+
+-- live_deletes: delete files that the manifests list as live and that delete from any of the data files
+SELECT f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
+FROM duckicelake_file f
+WHERE f.file_id IN (
+    SELECT delete_file_id FROM duckicelake_deletion
+    WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s))
+  AND f.file_id IN (
+    SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m
+    WHERE m.manifest_id = ANY(%(manifest_ids)s) AND m.content = 1);
 
 -- files: files by id, without a manifest
 SELECT 0, 0, file_id, content, path, file_format, spec_id, partition, record_count, file_size_in_bytes,
