@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from duckicelake.delta.actions import NOTHING, AddFile, DeletionVector
+from duckicelake.delta.parsed_stats import PARSED, stats_text
 from duckicelake.delta.parsing import partition_values_of, vector_of
 from duckicelake.delta.paths import decoded
 
@@ -17,6 +18,7 @@ ADD_FIELDS: Final = (
     "modificationTime",
     "dataChange",
     "stats",
+    PARSED,
     "deletionVector",
     "baseRowId",
     "defaultRowCommitVersion",
@@ -41,12 +43,21 @@ def adds_of(column: pa.StructArray) -> Iterable[AddFile]:
         fields["size"].to_pylist(),
         fields["modificationTime"].to_pylist(),
         [False] * count,
-        _values(fields.get("stats"), count),
+        _stats(fields, count),
         _vectors(fields.get("deletionVector"), count),
         _values(fields.get("baseRowId"), count),
         _values(fields.get("defaultRowCommitVersion"), count),
         _maps(fields.get("tags"), count),
     )
+
+
+def _stats(fields: Mapping[str, pa.Array], count: int) -> list[str | None]:
+    """The log's texts, and for files without one what columns say, where there are any."""
+    texts, parsed = _values(fields.get("stats"), count), fields.get(PARSED)
+    if parsed is None or None not in texts:
+        return texts
+    pairs = zip(texts, parsed.to_pylist(), strict=True)
+    return [stats_text(row) if text is None and row is not None else text for text, row in pairs]
 
 
 def _values(column: pa.Array | None, count: int) -> list[Any]:

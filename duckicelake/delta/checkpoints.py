@@ -1,7 +1,7 @@
 """Checkpoints: classic, multi-part, and V2 as JSON or Parquet with sidecars (protocol, "Checkpoints")."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +10,6 @@ from duckicelake.delta.actions import Metadata
 from duckicelake.delta.checkpoint_adds import ADD_FIELDS, adds_of
 from duckicelake.delta.commit_files import TAKERS, Actions, read_actions
 from duckicelake.delta.listing import Checkpoint
-from duckicelake.delta.parsed_stats import with_parsed_stats
 from duckicelake.delta.paths import sidecar
 from duckicelake.delta.store import LogStore
 from duckicelake.errors import DamagedLog, FileMissing
@@ -18,37 +17,42 @@ from duckicelake.errors import DamagedLog, FileMissing
 _KINDS: Final = ("metaData", "protocol", "txn", "domainMetadata", "sidecar", "add")
 """What is asked of a checkpoint; `remove` is a tombstone there, which only VACUUM asks for."""
 _METADATA: Final = ("metaData",)
+_ROWS: Final = 1 << 13
+"""Rows of a file that are actions at once, besides those that are kept."""
 
 
-def read_checkpoint(store: LogStore, root: str, checkpoint: Checkpoint) -> Actions:
-    """The state that a checkpoint holds; DamagedLog names the file of it that is torn or isn't there."""
-    actions = Actions()
+def read_checkpoint(store: LogStore, root: str, checkpoint: Checkpoint) -> Iterator[Actions]:
+    """The state that a checkpoint holds, some of it at a time: it may tell of millions of files.
+
+    DamagedLog names the file of it that is torn or isn't there.
+    """
+    sidecars: list[str] = []
     for file in checkpoint.files:
-        _read_into(actions, store, file.location)
-    for path in actions.sidecars:
-        _read_into(actions, store, sidecar(root, path))
-    actions.removes.clear()
-    return actions
+        for actions in _read(store, file.location, _KINDS):
+            sidecars += actions.sidecars
+            yield actions
+    for path in sidecars:
+        yield from _read(store, sidecar(root, path), _KINDS)
 
 
 def read_metadata(store: LogStore, checkpoint: Checkpoint) -> Metadata | None:
     """The table's metadata alone; sidecars hold none."""
-    actions = Actions()
-    for file in checkpoint.files:
-        _read_into(actions, store, file.location, _METADATA)
-    return actions.metadata
+    parts = (actions for file in checkpoint.files for actions in _read(store, file.location, _METADATA))
+    return next((actions.metadata for actions in parts if actions.metadata is not None), None)
 
 
-def _read_into(actions: Actions, store: LogStore, location: str, kinds: Sequence[str] = _KINDS) -> None:
+def _read(store: LogStore, location: str, kinds: Sequence[str]) -> Iterator[Actions]:
     try:
         data = store.read(location)
     except FileMissing as error:
         raise DamagedLog(f"a checkpoint can't be read: its file {location} doesn't exist") from error
     if location.endswith(".json"):
-        _merge(actions, read_actions(data, location))
+        actions = read_actions(data, location)
+        actions.removes.clear()
+        yield actions
         return
     try:
-        _merge(actions, _read_parquet(data, kinds))
+        yield from _read_parquet(data, kinds)
     except (pa.ArrowException, OSError) as error:
         raise DamagedLog(f"the checkpoint's file {location} can't be read as Parquet: {error}") from error
     except KeyError as error:
@@ -57,36 +61,21 @@ def _read_into(actions: Actions, store: LogStore, location: str, kinds: Sequence
         raise DamagedLog(f"the checkpoint's file {location}: an action isn't one of Delta's: {error}") from error
 
 
-def _read_parquet(data: bytes, kinds: Sequence[str]) -> Actions:
+def _read_parquet(data: bytes, kinds: Sequence[str]) -> Iterator[Actions]:
     file = pq.ParquetFile(pa.BufferReader(data))
     present = [kind for kind in kinds if kind in file.schema_arrow.names]
     columns = [kind for kind in present if kind != "add"]
     columns += [f"add.{name}" for name in ADD_FIELDS if "add" in present]
+    return map(_actions_of, file.iter_batches(batch_size=_ROWS, columns=columns))
+
+
+def _actions_of(batch: pa.RecordBatch) -> Actions:
     actions = Actions()
-    for batch in file.iter_batches(batch_size=1 << 16, columns=columns):
-        _take_batch(actions, batch)
-    if "add" in present and any(add.stats is None for add in actions.adds):
-        actions.adds = with_parsed_stats(file, actions.adds)
-    return actions
-
-
-def _take_batch(actions: Actions, batch: pa.RecordBatch) -> None:
     for kind in batch.schema.names:
-        column = batch.column(kind)
-        if column.null_count == len(column):
-            continue
-        found = column.drop_null()
-        if kind == "add":
+        found = batch.column(kind).drop_null()
+        if kind == "add" and len(found):
             actions.adds += adds_of(found)
-        else:
+        elif kind != "add":
             for row in found.to_pylist(maps_as_pydicts="strict"):
                 TAKERS[kind](actions, row)
-
-
-def _merge(actions: Actions, more: Actions) -> None:
-    names: tuple[str, ...] = ("adds", "txns", "domains", "sidecars")
-    for name in names:
-        kept: list[Any] = getattr(actions, name)
-        kept += getattr(more, name)
-    actions.metadata = more.metadata or actions.metadata
-    actions.protocol = more.protocol or actions.protocol
+    return actions

@@ -46,8 +46,8 @@ class LogFiles:
         for location, data in zip(locations, self._read_all(locations), strict=True):
             yield read_actions(data, location)
 
-    def checkpoint(self, checkpoint: Checkpoint) -> Actions:
-        """The state that a checkpoint holds."""
+    def checkpoint(self, checkpoint: Checkpoint) -> Iterator[Actions]:
+        """The state that a checkpoint holds, some of it at a time."""
         return read_checkpoint(self.store, self.root, checkpoint)
 
     def checkpoint_metadata(self, checkpoint: Checkpoint) -> Metadata | None:

@@ -123,7 +123,8 @@ class DeltaLog:
     def _replayed(self, segment: Segment) -> Replay:
         replay = Replay()
         if segment.checkpoint is not None:
-            replay.take(self._files.checkpoint(segment.checkpoint))
+            for actions in self._files.checkpoint(segment.checkpoint):
+                replay.take(actions)
         for actions in self._files.all_actions([file.location for file in segment.tail]):
             replay.take(actions)
         return replay

@@ -1,34 +1,13 @@
 """PURE. Statistics that a checkpoint has as columns (`stats_parsed`), as the JSON that commits have them in."""
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import orjson
-import pyarrow.parquet as pq
 
-from duckicelake.delta.actions import AddFile
-
-_COLUMN = "stats_parsed"
-
-
-def with_parsed_stats(file: pq.ParquetFile, adds: Sequence[AddFile]) -> list[AddFile]:
-    """The adds of a checkpoint's file, those without `stats` with what the columns say, where it has them."""
-    if "add" not in file.schema_arrow.names or _COLUMN not in file.schema_arrow.field("add").type.names:
-        return list(adds)
-    found: list[AddFile] = []
-    for batch in file.iter_batches(columns=["add.path", f"add.{_COLUMN}"]):
-        column = batch.column("add").drop_null()
-        parsed = column.flatten()[column.type.get_field_index(_COLUMN)]
-        these = adds[len(found) : len(found) + len(column)]
-        found += [_with(add, row) for add, row in zip(these, parsed.to_pylist(), strict=True)]
-    return found
-
-
-def _with(add: AddFile, row: dict[str, Any] | None) -> AddFile:
-    return add if add.stats is not None or row is None else add._replace(stats=stats_text(row))
+PARSED: Final = "stats_parsed"
 
 
 def stats_text(row: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ class Replay:
     protocol: Protocol | None = None
 
     def take(self, actions: Actions) -> None:
-        """Apply one file of the log, which holds no two actions on the same thing."""
+        """Apply one file of the log, or a part of it; it holds no two actions on the same thing."""
         for removed in actions.removes:
             self.files.pop(removed.key, None)
         for added in actions.adds:
