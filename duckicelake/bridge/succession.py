@@ -5,7 +5,7 @@ The writer has checked, under the lock, that the version before was still the ne
 
 from dataclasses import replace
 
-from duckicelake.bridge.diff import Base
+from duckicelake.bridge.increments import Base
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import ChangeSet, NewManifest, NewSnapshot, Written

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from duckicelake.bridge.cloning import Cloned, clone_metadata, cloned
-from duckicelake.bridge.diff import Base, Increment, Move, NewList, change_set
+from duckicelake.bridge.diff import change_set
 from duckicelake.bridge.former import former
+from duckicelake.bridge.increments import Base, Increment, Move, NewList
 from duckicelake.bridge.realise import realise
 from duckicelake.catalog.access.ownership import PLACES, check_table_places
 from duckicelake.catalog.access.principal import Capability

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from duckicelake.bridge.diff import Increment, NewList
+from duckicelake.bridge.increments import Increment, NewList
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.registration import Registration
 from duckicelake.bridge.table_properties import DUCKLAKE_ID

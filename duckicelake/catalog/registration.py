@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from duckicelake.bridge.constraints.properties import constraints_of
 from duckicelake.bridge.delta.out_definition import check_sayable
-from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.diff import change_set
+from duckicelake.bridge.increments import Base
 from duckicelake.bridge.table_properties import check_values
 from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.auditing import touched

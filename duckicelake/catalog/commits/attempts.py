@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.delta.out_definition import check_sayable
-from duckicelake.bridge.diff import Base, change_set
+from duckicelake.bridge.diff import change_set
+from duckicelake.bridge.increments import Base
 from duckicelake.bridge.narrow import narrow_columns
 from duckicelake.bridge.rebase import BuiltOn, appends_of, rebase
 from duckicelake.bridge.renumber import Numbers, Renumbered, aliases_of, renumber, with_built_on

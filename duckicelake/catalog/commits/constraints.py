@@ -18,7 +18,7 @@ from duckicelake.bridge.constraints.properties import (
     with_marks_of,
     with_unverified,
 )
-from duckicelake.bridge.diff import Increment
+from duckicelake.bridge.increments import Increment
 from duckicelake.catalog.commits.workspace import Workspace
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from duckicelake.bridge.diff import Increment, Move, NewList
+from duckicelake.bridge.increments import Increment, Move, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.renumber import Renumbered
 from duckicelake.bridge.uploads import check_rebased, new_files

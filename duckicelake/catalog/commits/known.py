@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from duckicelake.bridge.diff import Base
+from duckicelake.bridge.increments import Base
 from duckicelake.lake import reader
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.state import ManifestRow

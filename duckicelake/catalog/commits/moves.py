@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
-from duckicelake.bridge.diff import Move
+from duckicelake.bridge.increments import Move
 from duckicelake.bridge.realise import AnyFile, Difference, Realisation, deleted_positions, realise
 from duckicelake.catalog.access.confinement import write
 from duckicelake.catalog.commits.workspace import Listed, Workspace

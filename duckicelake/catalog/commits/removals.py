@@ -6,7 +6,7 @@ snapshot that joined meanwhile, perhaps DuckDB's, may need one again: then the c
 
 from collections.abc import Iterable, Sequence
 
-from duckicelake.bridge.diff import Increment
+from duckicelake.bridge.increments import Increment
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import duckdb
 
-from duckicelake.bridge.diff import Increment
 from duckicelake.bridge.file_schema import StoredColumn, check_required, is_strict, problems
+from duckicelake.bridge.increments import Increment
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest

@@ -13,7 +13,7 @@ from uuid import uuid4
 from duckicelake.bridge.delta.columns import ColumnIds, table_columns
 from duckicelake.bridge.delta.tables import DeltaState, first_metadata, needs_version
 from duckicelake.bridge.delta.versions import DeltaVersion, ReadableVersions
-from duckicelake.bridge.diff import Base
+from duckicelake.bridge.increments import Base
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.delta.ahead import computed_ahead
 from duckicelake.catalog.delta.notes import notes

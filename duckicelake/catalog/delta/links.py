@@ -5,7 +5,7 @@ from pathlib import Path
 
 from duckicelake.bridge.delta.files import TranslatedFile
 from duckicelake.bridge.delta.paths import PartitionColumn, linked_folder
-from duckicelake.bridge.diff import LakeCopy
+from duckicelake.bridge.increments import LakeCopy
 from duckicelake.catalog.access.confinement import write
 from duckicelake.catalog.commits.workspace import Workspace
 from duckicelake.catalog.services import Services

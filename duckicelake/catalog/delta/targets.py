@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.delta.tables import DeltaState
-from duckicelake.bridge.diff import Base
+from duckicelake.bridge.increments import Base
 from duckicelake.catalog.commits.workspace import Listed
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata

@@ -16,7 +16,8 @@ from duckicelake.bridge.delta.snapshots import snapshot_of_version
 from duckicelake.bridge.delta.stats import Widening
 from duckicelake.bridge.delta.tables import DeltaState, check_none_left, redefined, replaced_columns
 from duckicelake.bridge.delta.versions import DeltaVersion
-from duckicelake.bridge.diff import Increment, KnownFiles, Move, NewList, change_and_after
+from duckicelake.bridge.diff import change_and_after
+from duckicelake.bridge.increments import Increment, KnownFiles, Move, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.numbering import Numbering, free_id
 from duckicelake.bridge.realise import AnyFile

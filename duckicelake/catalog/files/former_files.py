@@ -6,7 +6,7 @@ It may have a copy or a link in the place of Iceberg's file, which can lie where
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from duckicelake.bridge.diff import LakeCopy
+from duckicelake.bridge.increments import LakeCopy
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.services import Services
 from duckicelake.lake import clones, native

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from duckicelake.bridge.diff import LakeCopy
+from duckicelake.bridge.increments import LakeCopy
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.access.confinement import check_readable, write
 from duckicelake.catalog.commits.workspace import Workspace

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from duckicelake.bridge.absorbing import Absorbed, AbsorbedFile
 from duckicelake.bridge.constraints.properties import Constraint, constraints_of
-from duckicelake.bridge.diff import Move
+from duckicelake.bridge.increments import Move
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.table_properties import absorbed_rows
 from duckicelake.catalog.access.confinement import check_readable
