@@ -6,9 +6,11 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
+from duckicelake.bridge.transpile.ambiguities import check_aliases, check_stars
 from duckicelake.bridge.transpile.calls import only
 from duckicelake.bridge.transpile.dialects import DUCKDB, SPARK, Kind, Side, refuse
-from duckicelake.bridge.transpile.expressions import LONGEST, ExpressionWriter
+from duckicelake.bridge.transpile.expressions import LONGEST
+from duckicelake.bridge.transpile.ordering import OrderingWriter
 from duckicelake.bridge.transpile.placeholders import DUCKDB as DUCKDB_TYPES
 from duckicelake.bridge.transpile.placeholders import SPARK as SPARK_TYPES
 from duckicelake.bridge.transpile.placeholders import type_name
@@ -34,7 +36,7 @@ class Tables(Protocol):
     def __call__(self, parts: Sequence[str]) -> str: ...
 
 
-class QueryWriter(ExpressionWriter):
+class QueryWriter(OrderingWriter):
     """Writes queries; `tables` says what tables are called that aren't defined in the query itself.
 
     The schema is that of the whole query, which tells what types the sides of its set operations become.
@@ -66,12 +68,12 @@ class QueryWriter(ExpressionWriter):
         """Give a whole query in the other dialect; NotCarriedOver."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             only(node, "this", *_ENDING)
-            return self._ended(node, f"({self.statement(node.this)})")
+            return self.ended(node, f"({self.statement(node.this)})")
         if not isinstance(node, exp.Select | exp.SetOperation):
             refuse(f"{node.key.upper()} as a query")
         with self._defining(node.args.get("with_")) as prefix:
             body = self._select(node) if isinstance(node, exp.Select) else self._set_operation(node)
-            return prefix + self._ended(node, body)
+            return prefix + self.ended(node, body)
 
     @contextmanager
     def _defining(self, node: exp.With | None) -> Iterator[str]:
@@ -134,8 +136,8 @@ class QueryWriter(ExpressionWriter):
 
     def _select(self, node: exp.Select) -> str:
         only(node, *_SELECT, *_ENDING)
-        self._check_aliases(node)
-        self._check_stars(node)
+        check_aliases(node, is_correlated=self._correlated)
+        check_stars(node)
         distinct = node.args.get("distinct")
         if distinct:
             only(distinct)
@@ -247,88 +249,6 @@ class QueryWriter(ExpressionWriter):
             refuse("USING with a relation without a name")
         return f"(SELECT * FROM {relation} WHERE {' AND '.join(guards)}) AS {self.target.quoted(node.alias_or_name)}"
 
-    def _ended(self, node: exp.Expr, text: str) -> str:
-        """The query with its ORDER BY, LIMIT and OFFSET."""
-        order = node.args.get("order")
-        if order:
-            text += f" {self._ordered(order)}"
-        for key in ("limit", "offset"):
-            clause = node.args.get(key)
-            if clause:
-                only(clause, "expression")
-                if not clause.expression.is_int or not isinstance(clause.expression, exp.Literal):
-                    refuse(f"{key.upper()} that is not a literal")
-                text += f" {key.upper()} {clause.expression.this}"
-        return text
-
-    def _ordered(self, node: exp.Order) -> str:
-        """ORDER BY with the places of nulls, which aren't the same by default."""
-        only(node, "expressions")
-        return f"ORDER BY {', '.join(map(self._sort_key, node.expressions))}"
-
-    def _sort_key(self, node: exp.Ordered) -> str:
-        only(node, "this", "desc", "nulls_first")
-        if isinstance(node.this, exp.Column) and node.this.name.lower() == "all" and not node.this.this.quoted:
-            refuse("ORDER BY ALL")
-        direction = "DESC" if node.args.get("desc") else "ASC"
-        nulls = "FIRST" if node.args.get("nulls_first") else "LAST"
-        return f"{self.expression(node.this).text} {direction} NULLS {nulls}"
-
-    def window(self, node: exp.Window) -> str:
-        """Give what stands between the parentheses of OVER."""
-        parts = []
-        if node.args.get("partition_by"):
-            keys = self.expressions(node.args["partition_by"])
-            parts.append(f"PARTITION BY {', '.join(each.text for each in keys)}")
-        if node.args.get("order"):
-            parts.append(self._ordered(node.args["order"]))
-        if node.args.get("spec"):
-            parts.append(self._frame(node.args["spec"]))
-        return " ".join(parts)
-
-    def _frame(self, node: exp.WindowSpec) -> str:
-        only(node, "kind", "start", "start_side", "end", "end_side")
-        kind = str(node.args["kind"]).upper()
-        start = self._bound(kind, node.args["start"], node.args.get("start_side"))
-        end = node.args.get("end")
-        last = self._bound(kind, end, node.args.get("end_side")) if end else "CURRENT ROW"
-        return f"{kind} BETWEEN {start} AND {last}"
-
-    def _bound(self, kind: str, at: exp.Expr | str, side: str | None) -> str:
-        if at == "CURRENT ROW":
-            return "CURRENT ROW"
-        if at != "UNBOUNDED" and (kind != "ROWS" or not isinstance(at, exp.Literal) or not at.is_int):
-            refuse(f"a window's {kind} with an offset that is not a literal number of rows")
-        return f"{at if isinstance(at, str) else at.this} {side}"
-
-    def _check_aliases(self, node: exp.Select) -> None:
-        """Refuse names that are a column to one engine and what the query calls so to the other."""
-        aliases = {
-            each.alias.lower()
-            for each in node.expressions
-            if isinstance(each, exp.Alias) and not _is_column(each.this, each.alias)
-        }
-        places: list[exp.Expr] = [
-            key.this
-            for key in (node.args["order"].expressions if node.args.get("order") else ())
-            if not _plain(key.this)
-        ]
-        if self._correlated:
-            places += [
-                *node.expressions,
-                *(node.args[key] for key in ("where", "group", "having") if node.args.get(key)),
-            ]
-        for place in places:
-            for column in place.find_all(exp.Column):
-                if not column.table and column.name.lower() in aliases:
-                    refuse(f"{column.name[:60]}, which may be a column or the expression of that name")
-
-    @staticmethod
-    def _check_stars(node: exp.Select) -> None:
-        """Refuse `*` where the engines give the columns another order."""
-        if node.is_star and any(each.args.get("using") for each in _joins_of(node)):
-            refuse("* over JOIN ... USING")
-
 
 def gives_columns(node: exp.Expr) -> bool:
     """Tell whether a query's columns are the whole query's: it is that, or a side of its set operation."""
@@ -342,21 +262,3 @@ def _leads(node: exp.Expr) -> bool:
     while node.parent is not None and node.arg_key == "this":
         node = node.parent
     return node.parent is None
-
-
-def _joins_of(node: exp.Expr) -> Iterator[exp.Join]:
-    """The joins that a SELECT or a relation is made of, through parentheses."""
-    for join in node.args.get("joins") or ():
-        yield join
-        yield from _joins_of(join.this)
-    within = node.args.get("from_") if isinstance(node, exp.Select) else node
-    if isinstance(within, exp.From | exp.Subquery) and not isinstance(within.this, exp.Select | exp.SetOperation):
-        yield from _joins_of(within.this)
-
-
-def _plain(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column | exp.Literal)
-
-
-def _is_column(node: exp.Expr, name: str) -> bool:
-    return isinstance(node, exp.Column) and node.name.lower() == name.lower()
