@@ -156,8 +156,8 @@ def reach(cursor: Cursor[Row], after: int, upto: int, touching: Sequence[LakeCha
     """
     if not all(change.kinds <= _KEEPS_ROWS_OF_FILES for change in touching):
         return None
-    ids = cursor.execute(_SQL.file_ids, {"after": after, "upto": upto}).fetchone() if touching else (0, 0)
-    return None if ids is None else Reach(after, ids[0], ids[1] - 1)
+    ids = cursor.execute(_SQL.file_ids, {"after": after, "upto": upto}).fetchone() if touching else (0, -1)
+    return None if ids is None else Reach(after, *ids)
 
 
 def only_adds(touching: Sequence[LakeChange]) -> bool:

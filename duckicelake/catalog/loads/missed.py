@@ -38,7 +38,8 @@ def missed(
     """What the snapshots up to `upto` that touch the table did; expired: since it was caught up, some were."""
     row, current = state.row, state.current()
     listed = current.manifest_ids if current else ()
-    reach = None if expired and touching else native.reach(cursor, row.caught_up_to, upto, touching)
+    is_known = current is not None and not (expired and touching)
+    reach = native.reach(cursor, row.caught_up_to, upto, touching) if is_known else None
     if reach is None:
         is_whole, files = True, reader.live_files(cursor, listed)
         reach = Reach(live=tuple(file.ducklake_id for file in files if file.ducklake_id is not None))

@@ -127,7 +127,8 @@ DAMAGES = (
         "side tables",
         _SQL.unlike_files,
         "{table}: data file {data_file_id} ({path}) {problem}",
-        "if DuckLake's rows are to be as they are, record it: " + in_new_snapshot("", "{change}:{table_id}"),
+        "if DuckLake's rows are to be as they are, record it: "
+        + in_new_snapshot("", "{change}:{table_id},compacted_table:{table_id}"),
     ),
     Damage(
         "side tables",

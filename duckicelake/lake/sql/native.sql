@@ -67,10 +67,12 @@ SELECT value FROM ducklake_tag
 WHERE object_id = %(table_id)s AND key = 'comment'
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
 
--- file_ids: the ids, from the first up to before the last, that files got which came in (after, upto]; none if unknown
-SELECT a.next_file_id, u.next_file_id
+-- file_ids: the first and the last id that files got which came in (after, upto], `upto` the newest snapshot; none if
+-- nothing tells, as `after` has expired, or files have ids that are yet to be given
+SELECT a.next_file_id, u.next_file_id - 1
 FROM ducklake_snapshot a, ducklake_snapshot u
-WHERE a.snapshot_id = %(after)s AND u.snapshot_id = %(upto)s;
+WHERE a.snapshot_id = %(after)s AND u.snapshot_id = %(upto)s AND u.next_file_id > greatest(
+    (SELECT max(data_file_id) FROM ducklake_data_file), (SELECT max(delete_file_id) FROM ducklake_delete_file));
 
 -- data_files: data files that appear or disappear for a reader who knows `live` as of `after`; those that come have ids
 -- from `first` to `last`
