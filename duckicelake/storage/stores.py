@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from duckicelake.errors import InvalidRequest, InvalidSettings
-from duckicelake.storage.objects import LocalStore, NewFile, ObjectStore, StoredFile
+from duckicelake.storage.local import LocalStore
+from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3 import S3Options, S3Store
 

@@ -15,7 +15,7 @@ from duckicelake.cli import memory
 from duckicelake.lake.format import prepare
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
-from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import LocationPolicy
 
 

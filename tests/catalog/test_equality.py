@@ -20,7 +20,7 @@ from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import NewFile
 from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
-from duckicelake.storage.objects import MemoryStore
+from duckicelake.storage.memory import MemoryStore
 from duckicelake.storage.parquet import write_rows
 from tests.catalog.equality_cases import (
     Case,

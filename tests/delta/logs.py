@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckicelake.delta.log import DeltaLog
-from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.local import LocalStore
 
 START_MS = 1_700_000_000_000
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

@@ -18,7 +18,7 @@ from duckicelake.delta.actions import Txn
 from duckicelake.delta.log import DeltaLog
 from duckicelake.delta.paths import location
 from duckicelake.delta.schema import DeltaPrimitive, parse_schema, schema_text
-from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.s3 import S3Store
 from tests.backends import Bucket
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest, NotDelta
-from duckicelake.storage.objects import LocalStore, MemoryStore
+from duckicelake.storage.local import LocalStore
+from duckicelake.storage.memory import MemoryStore
 from tests.delta.logs import HandMade, add, metadata, paths, protocol, remove, write_parquet
 
 

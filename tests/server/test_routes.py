@@ -21,7 +21,7 @@ from duckicelake.lake.postgres.database import Database
 from duckicelake.server.app import create_app, routes_only
 from duckicelake.server.endpoints import ENDPOINTS
 from duckicelake.server.openapi import render
-from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.local import LocalStore
 
 OPENAPI = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
 OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import FileMissing
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.local_copies import local_copies
-from duckicelake.storage.objects import LocalStore, MemoryStore, ObjectStore
+from duckicelake.storage.memory import MemoryStore
+from duckicelake.storage.objects import ObjectStore
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
-from duckicelake.storage.objects import LocalStore, MemoryStore, ObjectStore
+from duckicelake.storage.local import LocalStore
+from duckicelake.storage.memory import MemoryStore
+from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3 import S3Store
 from tests.backends import Bucket

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
-from duckicelake.storage.objects import LocalStore
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.s3 import S3Options, S3Store, s3_address
 from duckicelake.storage.s3_errors import translated
 from duckicelake.storage.s3_examination import Tried, try_listing, try_warehouse

@@ -3,20 +3,16 @@
 `scripts/grafana/dashboard.json` shows these metrics, all of them and no others.
 """
 
-import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     disable_created_metrics,
     generate_latest,
@@ -26,6 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
 from duckicelake.errors import Unavailable
 from duckicelake.server.telemetry.metric_files import forget_the_dead, reserve, shared_folder
+from duckicelake.server.telemetry.states import Cache, Feed, Pool, Process, Reads, Requests, Statistics, counter, gauge
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -34,11 +31,8 @@ _REPORTS = frozenset({"scan-report", "commit-report"})
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _SECONDS_BETWEEN_LOOKS: Final = 1.0
-_STATM: Final = Path("/proc/self/statm")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-Statistics = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
@@ -54,15 +48,15 @@ class Metrics:
             reserve(self._folder)
         self._registry = CollectorRegistry()
         self._looks = threading.Lock()
-        self._requests = _Requests(self._registry)
-        self._feed = _Feed(self._registry)
+        self._requests = Requests(self._registry)
+        self._feed = Feed(self._registry)
         self._looked_at = (
             self._requests,
             self._feed,
-            _Pool(pool, self._registry),
-            _Cache(cache, self._registry),
-            _Reads(reads, self._registry),
-            _Process(self._registry),
+            Pool(pool, self._registry),
+            Cache(cache, self._registry),
+            Reads(reads, self._registry),
+            Process(self._registry),
         )
         self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
         self._logins = self._counter("logins", "Requests for tokens, by what became of them", "outcome")
@@ -82,7 +76,7 @@ class Metrics:
             "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
         )
         self._task_failures = self._counter("task_failures", "What could not be done in the background", "task")
-        self._lineage_waiting = _gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
+        self._lineage_waiting = gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         if self._folder is not None:
@@ -185,123 +179,10 @@ class Metrics:
                 each.look()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return _counter(self._registry, name, text, *labels)
+        return counter(self._registry, name, text, *labels)
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
         return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
-
-
-def _counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
-    return Counter(f"duckicelake_{name}", text, labels, registry=registry)
-
-
-def _gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
-    """Of all workers, what those that live have together."""
-    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
-
-
-class _Rising:
-    """A counter of what somebody else counts."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._seen = 0.0
-
-    def look(self, now: float) -> None:
-        self._counter.inc(max(0.0, now - self._seen))
-        self._seen = now
-
-
-class _Requests:
-    """Counted by the event loop alone, so without a lock. ended: by method, route and hundreds of the status."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.running = 0
-        self.ended: defaultdict[tuple[str, str, int], int] = defaultdict(int)
-        self._running = _gauge(registry, "requests_running", "Requests being answered now")
-        self._requests = _counter(registry, "requests", "Requests answered", "method", "route", "status")
-        self._rising: dict[tuple[str, str, int], _Rising] = {}
-
-    def look(self) -> None:
-        self._running.set(self.running)
-        for key, ended in list(self.ended.items()):
-            if key not in self._rising:
-                method, route, hundreds = key
-                self._rising[key] = _Rising(self._requests.labels(method, route, f"{hundreds}xx"))
-            self._rising[key].look(ended)
-
-
-class _Feed:
-    """Counted by the event loop alone, too. told: changes, to each reader."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.readers = 0
-        self.told = 0
-        self._readers = _gauge(registry, "feed_readers", "Readers that wait for changes")
-        self._told = _Rising(_counter(registry, "feed_events", "Changes that readers of the change feed were told"))
-
-    def look(self) -> None:
-        self._readers.set(self.readers)
-        self._told.look(self.told)
-
-
-class _Pool:
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._connections = _gauge(registry, "pool_connections", "Postgres connections", "state")
-        self._waiting = _gauge(registry, "pool_waiting", "Requests waiting for a connection")
-        self._most = _gauge(registry, "pool_max", "Most connections")
-        self._waits = _Rising(_counter(registry, "pool_waits", "Times that somebody waited for a connection"))
-        self._waited = _Rising(_counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        size, idle = statistics.get("pool_size", 0), statistics.get("pool_available", 0)
-        self._connections.labels("used").set(size - idle)
-        self._connections.labels("idle").set(idle)
-        self._waiting.set(statistics.get("requests_waiting", 0))
-        self._most.set(statistics.get("pool_max", 0))
-        self._waits.look(statistics.get("requests_queued", 0))
-        self._waited.look(statistics.get("requests_wait_ms", 0) / 1000)
-
-
-class _Cache:
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._tables = _gauge(registry, "cached_tables", "Tables in memory")
-        self._bytes = _gauge(registry, "cached_bytes", "What the tables in memory take, about")
-        loads = _counter(registry, "table_loads", "Tables served, by cache outcome", "cache")
-        self._hits, self._misses = _Rising(loads.labels("hit")), _Rising(loads.labels("miss"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._tables.set(statistics.get("tables", 0))
-        self._bytes.set(statistics.get("bytes", 0))
-        self._hits.look(statistics.get("hits", 0))
-        self._misses.look(statistics.get("misses", 0))
-
-
-class _Reads:
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        reads = _counter(registry, "reads", "What engines read of tables, by what became of noting it", "outcome")
-        self._recorded, self._dropped = _Rising(reads.labels("recorded")), _Rising(reads.labels("dropped"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._recorded.look(statistics.get("recorded", 0))
-        self._dropped.look(statistics.get("dropped", 0))
-
-
-class _Process:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._resident = _gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")
-        self._seconds = _Rising(_counter(registry, "cpu_seconds", "Time of processors that they took"))
-
-    def look(self) -> None:
-        self._seconds.look(time.process_time())
-        if _STATM.exists():  # on Linux
-            self._resident.set(int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 class _Timed:

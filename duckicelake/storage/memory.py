@@ -1,0 +1,63 @@
+"""An object store in memory."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from duckicelake.errors import FileMissing
+from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
+from duckicelake.storage.policy import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStore:
+    """A store that lives as long as the process and takes any scheme."""
+
+    _files: dict[str, bytes] = field(default_factory=dict)
+    _written: dict[str, int] = field(default_factory=dict)
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        try:
+            data = self._files[canonical(location)]
+        except KeyError:
+            raise FileMissing(f"{location} doesn't exist") from None
+        check_length(location, len(data), at_most)
+        return data
+
+    def download(self, location: str, path: Path) -> None:
+        path.write_bytes(self.read(location))
+
+    def write(self, location: str, data: bytes) -> None:
+        present = self._files.setdefault(canonical(location), bytes(data))
+        self._written.setdefault(canonical(location), time.time_ns() // 1_000_000)
+        check_same_length(location, len(present), len(data))
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for location, data in files:
+            self.write(location, data)
+
+    def exists(self, location: str) -> bool:
+        return canonical(location) in self._files
+
+    def size(self, location: str) -> int:
+        return len(self.read(location))
+
+    def delete(self, location: str) -> None:
+        self._files.pop(canonical(location), None)
+        self._written.pop(canonical(location), None)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        prefix = canonical(folder) + "/"
+        for location, data in list(self._files.items()):
+            if location.startswith(prefix):
+                yield StoredFile(location, len(data), self._written[location])
+
+    def local_path(self, location: str) -> Path | None:  # noqa: ARG002
+        return None
+
+    def check(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
