@@ -1,8 +1,9 @@
-"""The reference for loads: a bare Starlette route that sends the same bytes, on the uvicorn that is installed.
+"""The reference for loads and commits: a bare Starlette route that sends the same bytes, on the installed uvicorn.
 
     python -m scripts.bench_job.bare FILE [ETAG]
 
-GET /body answers with the file; GET /unchanged with 304 and the ETag. It prints its URI.
+GET /body answers with the file; GET /unchanged with 304 and the ETag; POST /taken reads what it is sent and answers
+with the file. It prints its URI.
 """
 
 import socket
@@ -23,7 +24,12 @@ def app_of(data: bytes, etag: str) -> Starlette:
     async def unchanged(request: Request) -> Response:  # noqa: ARG001
         return Response(status_code=304, headers={"ETag": etag})
 
-    return Starlette(routes=[Route("/body", body), Route("/unchanged", unchanged)])
+    async def taken(request: Request) -> Response:
+        await request.body()
+        return await body(request)
+
+    posted = Route("/taken", taken, methods=["POST"])
+    return Starlette(routes=[Route("/body", body), Route("/unchanged", unchanged), posted])
 
 
 def main() -> None:

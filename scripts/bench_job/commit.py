@@ -2,8 +2,9 @@
 
 What is counted is the time from sending a commit to having read its answer, without the client's own uploads. First
 with a table that lists 100 snapshots, then with one that lists all of them, where metadata.json and the answer grow.
-"Flat" is the median of the last 100 commits against that of the first 100. For scale: Iceberg's Java reference server
-with the same client; and PyIceberg's appends, uploads included, beside those to its own SqlCatalog on SQLite.
+"Flat" is the median of the last 100 commits against that of the first 100. For scale: what a commit is made of takes by
+itself on this machine (`commit_limits`); Iceberg's Java reference server with the same client; and PyIceberg's appends,
+uploads included, beside those to its own SqlCatalog on SQLite.
 """
 
 import tempfile
@@ -18,12 +19,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds
+from scripts.bench_job.commit_limits import Exchange, limits
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
 from scripts.bench_job.servers import java_is_there, running_bench, running_java
 
 LISTED: Final = {"ducklake.max-listed-snapshots": "100"}
 ENDS: Final = 100
 JAVA_COMMITS: Final = 200
+LIMITED: Final = 500
 PYICEBERG_COMMITS: Final = 100
 
 
@@ -35,18 +38,24 @@ def main() -> None:
 
 
 def short(commits: int) -> Iterator[Result]:
-    found, answer = appended(commits, LISTED)
-    yield rate(f"{commits} appends, 100 snapshots listed, answers of {answer:,} bytes", found, Target("≥", 150))
+    found, last = appended(commits, LISTED)
+    yield rate(
+        f"{commits} appends, 100 snapshots listed, answers of {len(last.answer):,} bytes", found, Target("≥", 150)
+    )
     yield flatness("the same, last 100 against first 100", found, Target("≤", 1.2, "ratio"))
+    parts = list(limits(last, min(commits, LIMITED)))
+    yield from parts
+    total = sum(each.measured for each in parts)
+    yield Result("the commits, against all four one after the other", p50(milliseconds(found)), "ms", None, total, "ms")
 
 
 def long(commits: int) -> Iterator[Result]:
-    found, answer = appended(commits, {})
+    found, end = appended(commits, {})
     yield rate(f"{commits} appends, all listed", found)
     yield flatness("the same, last 100 against first 100", found)
-    last = found[-ENDS:]
-    sent = answer * len(last) / sum(last) / 1e6
-    yield Result(f"the same, answers of {answer:,} bytes at the end", sent, "MB/s", p50=p50(milliseconds(last)))
+    last, size = found[-ENDS:], len(end.answer)
+    sent = size * len(last) / sum(last) / 1e6
+    yield Result(f"the same, answers of {size:,} bytes at the end", sent, "MB/s", p50=p50(milliseconds(last)))
 
 
 def java(commits: int) -> Iterator[Result]:
@@ -80,20 +89,21 @@ def pyiceberg_appends(catalog: Catalog) -> list[float]:
     return seconds
 
 
-def appended(commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], int]:
-    """(seconds of each commit, bytes of the last answer) on a lake of its own."""
+def appended(commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], Exchange]:
+    """(seconds of each commit, one like the last) on a lake of its own."""
     with running_bench() as bench:
         return append(Rest(bench.uri, bench.headers), commits, properties)
 
 
-def append(rest: Rest, commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], int]:
+def append(rest: Rest, commits: int, properties: Mapping[str, str]) -> tuple[Sequence[float], Exchange]:
     rest.create_namespace()
     appender = Appender(rest, LocalFiles(), "t", rest.create_table("t", properties=properties))
     for _ in range(commits):
-        appender.append()
-    size = len(rest.ask("GET", appender.path))
+        metadata = appender.append()
+    answer, listed = rest.ask("GET", appender.path), appender.files.read(metadata["snapshots"][-1]["manifest-list"])
+    last = Exchange(appender.prepare(), answer, listed)
     rest.close()
-    return appender.seconds, size
+    return appender.seconds, last
 
 
 def rate(name: str, seconds: Sequence[float], target: Target | None = None) -> Result:

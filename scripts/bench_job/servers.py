@@ -86,15 +86,14 @@ def running_starlette(body: bytes, etag: str = '"etag"') -> Iterator[str]:
         file.write(body)
         file.flush()
         command = [sys.executable, "-m", "scripts.bench_job.bare", file.name, etag]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            uri = process.stdout.readline().strip()
-            _wait(process, f"{uri}/body", 30)
-            yield uri
-        finally:
-            process.terminate()
-            process.wait()
+        with subprocess.Popen(command, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                uri = process.stdout.readline().strip()
+                _wait(process, f"{uri}/body", 30)
+                yield uri
+            finally:
+                process.terminate()
 
 
 def java_is_there() -> bool:

@@ -10,6 +10,8 @@ from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import read_manifest_list
 from duckicelake.server.app import create_app
 from scripts.bench_job.client import Appender, LocalFiles, Refused, Rest
+from scripts.bench_job.commit import append
+from scripts.bench_job.commit_limits import limits
 from scripts.bench_job.everything import markdown, scripts
 from scripts.bench_job.results import Result, Target, p50, p99, percentile, read_results, report
 from tests.server.conftest import running
@@ -94,6 +96,14 @@ def test_client_appends_on_what_others_have_appended(rest: Rest) -> None:
     listed = [read_manifest_list(LocalFiles().read(each["manifest-list"])) for each in snapshots]
     assert [sum(line.added_files_count or 0 for line in lines) for lines in listed] == [2, 3]
     assert snapshots[1]["parent-snapshot-id"] == snapshots[0]["snapshot-id"]
+
+
+def test_parts_of_a_commit_are_measured_of_what_was_committed(services: Services) -> None:
+    with running(create_app(services)) as uri:
+        seconds, last = append(Rest(uri), 2, {})
+    assert len(seconds) == 2
+    assert len(read_manifest_list(last.manifest_list)) == 2
+    assert [part.name.partition(" alone")[0] for part in limits(last, 2)] == ["HTTP", "Postgres", "encoding", "files"]
 
 
 def test_client_says_what_was_refused(rest: Rest) -> None:

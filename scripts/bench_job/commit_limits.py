@@ -1,0 +1,122 @@
+"""What a commit is made of without us: what the same exchange, statements and files take, each by itself.
+
+The same client sends the same request to a bare Starlette route that gives the same answer; bare psycopg has as many
+statements write as much in as many round trips; and the same files are encoded, and written as durably. A commit does
+more than that (it reads what was uploaded, checks, plans), but it writes its files beside its transaction.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import orjson
+import psycopg
+
+from duckicelake.iceberg.manifest import read_manifest_list, write_manifest_list
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from scripts.bench_job.client import Json, Rest, milliseconds, timed
+from scripts.bench_job.limits import encoder
+from scripts.bench_job.results import Result, p50, p99
+from scripts.bench_job.servers import running_starlette
+
+STATEMENTS: Final = 14
+WAL_BYTES: Final = 19_000
+"""What a commit of one file has Postgres run and write, by its log of statements and `pg_current_wal_lsn`."""
+COLUMNS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A commit as a client sees it: its request, the answer, and the manifest list of the new snapshot."""
+
+    request: Json
+    answer: bytes
+    manifest_list: bytes
+
+
+def limits(exchange: Exchange, times: int) -> Iterator[Result]:
+    """Of each part, milliseconds."""
+    yield part("HTTP alone: a bare Starlette route", http(exchange, times))
+    yield part(f"Postgres alone: 2 round trips, {STATEMENTS} statements, {WAL_BYTES / 1000:.0f} kB of WAL", sql(times))
+    encode = encoding(exchange)
+    yield part("encoding alone: Avro and JSON", timed(encode, times))
+    yield part("files alone: three and their folder, synced", files(encode(), times))
+
+
+def part(name: str, seconds: list[float]) -> Result:
+    took = milliseconds(seconds)
+    return Result(name, p50(took), "ms", p50=p50(took), p99=p99(took))
+
+
+def http(exchange: Exchange, times: int) -> list[float]:
+    with running_starlette(exchange.answer) as uri:
+        rest = Rest(uri, prefix="")
+        seconds = timed(lambda: rest.ask("POST", "/taken", exchange.request), times)
+        rest.close()
+    return seconds
+
+
+def sql(times: int) -> list[float]:
+    """The first statement is waited for, as a commit waits for its snapshot id; the others go with COMMIT."""
+    ids, body = count(), os.urandom(WAL_BYTES // STATEMENTS)
+    insert = "INSERT INTO written VALUES (%s, %s) RETURNING id"
+    with (
+        tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder,
+        EmbeddedPostgres(Path(folder)) as server,
+        psycopg.connect(server.url) as connection,
+    ):
+        connection.execute("CREATE TABLE written (id bigint PRIMARY KEY, body bytea)")
+        connection.commit()
+
+        def commit() -> None:
+            with connection.pipeline():
+                connection.execute(insert, [next(ids), body], prepare=True).fetchone()
+                for _ in range(STATEMENTS - 1):
+                    connection.execute(insert, [next(ids), body], prepare=True)
+                connection.commit()
+
+        return timed(commit, times)
+
+
+def encoding(exchange: Exchange) -> Callable[[], tuple[bytes, ...]]:
+    """Encodes a manifest of one file, the manifest list and metadata.json; and the answer, which is JSON, too."""
+    answer, manifests = orjson.loads(exchange.answer), read_manifest_list(exchange.manifest_list)
+    manifest = encoder(COLUMNS, 1)
+
+    def encode() -> tuple[bytes, ...]:
+        listed = write_manifest_list(
+            format_version=2, snapshot_id=1, parent_snapshot_id=None, sequence_number=1, manifests=manifests
+        )
+        orjson.dumps(answer)
+        return manifest(), listed, orjson.dumps(answer["metadata"])
+
+    return encode
+
+
+def files(contents: tuple[bytes, ...], times: int) -> list[float]:
+    with tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder:
+        names = count()
+
+        def write() -> None:
+            for content in contents:
+                write_synced(f"{folder}/{next(names)}", content)
+            sync_folder(folder)
+
+        return timed(write, times)
+
+
+def write_synced(path: str, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, content)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
