@@ -2,8 +2,8 @@
 
     python -m scripts.bench_job.bare FILE [ETAG]
 
-GET /body answers with the file; GET /unchanged with 304 and the ETag; POST /taken reads what it is sent and answers
-with the file. It prints its URI.
+GET /body answers with the file; GET /unchanged with 304 and the ETag; POST to any path reads what it is sent and
+answers with the file. It prints its URI.
 """
 
 import socket
@@ -28,7 +28,7 @@ def app_of(data: bytes, etag: str) -> Starlette:
         await request.body()
         return await body(request)
 
-    posted = Route("/taken", taken, methods=["POST"])
+    posted = Route("/{path:path}", taken, methods=["POST"])
     return Starlette(routes=[Route("/body", body), Route("/unchanged", unchanged), posted])
 
 

@@ -54,8 +54,8 @@ def part(name: str, seconds: list[float]) -> Result:
 
 def http(exchange: Exchange, times: int) -> list[float]:
     with running_starlette(exchange.answer) as uri:
-        rest = Rest(uri, prefix="")
-        seconds = timed(lambda: rest.ask("POST", "/taken", exchange.request), times)
+        rest = Rest(uri)
+        seconds = timed(lambda: rest.ask("POST", "/commit", exchange.request), times)
         rest.close()
     return seconds
 

@@ -2,7 +2,8 @@
 
 The one table puts appends on top of each other (`ducklake.append-rebase`), so no client may see a conflict. How long
 Postgres and all other writers are kept waiting for one client's commit is asked of the server's own metrics. For scale:
-Iceberg's Java reference server with the same clients on the same tables.
+Iceberg's Java reference server with the same clients on the same tables; and the same clients, which take their part of
+the machine, with a bare Starlette route that gives each the same answer at once.
 """
 
 import re
@@ -11,10 +12,10 @@ from itertools import pairwise
 from typing import Final
 from urllib.request import Request, urlopen
 
-from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds
+from scripts.bench_job.client import NAMESPACE, Appender, LocalFiles, Rest, milliseconds
 from scripts.bench_job.crowd import Rush, rush
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
-from scripts.bench_job.servers import Bench, java_is_there, running_bench, running_java
+from scripts.bench_job.servers import Bench, java_is_there, running_bench, running_java, running_starlette
 
 CLIENTS: Final = 16
 WORKERS: Final = 2
@@ -34,7 +35,18 @@ def tables_of_their_own(seconds: float) -> Iterator[Result]:
     reference = java(CLIENTS, seconds)
     with running_bench(workers=WORKERS) as bench:
         found = rush(bench.uri, bench.headers, clients=CLIENTS, tables=CLIENTS, seconds=seconds, properties=LISTED)
+        alone = clients_alone(bench, seconds / 2)
     yield result(f"{CLIENTS} tables, {WORKERS} workers", found, Target("≥", 250), reference)
+    yield result("the same clients, HTTP alone", alone)
+
+
+def clients_alone(bench: Bench, seconds: float) -> Rush:
+    """What the clients do where each commit is answered with the first table as it is now."""
+    rest = Rest(bench.uri, bench.headers)
+    answer = rest.ask("GET", f"/namespaces/{NAMESPACE}/tables/t0")
+    rest.close()
+    with running_starlette(answer) as uri:
+        return rush(uri, {}, clients=CLIENTS, tables=CLIENTS, seconds=seconds)
 
 
 def one_table(seconds: float) -> Iterator[Result]:
@@ -55,7 +67,7 @@ def java(tables: int, seconds: float) -> float | None:
         return rush(uri, {}, clients=CLIENTS, tables=tables, seconds=seconds).per_second
 
 
-def result(name: str, found: Rush, target: Target, reference: float | None) -> Result:
+def result(name: str, found: Rush, target: Target | None = None, reference: float | None = None) -> Result:
     took = milliseconds(found.seconds)
     return Result(name, found.per_second, "commits/s", target, reference, "Java's server", p50(took), p99(took))
 
