@@ -106,7 +106,28 @@ def record_all(
         "engine": ", ".join(dict.fromkeys(each.engine for each in origins if each.engine)) or None,
     }
     recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
-    return lambda: [Entry(*row) for row in recorded.fetchall()]
+
+    def written() -> list[Entry]:
+        rows = recorded.fetchall()
+        return [_entry(own, each, result, *row) for own, each, row in zip(origins, touched, rows, strict=True)]
+
+    return written
+
+
+def _entry(origin: Origin, touched: Touched, result: str, id_: int, at: datetime, snapshot_id: int | None) -> Entry:
+    return Entry(
+        id=id_,
+        at=at,
+        principal=origin.principal,
+        address=origin.address,
+        request_id=origin.request_id,
+        operation=origin.operation,
+        resource=touched.resource,
+        result=result,
+        snapshot_id=snapshot_id,
+        detail=touched.detail,
+        client=origin.client or None,
+    )
 
 
 def _changed(origin: Origin, touched: Touched) -> dict[str, Any]:

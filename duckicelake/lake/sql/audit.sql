@@ -18,7 +18,7 @@ WITH recorded AS (
          WITH ORDINALITY AS changed (principal, address, request_id, operation, resource, table_id, snapshot_id, detail,
                                      client, ordinal)
     ORDER BY changed.ordinal
-    RETURNING id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
+    RETURNING id, at, snapshot_id
 ), unplaced AS (
     INSERT INTO duckicelake_unplaced SELECT id FROM recorded WHERE snapshot_id IS NULL AND %(is_change)s
 ), signed AS (
@@ -37,8 +37,7 @@ WITH recorded AS (
         FROM (SELECT s.snapshot_id FROM ducklake_snapshot s
               WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1) before))
 )
-SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
-FROM recorded ORDER BY id;
+SELECT id, at, snapshot_id FROM recorded ORDER BY id;
 
 -- entries: those asked for, newest first
 SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client
