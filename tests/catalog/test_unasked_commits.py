@@ -84,7 +84,7 @@ def test_what_was_found_right_too_long_ago_is_asked_for(
     assert listener.asked == asked + 1
 
 
-def test_nothing_but_an_append_is_asked_for(writer: Client, listener: Listener) -> None:
+def test_what_is_no_append_is_asked_for(writer: Client, listener: Listener) -> None:
     asked = listener.asked
     writer.commit(set_properties(a="b"))
     assert listener.asked == asked + 1
