@@ -2,6 +2,11 @@
 
 On a local disk its files are synced while its transaction runs, which waits for them as its last step. A distant store
 has them before the transaction begins: nobody else's commit may wait for that.
+
+They are not waited for after COMMIT, though loads write again what got lost: a load that comes at once would take files
+for lost that are still being written; what DuckDB commits before such a load would be listed together with manifests
+that nobody looks for any more; and a full disk would be noticed only when the commit is there. Nor before the lock:
+meanwhile Postgres runs the statements, which then would take as long after it.
 """
 
 from dataclasses import dataclass
