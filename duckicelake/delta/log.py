@@ -96,9 +96,12 @@ class DeltaLog:
         return self._vectors[1]
 
     def _list(self) -> None:
-        self._listing = self._files.listing()
+        try:
+            self._listing = self._files.listing()
+        except FileMissing as error:
+            raise NotDelta(f"{self.root} isn't a Delta table: it is a file, and a Delta table is a folder") from error
         if self._listing.newest is None and not self._listing.torn:
-            raise NotDelta(f"{self.root} isn't a Delta table: {self.root}/{FOLDER} has no log in it")
+            raise NotDelta(f"{self.root} isn't a Delta table: there is no {self.root}/{FOLDER}, or no log in it")
 
     def _have(self, version: int) -> None:
         """List anew if the version wasn't there yet."""

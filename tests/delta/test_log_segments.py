@@ -113,9 +113,12 @@ def test_version_that_never_was_is_refused(table: HandMade, version: int) -> Non
 def test_folder_without_a_log_is_no_table(table: HandMade) -> None:
     with pytest.raises(NotDelta, match="isn't a Delta table"):
         DeltaLog(LocalStore(table.folder), "/nowhere/t")
-    table.path("_last_checkpoint").write_bytes(b"{}")
+    file = table.path("_last_checkpoint")
+    file.write_bytes(b"{}")
     with pytest.raises(NotDelta):
         _ = table.log
+    with pytest.raises(NotDelta, match="it is a file, and a Delta table is a folder"):
+        DeltaLog(LocalStore(table.folder), str(file))
 
 
 def test_log_in_a_store_that_is_no_file_system_is_read_ahead(table: HandMade) -> None:

@@ -143,6 +143,6 @@ def _facts(status: Status) -> dict[str, object]:
 def _line(status: Status) -> str:
     source = status.source
     kind = "follows" if source.following else "was imported from"
-    ahead = f", which is at {status.newest}" if status.behind else ""
+    ahead = f"; Delta is at {status.newest}" if status.behind else ""
     problem = f"\n  {' '.join(status.problem.split())}" if status.problem else ""
     return f"{source.name} {kind} {source.root}: version {source.position.version}{ahead}{problem}"

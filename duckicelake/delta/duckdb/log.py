@@ -121,7 +121,7 @@ def _root(path: str) -> str:
 def _listing(connection: Connection, root: str, *, timed: bool = False) -> Listing:
     listing = listing_of(root, DuckStore(connection, timed=timed).files_below(f"{root}/{FOLDER}"))
     if listing.newest is None and not listing.torn:
-        raise NotDelta(f"{root} isn't a Delta table: {root}/{FOLDER} has no log in it")
+        raise NotDelta(f"{root} isn't a Delta table: there is no {root}/{FOLDER}, or no log in it")
     return listing
 
 
