@@ -8,6 +8,7 @@ from functools import cache, partial
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
@@ -88,6 +89,12 @@ class App(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.layers or self.behind_layers)(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without Starlette's own answer to bugs, which is no JSON: they rise to the outermost layer (`Access`)."""
+        stack = super().build_middleware_stack()
+        assert isinstance(stack, ServerErrorMiddleware)
+        return stack.app
 
     async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.short_way is None or not await self.short_way.answers(scope, receive, send):

@@ -115,7 +115,7 @@ def test_names_cant_leave_their_strings(name: str) -> None:
         assert "\x1b" not in line
 
 
-@pytest.mark.parametrize("name", ["../graph", "", "x", "DUCKICELAKE_TABLE", "schemas/duckicelake_table"])
+@pytest.mark.parametrize("name", ["../graph", "", "x", "x" * 300, "DUCKICELAKE_TABLE", "schemas/duckicelake_table"])
 def test_schemas_are_those_of_our_facets_alone(name: str) -> None:
     assert facet_schema(name) is None
     assert facet_schema("duckicelake_inferred") is not None

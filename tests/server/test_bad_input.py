@@ -239,6 +239,22 @@ def test_nul_character_is_refused(refuse: Callable[..., str], body: Json) -> Non
     refuse(body)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/history?principal=%00",
+        "/lineage/v1/datasets?search=a%00b",
+        "/lineage/v1/graph?node=%00",
+        "/pipeline/v1/jobs?kind=%00",
+        "/api/v1/namespaces/%00/jobs",
+    ],
+)
+def test_nul_character_in_a_path_or_query_is_refused(http: httpx.Client, path: str) -> None:
+    answer = http.get(path)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestException")
+    assert "NUL" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("total", ["x", "-5", "9" * 30, "9" * 5000, "²"])
 def test_nonsense_in_a_summary_harms_no_later_snapshot(http: httpx.Client, client: Client, total: str) -> None:
     http.post(TABLES, json={"name": "totals", "schema": SCHEMA}).raise_for_status()

@@ -74,6 +74,15 @@ def test_tables_say_themselves_how_they_are_kept(services: Services, serve: Serv
     assert unchanged.headers["x-content-type-options"] == "nosniff"
 
 
+def test_bug_in_a_route_has_the_answer_that_others_have(services: Services, serve: Serve) -> None:
+    app = create_app(services)
+    app.add_api_route("/crash", lambda: 1 // 0)
+    answer = serve(app).get("/crash")
+    error = {"type": "InternalServerError", "code": 500}
+    error["message"] = f"Internal server error; request id {answer.headers['x-request-id']}"
+    assert (answer.status_code, answer.json()) == (500, {"error": error})
+
+
 def test_cors_is_off_unless_origins_are_named(services: Services, serve: Serve) -> None:
     asking = {"origin": "https://ui.example", "access-control-request-method": "GET"}
     shut = serve(create_app(services))
