@@ -5,6 +5,7 @@ from typing import Final
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.draft import Draft
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION
+from duckicelake.iceberg.named_order import SORT_ORDER_PROPERTY
 from duckicelake.iceberg.updates import AssignUuid, RemoveProperties, SetLocation, SetProperties, UpgradeFormatVersion
 
 FORMAT_VERSION_PROPERTY: Final = "format-version"
@@ -19,6 +20,7 @@ RESERVED_PROPERTIES: Final = frozenset(
         "current-schema",
         "default-partition-spec",
         "default-sort-order",
+        SORT_ORDER_PROPERTY,
     )
 )
 

@@ -5,6 +5,7 @@ from typing import Final
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.apply_settings import format_version_of, unreserved
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
+from duckicelake.iceberg.named_order import SORT_ORDER_PROPERTY, named_order
 from duckicelake.iceberg.partition import (
     FIRST_PARTITION_FIELD_ID,
     PartitionField,
@@ -33,8 +34,9 @@ def new_table_metadata(
 ) -> TableMetadata:
     """Make a table's first metadata. Field ids are assigned anew, and the sources of spec and order follow them.
 
-    The property `format-version` wins over the argument and isn't stored; nor are other reserved properties. Parquet is
-    to be packed with zstd unless the properties say otherwise, as Iceberg's own catalogs have it since 1.4.
+    The property `format-version` wins over the argument and isn't stored, as does `duckicelake.sort-order`; nor are
+    other reserved properties. Parquet is to be packed with zstd unless the properties say otherwise, as Iceberg's own
+    catalogs have it since 1.4.
 
     Raises:
         InvalidRequest: the schema, spec or order breaks a rule, or the format version isn't supported.
@@ -43,6 +45,8 @@ def new_table_metadata(
     version = format_version_of(properties, format_version)
     if not 1 <= version <= SUPPORTED_FORMAT_VERSION:
         raise InvalidRequest(f"unsupported format version {version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
+    if SORT_ORDER_PROPERTY in properties:
+        sort_order = named_order(properties[SORT_ORDER_PROPERTY], schema)
     fresh, ids = assign_fresh_ids(schema.replaced(schema_id=FIRST_ID))
     check_schema(fresh, version)
     fresh_spec, fresh_order = _fresh_spec(spec, ids), _fresh_order(sort_order, ids)

@@ -16,9 +16,13 @@ def lowered(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+Direction = Annotated[Literal["asc", "desc"], BeforeValidator(lowered)]
+NullOrder = Annotated[Literal["nulls-first", "nulls-last"], BeforeValidator(lowered)]
+
+
 class SortField(Sourced):
-    direction: Annotated[Literal["asc", "desc"], BeforeValidator(lowered)]
-    null_order: Annotated[Literal["nulls-first", "nulls-last"], BeforeValidator(lowered)]
+    direction: Direction
+    null_order: NullOrder
 
 
 class SortOrder(SpecModel):

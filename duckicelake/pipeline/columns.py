@@ -3,7 +3,7 @@
 Names are compared as Spark compares them, regardless of case; the table's spelling wins.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -187,12 +187,6 @@ def storable(given: DataType) -> DataType | None:
 def type_sql(given: DataType) -> str:
     """A type in Spark's SQL, names quoted where they must be."""
     return StructType([StructField("x", given)]).toDDL().removeprefix("x ")
-
-
-def columns_sql(struct: StructType) -> Iterator[str]:
-    """Each column as `CREATE TABLE` wants it."""
-    for each in struct.fields:
-        yield f"{quoted(each.name)} {type_sql(each.dataType)}"
 
 
 def _typed_by(given: DataType, known: DataType) -> DataType:

@@ -67,9 +67,11 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
 _ICEBERG: Final = "org.apache.iceberg.exceptions."
 _CONFLICTS: Final = frozenset(
     {
+        f"{_ICEBERG}AlreadyExistsException",
         f"{_ICEBERG}CommitFailedException",
         f"{_ICEBERG}NotFoundException",
         "java.util.ConcurrentModificationException",
+        "org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException",
         "org.apache.spark.SparkConcurrentModificationException",
     }
 )

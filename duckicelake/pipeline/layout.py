@@ -32,7 +32,7 @@ class Part:
 
     @property
     def sql(self) -> str:
-        """As Spark's `PARTITIONED BY` and `ORDERED BY` want it."""
+        """As Spark's `PARTITIONED BY` wants it."""
         name, _, size = self.transform.partition("[")
         column = quoted(*self.column)
         if name == "identity":
@@ -48,10 +48,14 @@ class SortKey:
     descending: bool = False
     nulls_first: bool = True
 
-    @property
-    def sql(self) -> str:
-        direction = "DESC" if self.descending else "ASC"
-        return f"{self.part.sql} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+    def to_json(self) -> dict[str, str]:
+        """As Iceberg has it, but for the column, which has its name here."""
+        return {
+            "column": self.part.name,
+            "transform": self.part.transform,
+            "direction": "desc" if self.descending else "asc",
+            "null-order": "nulls-first" if self.nulls_first else "nulls-last",
+        }
 
 
 @dataclass(frozen=True, slots=True)

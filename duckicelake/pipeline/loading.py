@@ -20,9 +20,9 @@ from duckicelake.errors import BadColumn, BadInput
 from duckicelake.pipeline.columns import Change, by_name, fitted, joined
 from duckicelake.pipeline.constraints import constraints_on, violates
 from duckicelake.pipeline.demands import demands
-from duckicelake.pipeline.destination import Load, Target
+from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.reading import FILE, PROBLEM, RECORD, Group
-from duckicelake.pipeline.targets import change, is_partitioned, make
+from duckicelake.pipeline.targets import change, is_partitioned
 from duckicelake.pipeline.writing import Epoch, Run, write_once
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import quoted
@@ -57,9 +57,7 @@ def load(
     keys = _keys(how, groups, wanted)
     aside = quarantine_epoch(how, epoch)
     run, quarantined = epoch.done(client, how.target), aside.done(client, how.quarantine)
-    if columns is None:
-        make(spark, client, how.target, wanted)
-    else:
+    if columns is not None:
         change(spark, how.target, changes)
     if how.mode == "overwrite-partitions" and not is_partitioned(client, how.target):
         raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
@@ -69,13 +67,16 @@ def load(
     bad = None if flaws else 0
     with _looked_at_twice(groups, wanted, keys, flaws) as (rows, told):
         if run is None:
+            made_of = wanted if columns is None else None
             good, count = _watched(rows, flaws, written)
-            run, came_through = write_once(client, how.target, good, epoch, how.mode, keys)
+            run, came_through = write_once(client, how.target, good, epoch, how.mode, keys, made_of=made_of)
             bad = count() if came_through else bad
         if quarantined is None and bad != 0:
             records = _records(told.where(_any(flaws)), epoch, wanted, keys, checks)
             if bad is not None or records.take(1):
-                quarantined = _quarantine(spark, client, how.quarantine, aside, records)
+                is_there = client.table_exists(how.quarantine.namespace, how.quarantine.table)
+                made_of = None if is_there else records.schema
+                quarantined, _ = write_once(client, how.quarantine, records, aside, "append", made_of=made_of)
     return Loaded(run, quarantined)
 
 
@@ -237,9 +238,3 @@ def _records(
         _reason(wanted, keys, checks).alias("reason"),
         F.current_timestamp().alias("quarantined_at"),
     )
-
-
-def _quarantine(spark: SparkSession, client: CatalogClient, table: Target, epoch: Epoch, records: DataFrame) -> Run:
-    if not client.table_exists(table.namespace, table.table):
-        make(spark, client, table, records.schema)
-    return write_once(client, table, records, epoch, "append")[0]

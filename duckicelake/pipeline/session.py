@@ -81,7 +81,14 @@ def session_conf(connection: Connection) -> dict[str, str]:
 @contextmanager
 def stamped(spark: SparkSession, job: Job) -> Iterator[None]:
     """Every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary."""
-    with configured(spark, {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in job.summary.items()}):
+    with stamped_with(spark, job.summary):
+        yield
+
+
+@contextmanager
+def stamped_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
+    """The same with any keys."""
+    with configured(spark, {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in summary.items()}):
         yield
 
 

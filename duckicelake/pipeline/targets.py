@@ -1,14 +1,12 @@
-"""The table that rows go to: made if it isn't there, changed so that its columns take what comes."""
-
-from collections.abc import Iterable
+"""The table that rows go to, as it is, and changed so that its columns take what comes."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.columns import Change, by_name, columns_sql
+from duckicelake.errors import BadInput
+from duckicelake.pipeline.columns import Change
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.layout import Part, parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
+from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
 from duckicelake.rest.client import CatalogClient
 
 
@@ -27,30 +25,10 @@ def columns_of(spark: SparkSession, client: CatalogClient, target: Target) -> St
 
 
 def is_partitioned(client: CatalogClient, target: Target) -> bool:
+    """Whether the table is, or will be once it is there."""
+    if target.partition_by is not None or not client.table_exists(target.namespace, target.table):
+        return target.partition_by is not None
     return bool(partitions_of(client.load_table(target.namespace, target.table, "refs")["metadata"]))
-
-
-def make(spark: SparkSession, client: CatalogClient, target: Target, columns: StructType) -> None:
-    """Make the table, and its namespace, if somebody else hasn't just done so. BadInput, BadColumn before that."""
-    if not columns.fields:
-        raise BadInput(f"{target} can't be made of nothing: the source has no columns")
-    partitions = () if target.partition_by is None else parse_partitions(target.partition_by)
-    keys = () if target.sort_by is None else parse_sort_keys(target.sort_by)
-    _check("--partition-by", target.partition_by, partitions, columns)
-    _check("--sort-by", target.sort_by, [key.part for key in keys], columns)
-    client.make_namespace(target.namespace)
-    partitioned = f" PARTITIONED BY ({', '.join(part.sql for part in partitions)})" if partitions else ""
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {target.sql} ({', '.join(columns_sql(columns))}) USING iceberg{partitioned}")
-    if keys:
-        spark.sql(f"ALTER TABLE {target.sql} WRITE ORDERED BY {', '.join(key.sql for key in keys)}")
-
-
-def _check(option: str, text: str | None, parts: Iterable[Part], columns: StructType) -> None:
-    """BadColumn unless there are the columns that the parts are of."""
-    missing = [part.name for part in parts if part.column[0].lower() not in by_name(columns)]
-    if missing:
-        names = ", ".join(columns.names)
-        raise BadColumn(f"{option} {text}: the source has no column {missing[0]}, but {names}")
 
 
 def change(spark: SparkSession, target: Target, changes: list[Change]) -> None:

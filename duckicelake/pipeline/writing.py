@@ -7,12 +7,14 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadInput, JobConflict
+from duckicelake.pipeline.creating import create
 from duckicelake.pipeline.destination import Mode, Target
 from duckicelake.pipeline.failures import explained
 from duckicelake.pipeline.running import RUN_ID_KEY
-from duckicelake.pipeline.session import SNAPSHOT_PROPERTY, configured
+from duckicelake.pipeline.session import stamped_with
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import quoted
 
@@ -49,19 +51,30 @@ class Epoch:
 
 
 def write_once(
-    client: CatalogClient, target: Target, rows: DataFrame, epoch: Epoch, mode: Mode, keys: Sequence[str] = ()
+    client: CatalogClient,
+    target: Target,
+    rows: DataFrame,
+    epoch: Epoch,
+    mode: Mode,
+    keys: Sequence[str] = (),
+    *,
+    made_of: StructType | None = None,
 ) -> tuple[Run, bool]:
     """Write the rows; the run as the catalog knows it, and whether Spark came to its end with it.
 
     It didn't if somebody else has committed the run, or if the answer to the commit got lost. JobConflict if other
-    writers were faster every time. BadInput as `Epoch.done`. A merge stamps by the session's settings: one job at a
+    writers were faster every time. BadInput as `Epoch.done`. made_of: the columns of a table that isn't there; it is
+    made with the rows, unless somebody else is faster. That, and a merge, stamp by the session's settings: one job at a
     time in a session.
     """
     summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
     came_through = False
     for attempt in range(_ATTEMPTS):
         try:
-            _write(target, rows, summary, mode, keys)
+            if made_of is not None and not client.table_exists(target.namespace, target.table):
+                create(client, target, made_of, rows, summary)
+            else:
+                _write(target, rows, summary, mode, keys)
             came_through = True
             break
         except Exception as error:
@@ -101,7 +114,7 @@ def _merge(target: Target, rows: DataFrame, summary: Mapping[str, str], keys: Se
     same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     rows.createOrReplaceTempView(view)
     try:
-        with configured(spark, {f"{SNAPSHOT_PROPERTY}{name}": value for name, value in summary.items()}):
+        with stamped_with(spark, summary):
             spark.sql(
                 f"MERGE INTO {target.sql} t USING {view} s ON {same} "
                 f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in names)} "

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ BODY = {
     "write-order": ORDER,
     "properties": {"owner": "ada"},
 }
+
+NAMED: Json = {"column": "Place.lat", "transform": "bucket[2]", "direction": "DESC", "null-order": "nulls-last"}
 
 
 def created(format_version: int = 2, **changes: Json) -> TableMetadata:
@@ -90,6 +93,15 @@ def test_table_created_with_nulls_is_unpartitioned_and_unsorted() -> None:
     assert (table.last_partition_id, table.default_sort_order_id) == (999, 0)
 
 
+def test_order_may_be_a_property_that_names_its_columns_and_is_not_stored() -> None:
+    table = created(properties={"duckicelake.sort-order": json.dumps({"fields": [NAMED]})}, write_order=None)
+    (field,) = table.sort_order().fields
+    assert (field.source_id, str(field.transform), field.direction, field.null_order) == (
+        4, "bucket[2]", "desc", "nulls-last",
+    )  # fmt: skip
+    assert "duckicelake.sort-order" not in table.properties
+
+
 def test_format_version_property_decides_and_reserved_properties_are_not_stored() -> None:
     table = created(properties={"format-version": "3", "uuid": "x", "a": "b"})
     assert (table.format_version, table.next_row_id) == (3, 0)
@@ -108,6 +120,11 @@ def test_files_of_a_new_table_are_packed_with_zstd_unless_its_properties_say_oth
     ("changes", "said"),
     [
         ({"properties": {"format-version": "4"}}, "unsupported format version 4"),
+        ({"properties": {"duckicelake.sort-order": "[]"}}, "duckicelake.sort-order is no sort order"),
+        (
+            {"properties": {"duckicelake.sort-order": json.dumps({"fields": [NAMED | {"column": "x"}]})}},
+            "Cannot find column 'x'",
+        ),
         ({"properties": {"format-version": "latest"}}, "'latest', expected 1, 2 or 3"),
         ({"partition_spec": {"fields": [{"source-id": 9, "name": "x", "transform": "day"}]}}, "source field 9"),
         ({"partition_spec": {"fields": [{"source-id": 0, "name": "x", "transform": "day"}]}}, "doesn't take 'id'"),

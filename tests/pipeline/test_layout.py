@@ -58,8 +58,9 @@ def test_partitions_are_read_as_iceberg_names_them_and_said_as_spark_does() -> N
 
 def test_orders_have_the_nulls_where_sql_has_them_unless_they_say() -> None:
     keys = parse_sort_keys("a, day(b) desc, c DESC NULLS FIRST, d asc nulls last")
-    assert [key.sql for key in keys] == [
-        "`a` ASC NULLS FIRST", "days(`b`) DESC NULLS LAST", "`c` DESC NULLS FIRST", "`d` ASC NULLS LAST",
+    assert [tuple(key.to_json().values()) for key in keys] == [
+        ("a", "identity", "asc", "nulls-first"), ("b", "day", "desc", "nulls-last"),
+        ("c", "identity", "desc", "nulls-first"), ("d", "identity", "asc", "nulls-last"),
     ]  # fmt: skip
 
 

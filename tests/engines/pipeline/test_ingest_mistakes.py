@@ -1,9 +1,13 @@
 """What people get wrong with ingest is told in one line, and leaves no table behind."""
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from duckicelake.errors import BadColumn, BadSource
 from duckicelake.pipeline.failures import explained
+from duckicelake.pipeline.ingest import IngestResult
+from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
 from tests.engines.pipeline.test_ingest import Ingests, ingests
 
 __all__ = ["ingests"]
@@ -56,6 +60,31 @@ def test_file_without_one_good_record_goes_to_quarantine_also_from_a_sorted_tabl
         ("z,x", "id: 'z' is no int"),
     ]
     assert ingests.rows() == [(1, "x")]
+
+
+def test_run_that_fails_midway_leaves_no_table_and_is_done_when_it_is_tried_again(ingests: Ingests) -> None:
+    for number in range(2):
+        damaged = ingests.folder / "p" / f"part={number}" / "rows.parquet"
+        damaged.parent.mkdir(parents=True)
+        parquet.write_table(pa.table({"id": [number, number + 10, number + 20], "v": ["x"] * 3}), damaged)
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:4] + bytes(40) + whole[44:])  # the first page: the columns can still be told
+    layout = {"partition_by": "bucket(2, ID), part", "sort_by": "truncate(1, v), id desc"}
+
+    def run() -> IngestResult:
+        return ingests.run(ingests.folder / "p", format="parquet", run_id="r", **layout)
+
+    with pytest.raises(Exception, match=damaged.name) as raised:
+        run()
+    assert isinstance(explained(raised.value), BadSource)
+    assert list(ingests.client.tables((ingests.namespace,))) == []
+    damaged.write_bytes(whole)
+    assert (run().rows, run().result) == (6, "unchanged")
+    assert ingests.rows("t.snapshots", "1, summary['added-records']") == [(1, "6")]
+    metadata = ingests.client.load_table((ingests.namespace,), "t", "refs")["metadata"]
+    assert partitions_of(metadata) == parse_partitions("bucket(2, id), part")
+    assert sort_keys_of(metadata) == parse_sort_keys(layout["sort_by"])
+    assert [field["required"] for field in metadata["schemas"][0]["fields"]] == [False] * 3
 
 
 def test_source_without_anything_in_it(ingests: Ingests) -> None:
