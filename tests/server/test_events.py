@@ -310,6 +310,7 @@ def test_reader_chooses_by_name_and_kind(http: httpx.Client, client: Client, ser
         ({"kind": "apend"}, "'apend' is no kind"),
         ({"table": "t"}, "give that, too"),
         ({"from": "x"}, "'x' is no position"),
+        ({"form": "17"}, "query.form: there is no such parameter"),
         ({"from": "999999"}, "has not come to 999999"),
         ({"from": "2.999"}, "has not come to 2.999"),
         ({"wait": "1000"}, "wait"),

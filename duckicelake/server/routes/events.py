@@ -36,9 +36,9 @@ _PAGES: Final = 20
 
 
 class EventsQuery(BaseModel):
-    """What the query says."""
+    """What the query says, and nothing else: a misspelt `from` would tell all from the beginning."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     from_: str | None = Field(
         None,
