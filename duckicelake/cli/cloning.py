@@ -5,7 +5,7 @@ from datetime import datetime
 from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.full_names import parse_full_name
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.settings import Settings
 

@@ -1,8 +1,6 @@
 """What `duckicelake gc` finds and deletes."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,11 +12,9 @@ from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.files.releasing import release_all
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
-from duckicelake.cli.assembly.opening import open_services, warehouse_of
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
-from duckicelake.cli.examination import reachable_postgres
-from duckicelake.errors import InvalidRequest, StartupError
-from duckicelake.lake.migrate import is_up_to_date
+from duckicelake.errors import InvalidRequest
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import StoredFile
 
@@ -47,18 +43,6 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
             _delete(services, found)
         else:
             _say(f"{_sum(found)} can go; this was a dry run: --delete deletes them" if found else "nothing to delete")
-
-
-@contextmanager
-def opened(settings: Settings) -> Iterator[Services]:
-    """The services of a lake that this version's server has prepared; StartupError, Unavailable."""
-    with reachable_postgres(settings) as url:
-        complete = settings.model_copy(update={"database_url": url, "warehouse": warehouse_of(settings)})
-        with open_services(complete) as services:
-            with services.database.reading() as cursor:
-                if not is_up_to_date(cursor):
-                    raise StartupError("the catalog isn't this version's: start this version of the server once")
-            yield services
 
 
 def _found(services: Services, before: datetime) -> list[StoredFile]:

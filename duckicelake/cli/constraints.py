@@ -12,7 +12,7 @@ from duckicelake.catalog.commits.constraint_states import (
     table_constraints,
 )
 from duckicelake.catalog.full_names import parse_full_name
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.lake.postgres.address import attach_source

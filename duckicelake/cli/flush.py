@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
 from duckicelake.catalog.services import Services
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting

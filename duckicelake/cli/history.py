@@ -16,8 +16,8 @@ from rich.table import Table
 from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.history import Asked, HistoryEntry, entry_of, named, wanted_of
 from duckicelake.catalog.services import Services
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.auditing import moment, plain
-from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
 from duckicelake.lake.chronicle import entries as chronicle

@@ -2,7 +2,7 @@
 
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.catalog.restore import Restored, restore_table
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.settings import Settings
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.examination import examine
 from duckicelake.cli.lake_option import LakeOption

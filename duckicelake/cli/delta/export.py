@@ -9,7 +9,7 @@ import typer
 from duckicelake.catalog.delta.export import export
 from duckicelake.catalog.delta.keeper import keeping_delta_logs
 from duckicelake.catalog.services import Services
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
 from duckicelake.server.telemetry.logging import make_logger

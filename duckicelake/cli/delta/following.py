@@ -15,7 +15,7 @@ from duckicelake.catalog.delta.adoption import find_source
 from duckicelake.catalog.delta.status import Status, statuses
 from duckicelake.catalog.delta.sync import SYNCER, sync
 from duckicelake.catalog.services import Services
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
 from duckicelake.delta.log import DeltaLog

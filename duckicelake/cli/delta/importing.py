@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from duckicelake.catalog.delta.importing import DeltaImport, Imported, import_table
 from duckicelake.catalog.delta.importing import Progress as Told
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
 from duckicelake.cli.lake_option import LakeOption

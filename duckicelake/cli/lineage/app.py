@@ -17,8 +17,8 @@ from duckicelake.catalog.lineage import export as lineage_export
 from duckicelake.catalog.lineage.answers import graph_answer
 from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question, graph
 from duckicelake.catalog.services import Services
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.auditing import moment, plain
-from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
 from duckicelake.cli.lineage.delivered import EXAMPLES as DELIVERIES

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.auditing import plain
-from duckicelake.cli.collecting import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.lineage import deliveries as lake

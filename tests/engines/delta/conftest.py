@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from duckicelake import delta
 from duckicelake.catalog.delta.importing import DeltaImport, import_table
 from duckicelake.catalog.services import Services
-from duckicelake.cli.collecting import opened
+from duckicelake.cli.assembly.opened import opened
 from duckicelake.delta.duckdb import Connection
 from duckicelake.errors import CatalogError
 from duckicelake.settings import read_settings
