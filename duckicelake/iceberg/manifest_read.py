@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -196,7 +197,7 @@ def _data_file(row: Row) -> DataFile:
     return DataFile(
         content=_member(FileContent, get(134)),
         file_path=path,
-        file_format=file_format.upper(),
+        file_format=intern(file_format.upper()),
         partition=tuple(partition.values()),
         record_count=record_count,
         file_size_in_bytes=size,

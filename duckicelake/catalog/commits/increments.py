@@ -64,6 +64,8 @@ class _Builder:
         self._table_id = state.row.table_id if state else None
         self._space = space
         self._renumbered = renumbered
+        self._built_on = {u.snapshot.parent_snapshot_id for u in renumbered.updates if isinstance(u, AddSnapshot)}
+        self._built_on |= {each.parent_id for each in renumbered.built_on.values()}
         self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
@@ -108,7 +110,8 @@ class _Builder:
             check_rebased(read.upload)
         row_shift = self._renumbered.row_shift + (built_on.row_shift if built_on else 0)
         uploaded = self._numbered(new_files(read.upload, target, self._file_ids, row_shift))
-        self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
+        if snapshot.snapshot_id in self._built_on:
+            self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
         targets = Targets(space, parent, frozenset(gone), uploaded)

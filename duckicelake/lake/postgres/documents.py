@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 import orjson
 
-BATCH: Final = 2_000
+BATCH: Final = 500
 """Rows that a statement takes without much memory."""
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Writes of our side tables; rows are immutable except in `duckicelake_table`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -58,9 +58,11 @@ def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
         cursor.executemany(_SQL.insert_virtual_file, [_virtual_file(table_id, file) for file in side.virtual_files])
 
 
-def unschedule(cursor: Cursor[Row], paths: Sequence[str]) -> None:
+def unschedule(cursor: Cursor[Row], paths: Iterable[str]) -> None:
     """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
-    cursor.execute(_SQL.unschedule, {"paths": document(paths)})
+    for some in batches(list(dict.fromkeys(paths))):
+        cursor.execute(_SQL.unschedule, {"paths": document(some)})
+        send_full(cursor, some)
 
 
 def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> dict[str, object]:
