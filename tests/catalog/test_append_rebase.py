@@ -2,7 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Barrier
 from typing import Any, cast
 from uuid import uuid4
@@ -13,8 +13,10 @@ import pytest
 
 from duckicelake.catalog.commits import planning
 from duckicelake.catalog.commits.groups import CommitQueue
+from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.measuring import UNMEASURED, Meter, Retry
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
@@ -33,6 +35,7 @@ from tests.catalog.client import (
     remove,
     set_properties,
 )
+from tests.catalog.seams import fresh
 
 REBASE = {"ducklake.append-rebase": "true"}
 FAR = "branch main has changed"
@@ -226,6 +229,28 @@ def test_appends_of_many_at_once_through_two_servers_all_succeed(
         assert len(ducklake.sql("SELECT DISTINCT rowid FROM lake.ns.t").fetchall()) == 12
 
 
+@dataclass
+class Listener:
+    """A meter that remembers what was done again, and why."""
+
+    again: list[Retry] = field(default_factory=list)
+
+    def retried(self, reason: Retry) -> None:
+        self.again.append(reason)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(UNMEASURED, name)
+
+
+def test_appends_of_many_at_once_to_a_table_not_known_yet_are_not_in_each_others_way(client: Client) -> None:
+    metadata = client.create(properties=REBASE)["metadata"]
+    listener = Listener()
+    other = Client(replace(fresh(client.services), meter=cast("Meter", listener)))
+    answers = at_once([drafted(metadata, (number, None)) for number in range(8)], [other])
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert "stale_base" not in listener.again
+
+
 def test_one_of_many_that_is_wrong_fails_alone_and_each_has_its_own_entry_and_key(client: Client) -> None:
     metadata = client.create(properties=REBASE)["metadata"]
     bodies = [drafted(metadata, (number, None)) for number in range(8)]
@@ -289,7 +314,7 @@ def test_commit_whose_base_is_let_go_of_while_it_is_computed_is_computed_again(
     for number in range(2):
         client.append((number, None))
     other = Client(replace(client.services, cache=TableCache(), commits=CommitQueue()))
-    late_client = Client(replace(client.services, cache=TableCache()))
+    late_client = Client(replace(client.services, cache=TableCache(), appends=Lanes(keepers=0)))
     late = append(client.metadata(), (9, None))
     loaded = planning._load
 

@@ -6,7 +6,7 @@ every client hears what is wrong with its own.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,8 +18,9 @@ from duckicelake.catalog.commits.batches import share_producers
 from duckicelake.catalog.commits.committing import Outcome, commit, commit_all, shown
 from duckicelake.catalog.commits.turns import Batch
 from duckicelake.catalog.loads.cache import Materialized
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, CommitStateUnknown, Unavailable
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.changes import Written
 from duckicelake.lake.postgres.database import Transaction
@@ -48,9 +49,16 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
 
 def _shared(services: Services, request: TableCommit) -> int | None:
-    """The table, if the request only appends and it is known to have its appends put on top of each other."""
+    """The table, if the request only appends and it has its appends put on top of each other.
+
+    One that isn't known yet is loaded: of many that come at the same time each would be in the others' way.
+    """
+    if not appends_of(request.request):
+        return None
     known = services.cache.find(schema_name(request.namespace), request.name)
-    if known is None or not may_rebase(known.materialized.metadata.properties) or not appends_of(request.request):
+    with suppress(NoSuchTable):
+        known = known or current_table(services, request.namespace, request.name)
+    if known is None or not may_rebase(known.materialized.metadata.properties):
         return None
     return known.materialized.row.table_id
 
