@@ -269,6 +269,20 @@ def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(serv
     assert_whole(before)
 
 
+def test_lost_files_are_written_again_where_duckdb_has_committed_since(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    client.append((0, None))
+    client.append((1, None))
+    for path in artifacts(client)[1:]:
+        path.unlink()
+    ducklake.execute("INSERT INTO lake.ns.t VALUES (2, NULL)")
+    worker = Client(fresh(services))
+    assert pyiceberg_rows(worker.load()) == [(number, None) for number in range(3)]
+    assert_whole(worker.load())
+
+
 def test_commit_of_a_worker_beneath_which_postgres_forgot_what_was_written(services: Services, client: Client) -> None:
     """As when Postgres loses the last moments in a failover, and this worker had read of them."""
     client.create()

@@ -67,13 +67,14 @@ def materialize(services: Services, table_id: int, change: ChangeSet | None = No
     before = cached.materialized if cached else None
     while True:
         state, unwritten = _read(services, table_id, before.state if before else None, change)
-        if state.metadata_location is not None and not unwritten.snapshots:
-            if forget_lost(services, state):
-                before = None
-                continue
+        location = None if unwritten.snapshots else state.metadata_location
+        if (location is not None or before is None) and forget_lost(services, state):
+            before = None
+            continue
+        if location is not None:
             metadata = project(state, (before.state, before.metadata) if before else None)
             body = metadata_artifact(metadata, state.row.version).data
-            return Materialized(state.row, state, metadata, state.metadata_location, body)
+            return Materialized(state.row, state, metadata, location, body)
         prepared = _prepared(state, unwritten, before)
         if _write(services, prepared):
             return prepared.table
