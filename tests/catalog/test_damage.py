@@ -559,6 +559,8 @@ WORK = (
     "DELETE FROM t WHERE id IN (301, 31)",
     "ALTER TABLE t RENAME TO renamed",
     "ALTER TABLE renamed RENAME TO t",
+    # where a file holds nothing but NULL, DuckDB's rewrite leaves bounds of NULL in some orders of files: damage indeed
+    "UPDATE t SET label = 'named' WHERE label IS NULL",
     "CALL ducklake_flush_inlined_data('lake')",
     "DELETE FROM t WHERE id < 35 AND id > 20",
     "INSERT INTO t SELECT i, 'n', DATE '2024-01-01', i FROM range(400, 430) r(i)",
