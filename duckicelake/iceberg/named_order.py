@@ -5,7 +5,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import SpecModel
+from duckicelake.iceberg.model import SpecModel, explain
 from duckicelake.iceberg.partition import Transform
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import Direction, NullOrder, SortField, SortOrder
@@ -40,7 +40,7 @@ def named_order(text: str, schema: Schema) -> SortOrder:
             for each in named.fields
         ]
     except ValidationError as error:
-        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY} is no sort order: {error}") from error
+        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY} is no sort order: {explain(error)}") from error
     except KeyError as error:
         raise InvalidRequest(f"property {SORT_ORDER_PROPERTY}: Cannot find column {error}") from error
     return SortOrder(order_id=1, fields=tuple(fields))
