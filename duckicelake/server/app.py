@@ -43,6 +43,7 @@ from duckicelake.server.routes import (
     marquez,
     namespaces,
     oauth,
+    openlineage,
     pipeline,
     restore,
     row_posts,
@@ -181,7 +182,7 @@ def routes_only() -> App:
         redirect_slashes=False,
     )
     of_tables = (namespaces, tables, restore, clones, rows, flush, storage)
-    others = (views, transactions, events, history, pipeline, maintenance, lineage, marquez, health, ui)
+    others = (views, transactions, events, history, pipeline, maintenance, lineage, openlineage, marquez, health, ui)
     modules = (table_posts, row_posts, oauth, config, *of_tables, *others)
     for module in modules:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can

@@ -24,11 +24,11 @@ from duckicelake.server.feed.hub import FeedHub, Page, Reader
 from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN, Asker, EventStream
 from duckicelake.server.limits.bodies import Body, takes
 from duckicelake.server.limits.load import leave_slot
+from duckicelake.server.own_routes import QuickOwnRoute
 from duckicelake.server.paths import parent_of
-from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.validation import parse_body
 
-router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=QuickRoute)
+router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=QuickOwnRoute)
 
 _LARGEST_PAGE: Final = 1000
 _PAGES: Final = 20
@@ -36,9 +36,9 @@ _PAGES: Final = 20
 
 
 class EventsQuery(BaseModel):
-    """What the query says, and nothing else: a misspelt `from` would tell all from the beginning."""
+    """What the query says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     from_: str | None = Field(
         None,

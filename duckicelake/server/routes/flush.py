@@ -6,9 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
 
-router = APIRouter(prefix="/v1", tags=["rows"], responses=RESPONSES)
+router = APIRouter(prefix="/v1", tags=["rows"], responses=RESPONSES, route_class=OwnRoute)
 
 
 class FlushAnswer(BaseModel):

@@ -9,9 +9,10 @@ from duckicelake.catalog.history import KINDS, Asked, HistoryPage, history
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath, ViewPath
 
-router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES)
+router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=OwnRoute)
 
 LARGEST_PAGE: Final = 1000
 

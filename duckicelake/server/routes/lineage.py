@@ -1,16 +1,13 @@
-"""/lineage/v1/…: what comes from what, as far as the caller may read it; and where other tools send their events."""
+"""/lineage/v1/…: what comes from what, as far as the caller may read it."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-import orjson
-from fastapi import APIRouter, Depends, Header, Query, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi import APIRouter, Depends, Query, Response
 
 from duckicelake.catalog.lineage import export as lineage_export
 from duckicelake.catalog.lineage import graph as lineage
-from duckicelake.catalog.lineage import receiving
 from duckicelake.catalog.lineage.answers import (
     LineageDatasets,
     LineageGraph,
@@ -18,25 +15,12 @@ from duckicelake.catalog.lineage.answers import (
     node_answer,
 )
 from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question
-from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.catalog.lineage.run_answers import LineageRunDetails, run_answer
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.validation import parse_body
+from duckicelake.server.own_routes import OwnRoute
 
-router = APIRouter(tags=["lineage"], responses=RESPONSES)
-
-RECEIVE = "/api/v1/lineage"
-
-
-class Received(BaseModel):
-    """How many events were sent, and how many of them weren't there yet."""
-
-    model_config = ConfigDict(frozen=True)
-
-    received: int
-    new: int
+router = APIRouter(tags=["lineage"], responses=RESPONSES, route_class=OwnRoute)
 
 
 async def _question(
@@ -52,7 +36,6 @@ async def _question(
 
 
 Asked = Annotated[Question, Depends(_question)]
-HostHeader = Annotated[str, Header(include_in_schema=False)]
 
 
 @router.get("/lineage/v1/graph")
@@ -92,21 +75,3 @@ def get_lineage_run(services: AppServices, run: UUID) -> LineageRunDetails:
 def get_lineage_facet(facet: str) -> Response:
     """Give the JSON schema of a facet that is this catalog's own."""
     return Response(lineage_export.schema_of(facet), media_type="application/schema+json")
-
-
-@router.post(RECEIVE, openapi_extra=takes(OpenLineageEvent))
-def receive_lineage(services: AppServices, body: Body, host: HostHeader = "") -> Received:
-    """Take an event of OpenLineage: of a run, a job or a dataset."""
-    parse_body(OpenLineageEvent, body)
-    return _received(services, [orjson.loads(body)], host)
-
-
-@router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
-def receive_lineage_batch(services: AppServices, body: Body, host: HostHeader = "") -> Received:
-    """Take a list of events of OpenLineage, all or none."""
-    parse_body(OpenLineageEvents, body)
-    return _received(services, orjson.loads(body), host)
-
-
-def _received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:
-    return Received(received=len(events), new=receiving.receive(services, events, host))

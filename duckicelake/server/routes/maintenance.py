@@ -10,10 +10,11 @@ from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 
-router = APIRouter(prefix="/pipeline/v1", tags=["pipeline"], responses=RESPONSES)
+router = APIRouter(prefix="/pipeline/v1", tags=["pipeline"], responses=RESPONSES, route_class=OwnRoute)
 
 
 class StatisticsList(BaseModel):

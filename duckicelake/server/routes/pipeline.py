@@ -13,13 +13,14 @@ from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.server.context import AppContext, AppServices
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.validation import parse_body
 
 PREFIX = "/pipeline/v1"
 JOBS = "/namespaces/{namespace}/tables/{table}/jobs"
 
-router = APIRouter(prefix=PREFIX, tags=["pipeline"], responses=RESPONSES)
+router = APIRouter(prefix=PREFIX, tags=["pipeline"], responses=RESPONSES, route_class=OwnRoute)
 
 
 class JobList(BaseModel):

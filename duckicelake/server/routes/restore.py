@@ -10,10 +10,11 @@ from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.validation import parse_body
 
-router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES)
+router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=OwnRoute)
 
 
 class RestoreRequest(SpecModel):

@@ -18,11 +18,11 @@ from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, WithinQuota
+from duckicelake.server.own_routes import QuickOwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
-from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.routes.tables import TABLE
 
-router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=QuickRoute)
+router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=QuickOwnRoute)
 
 ROWS: Final = f"{TABLE}/rows"
 KEY: Final = "columns that tell rows apart, joined by commas; none: identifier fields"
@@ -30,9 +30,9 @@ LARGEST_SEQUENCE: Final = 2**63 - 1
 
 
 class KeysQuery(BaseModel):
-    """What the query says of keys; nothing else, for what is overlooked isn't done, whatever it was for."""
+    """What the query says of keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     key: str | None = Field(None, description=KEY)
 

@@ -20,10 +20,11 @@ from duckicelake.server.endpoints import PREFIX
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, WithinQuota
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.routes.row_posts import ROWS, KeysQuery
 
-router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES)
+router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=OwnRoute)
 
 _TAKES_DELETION: Final[dict[str, Any]] = {
     "requestBody": {

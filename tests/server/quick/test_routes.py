@@ -18,6 +18,7 @@ from duckicelake.server.app import App, Edge, create_app, routes_only
 from duckicelake.server.errors import install
 from duckicelake.server.guard import guarded
 from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.server.own_routes import OwnRoute
 from duckicelake.server.quick.routes import QuickRoute
 from duckicelake.server.quick.short_way import ShortWay
 from duckicelake.server.telemetry.logging import make_logger
@@ -52,7 +53,10 @@ def as_fastapi_serves(app: App) -> App:
     """The app without its short way."""
     described = ("endpoint", "methods", "status_code", "response_model")
     slow = [
-        APIRoute(each.path, **{name: getattr(each, name) for name in described}) for each in quick_routes(routes_only())
+        (OwnRoute if isinstance(each, OwnRoute) else APIRoute)(
+            each.path, **{name: getattr(each, name) for name in described}
+        )
+        for each in quick_routes(routes_only())
     ]
     app.short_way = None
     app.router.routes[:] = [*guarded(slow), *(each for each in app.router.routes if not isinstance(each, QuickRoute))]

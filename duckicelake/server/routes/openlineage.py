@@ -1,0 +1,47 @@
+"""/api/v1/lineage…: where other tools send their events, by OpenLineage's API."""
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, ConfigDict
+
+from duckicelake.catalog.lineage import receiving
+from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
+from duckicelake.server.context import AppServices
+from duckicelake.server.errors import RESPONSES
+from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.validation import parse_body
+
+router = APIRouter(tags=["lineage"], responses=RESPONSES)
+
+RECEIVE = "/api/v1/lineage"
+
+HostHeader = Annotated[str, Header(include_in_schema=False)]
+
+
+class Received(BaseModel):
+    """How many events were sent, and how many of them weren't there yet."""
+
+    model_config = ConfigDict(frozen=True)
+
+    received: int
+    new: int
+
+
+@router.post(RECEIVE, openapi_extra=takes(OpenLineageEvent))
+def receive_lineage(services: AppServices, body: Body, host: HostHeader = "") -> Received:
+    """Take an event of OpenLineage: of a run, a job or a dataset."""
+    parse_body(OpenLineageEvent, body)
+    return _received(services, [orjson.loads(body)], host)
+
+
+@router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
+def receive_lineage_batch(services: AppServices, body: Body, host: HostHeader = "") -> Received:
+    """Take a list of events of OpenLineage, all or none."""
+    parse_body(OpenLineageEvents, body)
+    return _received(services, orjson.loads(body), host)
+
+
+def _received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:
+    return Received(received=len(events), new=receiving.receive(services, events, host))
