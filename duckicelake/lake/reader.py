@@ -222,9 +222,17 @@ def deletions_of(cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int
     return tuple(DeletionRow(*row) for row in rows)
 
 
-def artifacts(cursor: Cursor[Row], table_id: int) -> list[str]:
-    """The paths of all files that are recorded as written, the metadata of older versions aside."""
-    return [path for (path,) in cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall()]
+def artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
+    """The lengths of all files that are recorded as written, the metadata of older versions aside, by path."""
+    return dict(cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall())
+
+
+def artifacts_of(
+    cursor: Cursor[Row], table_id: int, snapshot_id: int | None, manifest_ids: Sequence[int]
+) -> dict[str, int]:
+    """The same of the newest metadata, the snapshot's list and these manifests alone."""
+    parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "manifest_ids": list(manifest_ids)}
+    return dict(cursor.execute(_SQL.artifacts_of, parameters).fetchall())
 
 
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:

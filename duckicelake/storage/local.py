@@ -1,4 +1,4 @@
-"""An object store of this machine's files: each whole and durable before it has its name."""
+"""An object store of this machine's files: each whole before it has its name, and durable but for derived ones."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,6 +16,7 @@ from duckicelake.errors import FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
+from duckicelake.storage.syncing import Syncer, sync
 
 _LOCAL: Final = "file://"
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
@@ -27,6 +28,7 @@ class LocalStore:
     """Files of this machine: `/x`, `file:/x` and `file:///x`. root is the folder that `check` creates and tries."""
 
     root: Path
+    _syncer: Syncer = field(default_factory=Syncer, init=False, repr=False, compare=False)
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with _translated(location), _opened(self.local_path(location)) as file:
@@ -45,7 +47,13 @@ class LocalStore:
         in_parallel(self._put, files)
         for folder in {self.local_path(location).parent for location, _ in files}:
             with _translated(str(folder)):
-                _sync_folder(folder)
+                sync(folder)
+
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        for location, data in files:
+            with _translated(location):
+                _replace(self.local_path(location), data)
+        self._syncer.later(self.local_path(location) for location, _ in files)
 
     def _put(self, file: NewFile) -> None:
         location, data = file
@@ -100,7 +108,7 @@ class LocalStore:
                 probe.write(b"duckicelake")
 
     def close(self) -> None:
-        return None
+        self._syncer.sync()
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -139,17 +147,33 @@ def _translated(location: str) -> Iterator[None]:
 
 def _create(path: Path, data: bytes) -> None:
     """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
-    temporary = f"{path.parent}/.tmp-{uuid4().hex}"
-    descriptor = _new_file(temporary, path.parent)
+    with _temporary(path.parent, data) as temporary:
+        sync(Path(temporary))
+        _link(temporary, path)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a complete file under a name, unless one of that length has it."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size == len(data):
+            return
+    with _temporary(path.parent, data) as temporary:
+        Path(temporary).replace(path)
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path, data: bytes) -> Iterator[str]:
+    """A new file in the folder with this content; the block gives it another name, or raises, and then it is gone."""
+    path = f"{folder}/.tmp-{uuid4().hex}"
+    descriptor = _new_file(path, folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            file.flush()
             os.fchmod(descriptor, 0o644)
-            os.fsync(descriptor)
-        _link(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        yield path
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
 
 
 def _new_file(path: str, folder: Path) -> int:
@@ -166,10 +190,11 @@ def _link(temporary: str, path: Path) -> None:
     try:
         os.link(temporary, path)
     except OSError as error:
-        if error.errno == EEXIST:
+        if error.errno != EEXIST:
+            # Some file systems (FAT, a few network ones) have no hard links; a name never means two contents.
+            Path(temporary).rename(path)
             return
-        # Some file systems (FAT, a few network ones) have no hard links; names are unique per content, so this is safe.
-        Path(temporary).rename(path)
+    Path(temporary).unlink()
 
 
 def _make_folder(folder: Path) -> None:
@@ -178,12 +203,4 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder.parent)

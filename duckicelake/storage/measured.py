@@ -34,6 +34,10 @@ class MeasuredStore:
         with self.measure("write_all"):
             self.store.write_all(files)
 
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        with self.measure("write_derived"):
+            self.store.write_derived(files)
+
     def exists(self, location: str) -> bool:
         with self.measure("exists"):
             return self.store.exists(location)

@@ -37,6 +37,12 @@ class MemoryStore:
         for location, data in files:
             self.write(location, data)
 
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        for location, data in files:
+            if self.exists(location) and self.size(location) != len(data):
+                self.delete(location)
+            self.write(location, data)
+
     def exists(self, location: str) -> bool:
         return canonical(location) in self._files
 

@@ -38,6 +38,12 @@ class ObjectStore(Protocol):
     def write_all(self, files: Sequence[NewFile]) -> None:
         """Write each as `write` does, sooner than one by one; after an error some may be there."""
 
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        """Make files exist that can be made again at any time, each all of it or nothing; one of another length goes.
+
+        They survive a crash of the process from the return on, and a power loss soon after it.
+        """
+
     def exists(self, location: str) -> bool:
         """Whether the file is there."""
 

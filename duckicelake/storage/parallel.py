@@ -42,19 +42,6 @@ def in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONC
     return [made[index] for index in range(len(given))]
 
 
-def begun(act: Callable[[], R]) -> Callable[[float | None], R]:
-    """Begin to act in another thread; what is given waits for the result so many seconds, or raises as `act` did.
-
-    TimeoutError if it isn't over by then. Who waits for any time acts itself where all threads are still busy.
-    """
-    beginning = _pool().submit(copy_context().run, act)
-
-    def result(seconds: float | None) -> R:
-        return act() if seconds is None and beginning.cancel() else beginning.result(seconds)
-
-    return result
-
-
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, "duckicelake-files")

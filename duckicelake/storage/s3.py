@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError, ResponseStreamingError
 from botocore.response import StreamingBody
 
-from duckicelake.errors import FileMissing, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
@@ -133,6 +133,9 @@ class S3Store:
     def write_all(self, files: Sequence[NewFile]) -> None:
         in_parallel(lambda file: self.write(*file), files)
 
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        in_parallel(lambda file: self._write_derived(*file), files)
+
     def exists(self, location: str) -> bool:
         with translated(location, self.options.endpoint):
             return self._length(*s3_address(location)) is not None
@@ -183,6 +186,14 @@ class S3Store:
         with closing(answer["Body"]) as body:
             check_length(location, answer["ContentLength"], at_most)
             return consume(body)
+
+    def _write_derived(self, location: str, data: bytes) -> None:
+        try:
+            self.write(location, data)
+        except AlreadyExists:
+            bucket, key = s3_address(location)
+            with translated(location, self.options.endpoint):
+                self.client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def _put(self, bucket: str, key: str, data: bytes) -> bool:
         """Write unless a file is there; whether it was written."""

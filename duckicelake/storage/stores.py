@@ -38,10 +38,18 @@ class SchemeStore:
         self.of(location).write(location, data)
 
     def write_all(self, files: Sequence[NewFile]) -> None:
+        for store, own in self._by_store(files):
+            store.write_all(own)
+
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        for store, own in self._by_store(files):
+            store.write_derived(own)
+
+    def _by_store(self, files: Sequence[NewFile]) -> Iterator[tuple[ObjectStore, list[NewFile]]]:
         for store in self._stores.values():
             own = [file for file in files if self.of(file[0]) is store]
             if own:
-                store.write_all(own)
+                yield store, own
 
     def exists(self, location: str) -> bool:
         return self.of(location).exists(location)

@@ -62,10 +62,10 @@ class FusedStore:
         self.store.write(location, data)
         self.fuse.burn(f"after writing {Path(location).suffix}")
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewFile]) -> None:
         for file in files:
             self.fuse.burn(f"before writing {Path(file[0]).suffix}")
-            self.store.write_all([file])
+            self.store.write_derived([file])
             self.fuse.burn(f"after writing {Path(file[0]).suffix}")
 
     def exists(self, location: str) -> bool:

@@ -1,5 +1,6 @@
 """Materialisation: the same bytes from every worker, nothing written twice, and flat costs however many commits."""
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ class Recorded:
         self.written.append((location, bytes(data)))
         self.store.write(location, data)
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewFile]) -> None:
         for location, data in files:
             self.write(location, data)
 
@@ -136,8 +137,8 @@ class Overtaken(Recorded):
 
     others: Callable[[], object] = lambda: None
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
-        Recorded.write_all(self, files)
+    def write_derived(self, files: Sequence[NewFile]) -> None:
+        Recorded.write_derived(self, files)
         self.others()
 
 
@@ -254,7 +255,19 @@ def artifacts(client: Client) -> list[Path]:
     return [local(answer["metadata-location"]), *lists, *manifests]
 
 
-def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(services: Services, client: Client) -> None:
+def cut_off(path: Path) -> None:
+    """As after a power loss: the name is there, and not all of the file."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, cut_off, emptied])
+def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(
+    services: Services, client: Client, lose: Callable[[Path], object]
+) -> None:
     client.create()
     for number in range(3):
         client.append((number, None))
@@ -263,7 +276,7 @@ def test_lost_files_are_written_again_byte_for_byte_by_a_server_that_starts(serv
     before = client.load()
     contents = {path: path.read_bytes() for path in artifacts(client)}
     for path in contents:
-        path.unlink()
+        lose(path)
     assert Client(fresh(services)).load() == before
     assert {path: path.read_bytes() for path in contents if path.exists()} == contents
     assert_whole(before)

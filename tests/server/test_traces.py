@@ -60,7 +60,7 @@ def test_commit_is_one_trace_from_request_to_statements_and_files(
     below = depth_first(collector, request)
     assert {"plan", "upload_read", "critical_section", "materialize"} <= set(below)
     assert depth_first(collector, collector.named("upload_read")).count("store read") == 2
-    assert "store write_all" in depth_first(collector, collector.named("materialize"))
+    assert "store write_derived" in depth_first(collector, collector.named("materialize"))
     assert {"postgres write.insert_data_files", "postgres COMMIT"} <= set(below)
     assert collector.services == {"duckicelake"}
 

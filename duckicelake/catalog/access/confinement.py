@@ -22,16 +22,20 @@ def check_readable(services: Services, location: str, table_location: str, folde
 
 def write(services: Services, location: str, data: bytes) -> None:
     """Write a file of a table or view; InvalidRequest if a symbolic link would lead it out of the lake."""
-    write_all(services, [(location, data)])
+    _check_places(services, [location])
+    services.store.write(location, data)
 
 
-def write_all(services: Services, files: Sequence[NewFile]) -> None:
-    """Write several; returns when all are durable, and raises as `write` does."""
-    locations = [location for location, _ in files]
+def write_derived(services: Services, files: Sequence[NewFile]) -> None:
+    """Write several that can be made again (`ObjectStore.write_derived`); raises as `write` does."""
+    _check_places(services, [location for location, _ in files])
+    services.store.write_derived(files)
+
+
+def _check_places(services: Services, locations: Sequence[str]) -> None:
     links = (location for location in locations if is_link(services, location))
     for place in {*map(os.path.dirname, locations), *links}:
         _check_links(services, place, ())
-    services.store.write_all(files)
 
 
 def _check_links(services: Services, location: str, places: Iterable[str]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.attempts import TableCommit, creation_of
-from duckicelake.catalog.commits.beside import Ready
 from duckicelake.catalog.commits.groups import Commit, Settle
 from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.commits.planning import Planned, plan_all
@@ -79,8 +78,7 @@ def commit_all(
         if not changes:
             table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-        ready = [plan.foreseen.ready for plan in planned if plan.foreseen is not None]
-        return planned, _write(services, changes, settle, ready, alone=alone)
+        return planned, _write(services, changes, settle, alone=alone)
 
     names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
     planned, written = until_written(services, names, attempt, is_alone=is_alone)
@@ -120,7 +118,6 @@ def _write(
     services: Services,
     changes: Sequence[tuple[Touched, ChangeSet]],
     settle: Settle | None = None,
-    ready: Sequence[Ready] = (),
     *,
     alone: bool = False,
 ) -> Iterator[Written]:
@@ -128,7 +125,7 @@ def _write(
     if not changes:
         return iter(())
     settle = settle or _settling(services, [table for table, _ in changes])
-    commit = Commit([change for _, change in changes], settle=settle, ready=ready)
+    commit = Commit([change for _, change in changes], settle=settle)
     write = services.commits.write_alone if alone else services.commits.write
     written: Sequence[Written] = write(services.database, services.meter, commit)
     return iter(written)

@@ -14,7 +14,6 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from duckicelake.catalog.auditing import Noted, note_all
-from duckicelake.catalog.commits.beside import Late, Ready, wait_briefly
 from duckicelake.catalog.commits.courtesy import Courtesy
 from duckicelake.catalog.commits.turns import Batch, Turns
 from duckicelake.catalog.idempotency import Once, settle_results
@@ -23,7 +22,6 @@ from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.foreseen import is_as_expected
 from duckicelake.lake.postgres.database import Database, Transaction, is_retryable
-from duckicelake.lake.postgres.pipelines import send_off
 from duckicelake.lake.rows import inserts as inlined_rows
 from duckicelake.lake.rows.batches import RowBatch, WrittenRows
 from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
@@ -61,8 +59,8 @@ class Work(Generic[W, R]):
         raise NotImplementedError
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:
-        """The last step of several of this kind, each with its result; what is to be waited for before COMMIT."""
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """The last step of several of this kind, each with its result."""
         raise NotImplementedError
 
     @staticmethod
@@ -81,24 +79,18 @@ class Work(Generic[W, R]):
 
 @dataclass(slots=True)
 class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
-    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result.
-
-    ready: what to wait for before COMMIT if all came as it was foreseen.
-    """
+    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result."""
 
     settle: Settle = field(kw_only=True)
-    ready: Sequence[Ready] = field(default=(), kw_only=True)
 
     @staticmethod
     def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
         return writer.Group(cursor, works)
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:  # noqa: ARG004
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
         for each, result in pairs:
             each.settle(cursor, result)
-        foreseen = [each for each, result in pairs if any(written.has_files for written in result)]
-        return [ready for each in foreseen for ready in each.ready]
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[Any]) -> None:
@@ -117,11 +109,10 @@ class RowsCommit(Work[RowBatch, WrittenRows]):
         return inlined_rows.Group(cursor, works)
 
     @staticmethod
-    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> Sequence[Ready]:
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
         keyed = [(each.once, _as_told(result)) for each, result in pairs if each.once is not None]
         settle_results(cursor, keyed)
         note_all(database, cursor, [each.noted(result) for each, result in pairs])
-        return ()
 
     @staticmethod
     def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
@@ -217,11 +208,7 @@ class CommitQueue:
             return True
 
         def attempt() -> None:
-            try:
-                self._attempt(database, meter, group, join, is_alone=is_alone)
-            except Late as late:
-                late.wait()
-                self._attempt(database, meter, group, join, is_alone=is_alone)
+            self._attempt(database, meter, group, join, is_alone=is_alone)
 
         try:
             retrying(attempt, again)
@@ -253,11 +240,8 @@ class CommitQueue:
             database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
-            ready = group[0].settle_all(database, cursor, pairs)
+            group[0].settle_all(database, cursor, pairs)
             seen = duckdb_seen(cursor)
-            if ready:
-                send_off(cursor)
-                wait_briefly(ready)
         self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], Commit):

@@ -75,7 +75,7 @@ def _plan_unasked(services: Services, commits: Sequence[TableCommit], *, prepare
 def _foreseen(services: Services, plan: Planned) -> Planned:
     if plan.change is None or plan.cached is None:
         return plan
-    foreseen = foresee(services, plan.table.resource, plan.cached, plan.change)
+    foreseen = foresee(services, plan.cached, plan.change)
     return plan if foreseen is None else replace(plan, change=foreseen.change, foreseen=foreseen)
 
 

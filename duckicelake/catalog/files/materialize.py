@@ -20,7 +20,7 @@ from duckicelake.bridge.artifacts import (
 from duckicelake.bridge.project import defined, project
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.succession import entry_row, lake_after, manifest_row, state_after
-from duckicelake.catalog.access.confinement import write_all
+from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.files.mending import forget_lost
 from duckicelake.catalog.files.outdated import delete_outdated
@@ -221,7 +221,7 @@ def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
 
 def _write(services: Services, prepared: Prepared) -> bool:
     """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
-    write_all(services, prepared.files)
+    write_derived(services, prepared.files)
     row = prepared.table.row
 
     def attempt() -> bool:

@@ -53,14 +53,5 @@ def naming_damage(services: Services, table_id: int) -> Iterator[None]:
         raise damaged(name, error) from error
 
 
-@contextmanager
-def damage_of(name: str) -> Iterator[None]:
-    """The same where the table's name is known: nothing is read."""
-    try:
-        yield
-    except _SIGNS as error:
-        raise damaged(name, error) from error
-
-
 def damaged(name: str, error: Exception) -> DamagedTable:
     return DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")

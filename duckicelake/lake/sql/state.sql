@@ -220,9 +220,20 @@ WHERE s.table_id = %(table_id)s
 SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now();
 
 -- artifacts: what was written for a table, older metadata aside
-SELECT a.path
+SELECT a.path, a.length
 FROM duckicelake_artifact a JOIN duckicelake_table t USING (table_id)
 WHERE a.table_id = %(table_id)s AND (a.kind <> 'metadata' OR a.object_id = t.version);
+
+-- artifacts_of: of that, what a reader of one snapshot needs
+SELECT path, length FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'metadata'
+  AND object_id = (SELECT version FROM duckicelake_table WHERE table_id = %(table_id)s)
+UNION ALL
+SELECT path, length FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = %(snapshot_id)s::bigint
+UNION ALL
+SELECT path, length FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest' AND object_id = ANY(%(manifest_ids)s::bigint[]);
 
 -- forget_artifacts: files that are lost, and the lists and metadata that name them
 DELETE FROM duckicelake_artifact a
