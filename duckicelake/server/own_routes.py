@@ -1,4 +1,4 @@
-"""Routes of no specification but ours: a query parameter that they don't know is refused.
+"""Routes of no specification but ours: what they don't know of a query or a body is refused.
 
 What is overlooked isn't done, whatever it was for: a misspelt `limit` would be no limit. Routes that others specify
 overlook it, for their clients may send what a newer version of the specification has.
@@ -10,11 +10,19 @@ from typing import Any
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Header, Path
 from fastapi.routing import APIRoute
+from pydantic import ConfigDict
 from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope, Send
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.quick.routes import QuickRoute
+
+
+class OwnRequest(SpecModel):
+    """A body with the fields of the model, and no others."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class OwnRoute(APIRoute):

@@ -42,7 +42,7 @@ def _explain_one(finding: Any) -> str:
         return f"the body is not JSON: {message.removeprefix('Invalid JSON: ')}"
     place = _place(finding["loc"])
     if finding["type"] == "extra_forbidden":
-        return f"{place}: there is no such parameter"
+        return f"{place}: there is no such field"
     given = "" if finding["type"] == "missing" else _given(finding.get("input"))
     return f"{place}: {message}{given}" if place else f"the body: {message}{given}"
 

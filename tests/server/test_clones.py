@@ -42,6 +42,8 @@ def test_restore_once_and_tell_the_same_again(client: Client, serve: Serve) -> N
     assert answers[0]["snapshot-id"] == answer["metadata"]["current-snapshot-id"]
     assert (answers[0]["restored-from"], answers[0]["restored-over"]) == (first, second)
     assert pyiceberg_rows(answer) == [(1, "a")]
+    misspelt = http.post(f"{TABLE}/restore", json={"to": str(second), "dryrun": True})
+    assert misspelt.json()["error"]["message"] == "Invalid request: dryrun: there is no such field"
     unknown = http.post(f"{TABLE}/restore", json={"to": "12345"})
     assert (unknown.status_code, unknown.json()["error"]["type"]) == (404, "NotFoundException")
 

@@ -16,14 +16,14 @@ from duckicelake.server.delegation import AccessWish
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.own_routes import OwnRoute
+from duckicelake.server.own_routes import OwnRequest, OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=OwnRoute)
 
 
-class CloneTableRequest(SpecModel):
+class CloneTableRequest(OwnRequest):
     """A table to make of another's files; at: a snapshot's id, DuckLake's number, a time, a branch or tag."""
 
     name: TableNameField
@@ -32,7 +32,7 @@ class CloneTableRequest(SpecModel):
     with_history: bool = False
 
 
-class ExpireRequest(SpecModel):
+class ExpireRequest(OwnRequest):
     """Which snapshots shall leave: those from before a moment, but for so many of each branch."""
 
     older_than_ms: Long

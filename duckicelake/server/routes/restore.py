@@ -10,14 +10,14 @@ from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.idempotency import KeyedServices
 from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.own_routes import OwnRoute
+from duckicelake.server.own_routes import OwnRequest, OwnRoute
 from duckicelake.server.paths import NamespacePath, TablePath
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=OwnRoute)
 
 
-class RestoreRequest(SpecModel):
+class RestoreRequest(OwnRequest):
     """What a table shall be again. to: a snapshot's id, DuckLake's number, a time, a branch or tag, Delta's v7."""
 
     to: Annotated[str, Field(min_length=1, max_length=2000)]
