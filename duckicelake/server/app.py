@@ -25,6 +25,7 @@ from duckicelake.server.guard import guarded
 from duckicelake.server.https import RequireHttps
 from duckicelake.server.identity.auth import Authentication
 from duckicelake.server.limits.bodies import BodyLimit
+from duckicelake.server.limits.encodings import Unzipped
 from duckicelake.server.limits.load import LoadLimit, Slots
 from duckicelake.server.limits.quotas import Quotas, Rates
 from duckicelake.server.openapi import describe
@@ -148,6 +149,7 @@ def _add_layers(
     loads = QuickLoads(services, SharedChecks(services.database.freshness_line(), services.meter))
     layer: ASGIApp = Audit(app.behind_layers, services=services)
     layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds)
+    layer = Unzipped(layer)
     routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
     layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
     layer = LoadLimit(layer, slots=slots, metrics=metrics)
