@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from uuid import UUID, uuid5
 
 from duckicelake.bridge.entries import partition, plain_entry, plain_file, writable_partition_type
+from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.manifest import (
     EntryStatus,
     FieldSummary,
@@ -24,9 +25,11 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
+from duckicelake.lake.state import ManifestRow, SnapshotRow
 
 MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
+Entries: TypeAlias = Sequence[tuple[int, AnyFile]]
+"""The files that a manifest lists, in its order, each after the status of its entry."""
 Encoded: TypeAlias = dict[tuple[int, int], bytes]
 """Files as manifests have them, by the manifests' format version and the file's id."""
 _STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
@@ -62,7 +65,7 @@ def definitions_of(metadata: TableMetadata) -> Definitions:
 
 
 def manifest_artifact(
-    manifest: ManifestRow, files: Sequence[FileRow], known: Definitions, encoded: Encoded | None = None
+    manifest: ManifestRow, entries: Entries, known: Definitions, encoded: Encoded | None = None
 ) -> Artifact:
     """The manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
     spec = known.specs[manifest.spec_id]
@@ -70,7 +73,7 @@ def manifest_artifact(
     version, content = manifest.format_version, ManifestContent(manifest.content)
     encode = file_encoder(version, content, type_)
 
-    def file_of(row: FileRow) -> bytes:
+    def file_of(row: AnyFile) -> bytes:
         found = None if encoded is None else encoded.get((version, row.file_id))
         if found is None:
             found = encode(plain_file(row, type_))
@@ -83,32 +86,32 @@ def manifest_artifact(
         content=content,
         schema=schema,
         spec=spec,
-        entries=(plain_entry(file, manifest.added_snapshot_id, file_of(file)) for file in files),
+        entries=(plain_entry(status, file, manifest.added_snapshot_id, file_of(file)) for status, file in entries),
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"
-    facts = manifest_facts(manifest, files, known)
+    facts = manifest_facts(manifest, entries, known)
     return _artifact(MANIFEST, manifest.manifest_id, name, data, known, facts=facts)
 
 
-def manifest_facts(manifest: ManifestRow, files: Sequence[FileRow], known: Definitions) -> dict[str, Any]:
+def manifest_facts(manifest: ManifestRow, entries: Entries, known: Definitions) -> dict[str, Any]:
     """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id."""
     _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
-    by_status = [[file for file in files if file.status == status] for status in _STATUSES]
-    partitions = (partition(file, type_) for file in files)
+    by_status = [[file for status, file in entries if status == wanted] for wanted in _STATUSES]
+    partitions = (partition(file, type_) for _, file in entries)
     return {
         "files": [len(group) for group in by_status],
         "rows": [sum(file.record_count for file in group) for group in by_status],
         "partitions": [_range_json(each) for each in summarise_partitions(type_, partitions) or ()],
-        "first_row_id": _first_row_id(manifest, files),
+        "first_row_id": _first_row_id(manifest, entries),
     }
 
 
-def _first_row_id(manifest: ManifestRow, files: Iterable[FileRow]) -> int | None:
+def _first_row_id(manifest: ManifestRow, entries: Entries) -> int | None:
     """What the list must state of a manifest of format version 3: without one, Java ignores its files' row ids."""
     if manifest.format_version < ROW_LINEAGE_VERSION or manifest.content != ManifestContent.DATA:
         return None
-    return min((file.first_row_id for file in files if file.first_row_id is not None), default=0)
+    return min((file.first_row_id for _, file in entries if file.first_row_id is not None), default=0)
 
 
 def _line(manifest: ManifestRow) -> ManifestFile:

@@ -12,7 +12,7 @@ from duckicelake.iceberg.manifest import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.lake.changes import NewDeletion, NewFile, NewManifest, SideFiles
-from duckicelake.lake.state import DeletionRow, FileRow, ManifestRow
+from duckicelake.lake.state import DeletionRow, Entry, FileRow, ManifestRow
 
 CLONED_FROM = "cloned-from"
 """In the summary of the snapshot that a clone begins with: what it is a clone of."""
@@ -38,15 +38,15 @@ class Cloned:
 
 def cloned(
     manifests: Mapping[int, ManifestRow],
-    entries: Mapping[int, Sequence[FileRow]],
+    entries: Mapping[int, Sequence[Entry]],
     deletions: Iterable[DeletionRow],
     file_ids: Iterator[int],
     manifest_ids: Iterator[int],
 ) -> Cloned:
     """The rows of a clone with these manifests."""
-    rows = {row.file_id: row for found in entries.values() for row in found if row.status != EntryStatus.DELETED}
+    rows = {row.file_id: row for found in entries.values() for status, row in found if status != EntryStatus.DELETED}
     ids = {file_id: next(file_ids) for file_id in rows}
-    told = {id_: [each for each in found if each.file_id in ids] for id_, found in entries.items()}
+    told = {id_: [(status, row) for status, row in found if row.file_id in ids] for id_, found in entries.items()}
     made = {id_: _manifest(manifests[id_], found, ids, next(manifest_ids)) for id_, found in told.items() if found}
     side = SideFiles(
         files=tuple(_file(row, ids[file_id]) for file_id, row in rows.items()),
@@ -119,9 +119,9 @@ def _file(row: FileRow, file_id: int) -> NewFile:
     )
 
 
-def _manifest(row: ManifestRow, entries: Sequence[FileRow], ids: Mapping[int, int], manifest_id: int) -> NewManifest:
+def _manifest(row: ManifestRow, entries: Sequence[Entry], ids: Mapping[int, int], manifest_id: int) -> NewManifest:
     by_status = {
-        status: tuple(ids[entry.file_id] for entry in entries if entry.status == status) for status in EntryStatus
+        wanted: tuple(ids[file.file_id] for status, file in entries if status == wanted) for wanted in EntryStatus
     }
     return NewManifest(
         manifest_id=manifest_id,

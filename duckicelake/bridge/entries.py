@@ -114,7 +114,8 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
 
 def partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...]:
     """The partition values of a row."""
-    return tuple(_partition_value(field.type, value) for field, value in zip(type_.fields, row.partition, strict=True))
+    pairs = zip(type_.fields, row.partition, strict=True)
+    return tuple([_partition_value(field.type, value) for field, value in pairs])
 
 
 def _partition_value(type_: IcebergType, value: Any) -> Any:
@@ -124,43 +125,43 @@ def _partition_value(type_: IcebergType, value: Any) -> Any:
     return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 
-def plain_entry(row: FileRow, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
+def plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
     """The manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
     return PlainEntry(
-        status=row.status,
-        snapshot_id=added_snapshot_id if row.status == EntryStatus.DELETED else row.added_snapshot_id,
+        status=status,
+        snapshot_id=added_snapshot_id if status == EntryStatus.DELETED else row.added_snapshot_id,
         sequence_number=row.sequence_number,
         file_sequence_number=row.file_sequence_number,
         data_file=encoded,
     )
 
 
-def plain_file(row: FileRow, type_: StructType) -> PlainFile:
+def plain_file(row: FileRow | NewFile, type_: StructType) -> PlainFile:
     """`data_file`, but with the metrics as they are."""
     metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
     get = metrics.get
     key = get("key_metadata")
-    return PlainFile(
-        content=row.content,
-        file_path=row.path,
-        file_format=row.file_format,
-        partition=partition(row, type_),
-        record_count=row.record_count,
-        file_size_in_bytes=row.file_size_in_bytes,
-        column_sizes=get("column_sizes"),
-        value_counts=get("value_counts"),
-        null_value_counts=get("null_value_counts"),
-        nan_value_counts=get("nan_value_counts"),
-        lower_bounds=get("lower_bounds"),
-        upper_bounds=get("upper_bounds"),
-        key_metadata=None if key is None else bytes.fromhex(key),
-        split_offsets=get("split_offsets"),
-        equality_ids=get("equality_ids"),
-        sort_order_id=get("sort_order_id"),
-        first_row_id=row.first_row_id,
-        referenced_data_file=get("referenced_data_file"),
-        content_offset=get("content_offset"),
-        content_size_in_bytes=get("content_size_in_bytes"),
+    return PlainFile(  # by position: for very many, names take twice as long
+        row.content,
+        row.path,
+        row.file_format,
+        partition(row, type_),
+        row.record_count,
+        row.file_size_in_bytes,
+        get("column_sizes"),
+        get("value_counts"),
+        get("null_value_counts"),
+        get("nan_value_counts"),
+        get("lower_bounds"),
+        get("upper_bounds"),
+        None if key is None else bytes.fromhex(key),
+        get("split_offsets"),
+        get("equality_ids"),
+        get("sort_order_id"),
+        row.first_row_id,
+        get("referenced_data_file"),
+        get("content_offset"),
+        get("content_size_in_bytes"),
     )
 
 

@@ -51,8 +51,8 @@ class LakeMetrics:
 
     def of(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
         """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
-        sizes, counts, nulls = dict[str, int](), dict[str, int](), dict[str, int]()
-        lows, highs = dict[str, str](), dict[str, str]()
+        found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
+        sizes, counts, nulls, lows, highs = found
         for column, _, _, low, high, size, values, empty in stats:
             if column not in self._columns:
                 continue
@@ -63,10 +63,9 @@ class LakeMetrics:
                 counts[key] = values + empty
                 nulls[key] = empty
             if low is not None and (stored := bound(low)) is not None:
-                lows[key] = stored.hex()
+                lows[key] = stored
             if high is not None and (stored := bound(high)) is not None:
-                highs[key] = stored.hex()
-        found: tuple[dict[str, Any], ...] = (sizes, counts, nulls, lows, highs)
+                highs[key] = stored
         return {name: each for name, each in zip(_NAMES, found, strict=True) if each}
 
 
@@ -131,18 +130,18 @@ def _decoded(bounds: Mapping[int, bytes] | None, field_id: int, type_: Primitive
         return None
 
 
-def _bound_of(type_: PrimitiveType) -> Callable[[str], bytes | None]:
-    """From a text in statistics to a stored bound; None where the text is no value of the type."""
+def _bound_of(type_: PrimitiveType) -> Callable[[str], str | None]:
+    """From a text in statistics to a stored bound, in hex; None where the text is no value of the type."""
     pack = struct.Struct(_INTEGERS[type_.name]).pack if type_.name in _INTEGERS else None
 
-    def any_bound(text: str) -> bytes | None:
+    def any_bound(text: str) -> str | None:
         value = from_text(type_, text)
-        return None if value is None else to_bytes(type_, value)
+        return None if value is None else to_bytes(type_, value).hex()
 
-    def integer_bound(text: str) -> bytes | None:
+    def integer_bound(text: str) -> str | None:
         """The same, for what tables have most of, in a third of the time."""
         try:
-            return pack(int(text)) if pack else None
+            return pack(int(text)).hex() if pack else None
         except (ValueError, struct.error):
             return any_bound(text)
 

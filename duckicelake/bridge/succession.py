@@ -6,10 +6,9 @@ The writer has checked, under the lock, that the version before was still the ne
 from dataclasses import replace
 
 from duckicelake.bridge.increments import Base
-from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import ChangeSet, NewManifest, NewSnapshot, Written
-from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
+from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableState
 
 
 def state_after(before: TableState, change: ChangeSet, written: Written) -> TableState:
@@ -66,28 +65,6 @@ def manifest_row(manifest: NewManifest) -> ManifestRow:
         path=None,
         length=None,
         facts=None,
-    )
-
-
-def entry_row(file: AnyFile, manifest_id: int, status: int) -> FileRow:
-    """A file as a new manifest lists it."""
-    return FileRow(
-        manifest_id=manifest_id,
-        status=status,
-        file_id=file.file_id,
-        content=file.content,
-        path=file.path,
-        file_format=file.file_format,
-        spec_id=file.spec_id,
-        partition=file.partition,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        added_snapshot_id=file.added_snapshot_id,
-        sequence_number=file.sequence_number,
-        file_sequence_number=file.file_sequence_number,
-        first_row_id=file.first_row_id,
-        metrics=file.metrics,
-        ducklake_id=file.ducklake_id,
     )
 
 

@@ -158,11 +158,11 @@ def _creation(
     wanted = sorted({manifest_id for row in rows.values() for manifest_id in row.manifest_ids})
     with services.database.reading() as cursor:
         manifests, entries = reader.manifests(cursor, wanted), reader.entries(cursor, wanted)
-        known = {file.file_id for found in entries.values() for file in found}
+        known = {file.file_id for found in entries.values() for _, file in found}
         deletions = reader.deletions_of(cursor, table.row.table_id, known)
         stats = native.table_stats(cursor, table.row.table_id)
     made = cloned(manifests, entries, deletions, file_ids(services), manifest_ids(services))
-    files = (file for found in entries.values() for file in found if file.file_id in made.file_ids)
+    files = (file for found in entries.values() for _, file in found if file.file_id in made.file_ids)
     lake_ids = {made.file_ids[each.file_id]: each.ducklake_id for each in files if each.ducklake_id is not None}
     main = made.manifests_of(rows[head.snapshot_id].manifest_ids) if head else ()
     move = _move(services, table, metadata, creation, made, main, lake_ids) if head else None

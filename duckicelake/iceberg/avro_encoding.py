@@ -95,8 +95,8 @@ def _map(value_type: str) -> Encode:
 
     def blobs(values: Mapping[Any, bytes] | Mapping[Any, str]) -> bytes:
         order = _in_order(tuple(values))
-        found = [values[key] for key, _ in order]
-        stored = [bytes.fromhex(each) if isinstance(each, str) else each for each in found]
+        found: list[Any] = [values[key] for key, _ in order]
+        stored: Iterable[bytes] = map(bytes.fromhex, found) if found and isinstance(found[0], str) else found
         pairs = zip(order, stored, strict=True)
         return _counted(len(order), [first + LONGS[len(value)] + value for (_, first), value in pairs])
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 
 from psycopg import Cursor
 
@@ -11,6 +12,7 @@ from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.state import (
     DeletionRow,
+    Entry,
     FileRow,
     LiveFile,
     ManifestRow,
@@ -105,11 +107,11 @@ def manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, Man
     return {row[0]: ManifestRow(*row) for row in rows}
 
 
-def entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple[FileRow, ...]]:
+def entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple[Entry, ...]]:
     """The entries of manifests by manifest id, in manifest order: added, deleted, existing."""
     rows = cursor.execute(_SQL.entries, {"manifest_ids": list(manifest_ids)}).fetchall()
-    files = (FileRow(*row) for row in rows)
-    return {key: tuple(group) for key, group in groupby(files, key=lambda file: file.manifest_id)}
+    groups = groupby(rows, key=itemgetter(0))
+    return {manifest_id: tuple((row[1], FileRow(*row[2:])) for row in group) for manifest_id, group in groups}
 
 
 def manifests_holding(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Iterable[int]) -> set[int]:
@@ -147,10 +149,10 @@ def live_deletes(
 
 
 def files(cursor: Cursor[Row], file_ids: Iterable[int]) -> dict[int, FileRow]:
-    """Files by id, with no manifest (0)."""
+    """Files by id."""
     ids = list(file_ids)
     rows = cursor.execute(_SQL.files, {"file_ids": ids}).fetchall() if ids else ()
-    return {row[2]: FileRow(*row) for row in rows}
+    return {row[0]: FileRow(*row) for row in rows}
 
 
 def virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from duckicelake.lake.changes import PackedStats
 from duckicelake.lake.model import (
@@ -127,12 +127,9 @@ class ManifestRow:
     facts: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A `duckicelake_file` row as one manifest lists it: `status` is the manifest entry's (0, 1, 2)."""
+class FileRow(NamedTuple):
+    """A `duckicelake_file` row."""
 
-    manifest_id: int
-    status: int
     file_id: int
     content: int
     path: str
@@ -147,6 +144,10 @@ class FileRow:
     first_row_id: int | None
     metrics: Mapping[str, Any]
     ducklake_id: int | None
+
+
+Entry: TypeAlias = tuple[int, FileRow]
+"""A file as a manifest lists it: the entry's status (0, 1, 2) comes first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,8 @@ SCHEMA = Schema.model_validate(
     {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "x", "required": False, "type": "int"}]}
 )
 KNOWN = Definitions("01a1fe90-0000-7000-8000-000000000000", "/t", (SCHEMA,), {0: UNPARTITIONED})
-DATA = FileRow(1, 1, 1, FileContent.DATA, "/a", "PARQUET", 0, [], 10, 100, 7, 9, 9, 40, {}, 1)
-VECTOR = replace(
-    DATA,
+DATA = FileRow(1, FileContent.DATA, "/a", "PARQUET", 0, [], 10, 100, 7, 9, 9, 40, {}, 1)
+VECTOR = DATA._replace(
     file_id=3,
     content=FileContent.POSITION_DELETES,
     path="/dv",
@@ -38,11 +37,11 @@ VECTOR = replace(
 SNAPSHOT = SnapshotRow(7, None, 7, None, 9, 1, 0, 100, 10, None, {}, (), None)
 
 
-def manifest(format_version: int, *files: FileRow) -> ManifestRow:
+def manifest(format_version: int, *files: FileRow, status: int = EntryStatus.ADDED) -> ManifestRow:
     """A manifest of the files, written."""
     content = ManifestContent.DELETES if files and files[0].content else ManifestContent.DATA
     row = ManifestRow(1, content, format_version, 0, 0, 9, 9, 7, len(files), None, None, None)
-    artifact = manifest_artifact(row, files, KNOWN)
+    artifact = manifest_artifact(row, [(status, file) for file in files], KNOWN)
     return replace(row, path=artifact.path, length=len(artifact.data), facts=artifact.facts)
 
 
@@ -63,12 +62,12 @@ def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
         "referenced_data_file": "/a",
     }
     rows = [
-        replace(DATA, file_id=status, spec_id=1, partition=[value], metrics=each, status=status)
+        (status, DATA._replace(file_id=status, spec_id=1, partition=[value], metrics=each))
         for status, (value, each) in enumerate(((7, metrics), (None, {}), (-1, Packed(metrics))))
     ]
     type_ = partition_type(spec, SCHEMA)
     entries = [
-        ManifestEntry(EntryStatus(row.status), 8 if row.status == 2 else 7, 9, 9, data_file(row, type_)) for row in rows
+        ManifestEntry(EntryStatus(status), 8 if status == 2 else 7, 9, 9, data_file(row, type_)) for status, row in rows
     ]
     manifest_row = ManifestRow(1, 0, 2, 1, 0, 9, 9, 8, 2, None, None, None)
     content, known, encoded = ManifestContent.DATA, replace(KNOWN, specs={1: spec}), dict[tuple[int, int], bytes]()
@@ -78,17 +77,18 @@ def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
 
 
 def test_manifest_of_version_3_is_listed_with_a_row_id_so_that_its_files_keep_theirs() -> None:
-    files = (DATA, replace(DATA, path="/b", first_row_id=5), replace(DATA, path="/c", first_row_id=70, status=0))
+    files = (DATA, DATA._replace(path="/b", first_row_id=5), DATA._replace(path="/c", first_row_id=70))
     row = manifest(3, *files)
     (line,) = read_manifest_list(manifest_list_artifact(SNAPSHOT, [row], KNOWN).data)
     assert line.first_row_id == 5
-    written = read_manifest(manifest_artifact(replace(row, path=None), files, KNOWN).data)
+    entries = list(zip((1, 1, 0), files, strict=True))
+    written = read_manifest(manifest_artifact(replace(row, path=None), entries, KNOWN).data)
     assert [entry.data_file.first_row_id for entry in inherit_all(written, line)] == [40, 5, 70]
 
 
 def test_manifest_without_row_ids_is_not_given_new_ones() -> None:
-    gone = replace(DATA, status=2, first_row_id=None)
-    lines = read_manifest_list(manifest_list_artifact(SNAPSHOT, [manifest(3, gone), manifest(3)], KNOWN).data)
+    gone = manifest(3, DATA._replace(first_row_id=None), status=EntryStatus.DELETED)
+    lines = read_manifest_list(manifest_list_artifact(SNAPSHOT, [gone, manifest(3)], KNOWN).data)
     assert [line.first_row_id for line in lines] == [0, 0]
 
 

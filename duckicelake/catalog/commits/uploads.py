@@ -181,7 +181,7 @@ def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) 
     if ids:
         with services.database.reading() as cursor:
             entries = reader.entries(cursor, ids)
-        files += [row for rows in entries.values() for row in rows if row.status != EntryStatus.DELETED]
+        files += [row for rows in entries.values() for status, row in rows if status != EntryStatus.DELETED]
     return files
 
 

@@ -12,6 +12,7 @@ from duckicelake.bridge.artifacts import (
     Artifact,
     Definitions,
     Encoded,
+    Entries,
     definitions_of,
     manifest_artifact,
     manifest_list_artifact,
@@ -19,7 +20,7 @@ from duckicelake.bridge.artifacts import (
 )
 from duckicelake.bridge.project import defined, project
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.bridge.succession import entry_row, lake_after, manifest_row, state_after
+from duckicelake.bridge.succession import lake_after, manifest_row, state_after
 from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.files.mending import forget_lost
@@ -32,7 +33,7 @@ from duckicelake.lake import artifacts as lake_artifacts
 from duckicelake.lake import reader
 from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, Written, WrittenFile
 from duckicelake.lake.snapshots import retrying
-from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableState
+from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
 from duckicelake.storage.objects import NewFile as FileToWrite
 from duckicelake.storage.parallel import in_parallel
 
@@ -46,7 +47,7 @@ class _Unwritten:
 
     snapshots: tuple[SnapshotRow, ...]
     manifests: Mapping[int, ManifestRow]
-    entries: Mapping[int, tuple[FileRow, ...]]
+    entries: Mapping[int, Entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _unwritten_of(services: Services, known: Known, change: ChangeSet, state: Ta
     return _Unwritten(snapshots, manifests | {key: manifest_row(each) for key, each in new.items()}, entries)
 
 
-def _entries_that_it_brings(change: ChangeSet, wanted: Iterable[int]) -> dict[int, tuple[FileRow, ...]]:
+def _entries_that_it_brings(change: ChangeSet, wanted: Iterable[int]) -> dict[int, Entries]:
     """The entries of those of the change's manifests all of whose files it brings itself, by manifest id."""
     files, ids = dict(_files_of(change)), set(wanted)
     new = (m for step in change.steps for m in step.side.manifests if m.manifest_id in ids)
@@ -159,9 +160,8 @@ def _files_of(change: ChangeSet) -> Iterator[tuple[int, NewFile]]:
     return ((file.file_id, file) for step in change.steps for file in step.side.files)
 
 
-def _entries(manifest: NewManifest, files: Mapping[int, AnyFile]) -> tuple[FileRow, ...]:
-    """The entries of a manifest, in its order."""
-    return tuple(entry_row(files[file_id], manifest.manifest_id, status) for status, file_id in _listed(manifest))
+def _entries(manifest: NewManifest, files: Mapping[int, AnyFile]) -> Entries:
+    return [(status, files[file_id]) for status, file_id in _listed(manifest)]
 
 
 def _listed(manifest: NewManifest) -> list[tuple[int, int]]:
@@ -194,7 +194,7 @@ def _prepared(state: TableState, unwritten: _Unwritten, before: Materialized | N
 
 
 def _encode_manifests(unwritten: _Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
-    listed = [file.file_id for files in unwritten.entries.values() for file in files]
+    listed = [file.file_id for entries in unwritten.entries.values() for _, file in entries]
     encoded: Encoded | None = {} if len(set(listed)) < len(listed) else None  # a file may be in several
 
     def encode(manifest_id: int) -> Artifact:

@@ -150,8 +150,8 @@ WHERE f.file_id IN (
     SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m
     WHERE m.manifest_id = ANY(%(manifest_ids)s) AND m.content = 1);
 
--- files: files by id, without a manifest
-SELECT 0, 0, file_id, content, path, file_format, spec_id, partition, record_count, file_size_in_bytes,
+-- files: files by id
+SELECT file_id, content, path, file_format, spec_id, partition, record_count, file_size_in_bytes,
        added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics, ducklake_id
 FROM duckicelake_file
 WHERE file_id = ANY(%(file_ids)s);
