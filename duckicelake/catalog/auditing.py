@@ -6,7 +6,7 @@ from typing import Any
 
 from duckicelake.catalog.access.principal import Caller
 from duckicelake.iceberg.names import Namespace, schema_name
-from duckicelake.lake.audit import Entry, Origin, Touched, record_all
+from duckicelake.lake.audit import Entry, Origin, Touched, record_signed
 from duckicelake.lake.postgres.database import Database, Transaction
 
 __all__ = ["Entry", "Noted", "Touched", "actions", "note_all", "origin", "touched", "unheard"]
@@ -34,8 +34,8 @@ class Noted:
 
 
 def note_all(database: Database, cursor: Transaction, noted: Sequence[Noted]) -> None:
-    """Note what several requests of one transaction did, as its last step."""
-    entries = record_all(cursor, [each.origin for each in noted], [each.touched for each in noted])
+    """Note what several requests did, as the last step of a transaction whose snapshots are signed and theirs."""
+    entries = record_signed(cursor, [each.origin for each in noted], [each.touched for each in noted])
 
     def tell() -> None:
         for each, entry in zip(noted, entries(), strict=True):

@@ -85,28 +85,54 @@ def record(
     the entries can be had when the transaction is over, so that nothing is waited for in a pipeline. is_change: whether
     a good result means that something has changed.
     """
-    return record_all(cursor, [origin] * len(touched), touched, result, is_change=is_change)
-
-
-def record_all(
-    cursor: Transaction,
-    origins: Sequence[Origin],
-    touched: Sequence[Touched],
-    result: str = OK,
-    *,
-    is_change: bool = True,
-) -> Callable[[], list[Entry]]:
-    """The same for several requests of one transaction, each with where it came from."""
+    origins = [origin] * len(touched)
+    signature = signed_by(origins)
     parameters = {
-        "changed": document([_changed(*each) for each in zip(origins, touched, strict=True)]),
+        "changed": _document(origins, touched),
         "result": result,
         "is_change": is_change and result == OK,
-        "author": ", ".join(dict.fromkeys(each.principal for each in origins)),
-        "operation": ", ".join(dict.fromkeys(each.operation for each in origins)),
-        "engine": ", ".join(dict.fromkeys(each.engine for each in origins if each.engine)) or None,
+        "author": signature.author,
+        "message": signature.message,
+        "engine": signature.engine,
     }
     recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
+    return _written(recorded, origins, touched, result)
 
+
+def record_signed(
+    cursor: Transaction, origins: Sequence[Origin], touched: Sequence[Touched]
+) -> Callable[[], list[Entry]]:
+    """The same for changes whose snapshots are known, and have been signed (`signed_by`) when they were made."""
+    parameters = {"changed": _document(origins, touched), "result": OK}
+    recorded = cursor.connection.cursor().execute(_SQL.record_signed, parameters)
+    return _written(recorded, origins, touched, OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a snapshot says of who has made it. engine: those that they call themselves, None if they don't."""
+
+    author: str
+    message: str | None
+    engine: str | None
+
+
+def signed_by(origins: Sequence[Origin]) -> Signature:
+    """That of a snapshot which these requests have made together."""
+    principals = dict.fromkeys(each.principal for each in origins)
+    operations = dict.fromkeys(each.operation for each in origins if each.operation)
+    engines = dict.fromkeys(each.engine for each in origins if each.engine)
+    named = [", ".join(each) for each in (operations, engines) if each]
+    return Signature(", ".join(principals), " by ".join(named) or None, ", ".join(engines) or None)
+
+
+def _document(origins: Sequence[Origin], touched: Sequence[Touched]) -> str:
+    return document([_changed(*each) for each in zip(origins, touched, strict=True)])
+
+
+def _written(
+    recorded: Transaction, origins: Sequence[Origin], touched: Sequence[Touched], result: str
+) -> Callable[[], list[Entry]]:
     def written() -> list[Entry]:
         rows = recorded.fetchall()
         return [_entry(own, each, result, *row) for own, each, row in zip(origins, touched, rows, strict=True)]

@@ -21,9 +21,10 @@ from duckicelake.catalog.measuring import Meter
 from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.foreseen import is_as_expected
-from duckicelake.lake.postgres.database import Database, Transaction, is_retryable
+from duckicelake.lake.postgres.database import Database, Overtaken, Transaction, is_retryable
 from duckicelake.lake.rows import inserts as inlined_rows
 from duckicelake.lake.rows.batches import RowBatch, WrittenRows
+from duckicelake.lake.rows.memory import Memory
 from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
 from duckicelake.lake.writing import writer
 
@@ -44,6 +45,9 @@ class Group(Protocol):
     def write(self) -> Sequence[Any]:
         """What became of each: its result, or why it can't be written. What is raised is of all of them."""
 
+    def committed(self) -> None:
+        """Hear that the transaction is."""
+
 
 @dataclass(slots=True)
 class Work(Generic[W, R]):
@@ -54,7 +58,7 @@ class Work(Generic[W, R]):
     outcome: R | Exception | None = None
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
+    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:
         """Begin to write the changes of several of this kind."""
         raise NotImplementedError
 
@@ -84,7 +88,7 @@ class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
     settle: Settle = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
+    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:  # noqa: ARG004
         return writer.Group(cursor, works)
 
     @staticmethod
@@ -105,8 +109,8 @@ class RowsCommit(Work[RowBatch, WrittenRows]):
     noted: Callable[[WrittenRows], Noted] = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any]) -> Group:
-        return inlined_rows.Group(cursor, works)
+    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:
+        return inlined_rows.Group(cursor, works, memory)
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
@@ -146,6 +150,7 @@ class CommitQueue:
         self._courtesy = Courtesy()
         self._foreseen = foreseen
         self._is_crowded = False
+        self._memory = Memory()
 
     @property
     def is_calm(self) -> bool:
@@ -208,7 +213,10 @@ class CommitQueue:
             return True
 
         def attempt() -> None:
-            self._attempt(database, meter, group, join, is_alone=is_alone)
+            try:
+                self._attempt(database, meter, group, join, is_alone=is_alone)
+            except Overtaken:
+                self._attempt(database, meter, group, join, is_alone=is_alone)
 
         try:
             retrying(attempt, again)
@@ -235,9 +243,10 @@ class CommitQueue:
             if self._is_crowded or len(group) > 1:
                 cursor.fetchone()
                 group += join()
-            together = group[0].begin(cursor, [each.changes for each in group])
+            together = group[0].begin(cursor, [each.changes for each in group], self._memory)
             locked = monotonic()
             database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
+            database.after_commit(cursor, together.committed)
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
             group[0].settle_all(database, cursor, pairs)

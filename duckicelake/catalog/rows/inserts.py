@@ -129,6 +129,7 @@ def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, bat
     prepared = partial(
         RowBatch,
         target.lake,
+        origin(services.caller),
         batch.num_rows,
         target.widen,
         partial(_packed, target),
@@ -156,7 +157,7 @@ def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
 
 def commit_of(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
     """The batch with the last steps of its transaction."""
-    what, who = touched(posted.namespace, posted.table, {"rows": batch.count}), origin(services.caller)
+    what, who = touched(posted.namespace, posted.table, {"rows": batch.count}), batch.origin
 
     def noted(written: WrittenRows) -> Noted:
         at = written.snapshot_id

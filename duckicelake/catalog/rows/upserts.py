@@ -18,6 +18,7 @@ from duckicelake.lake.changes import Written
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.rows import inserts as inlined_rows
 from duckicelake.lake.rows.batches import RowBatch
+from duckicelake.lake.rows.memory import Memory
 from duckicelake.lake.writing.files import StaleBase
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.constraint_rows import check_rows
@@ -66,7 +67,7 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
     answers: list[RowsAnswer] = []
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
-        (inserted,) = inlined_rows.Group(cursor, [prepared.rows]).write()
+        (inserted,) = inlined_rows.Group(cursor, [prepared.rows], Memory()).write()
         if isinstance(inserted, StaleBase):
             raise Outdated
         if isinstance(inserted, Exception):

@@ -1,7 +1,7 @@
 """The seam to Postgres: a connection pool and the two kinds of transactions that the catalog needs."""
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -42,7 +42,6 @@ _TOO_LARGE = "54"
 """The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 _READ_ONLY_TABLE = "DIRO1"
 """What our trigger raises (migration 0021)."""
-_IDEMPOTENCY = "duckicelake_idempotency"
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -53,6 +52,17 @@ def is_retryable(error: BaseException) -> bool:
 
 class Repeated(Exception):  # noqa: N818 - says what happened; never leaves the use case
     """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
+
+
+class Overtaken(Exception):  # noqa: N818 - as above
+    """The newest snapshot isn't the one that the transaction was to follow; nothing was written."""
+
+
+_UNFULFILLED: Mapping[str | None, type[Exception]] = {
+    "duckicelake_idempotency": Repeated,
+    "ducklake_snapshot": Overtaken,
+}
+"""What it means that a table was given NULL where none may be: how a statement fails whose answer nobody waits for."""
 
 
 class _DictDumper(JsonDumper):
@@ -184,8 +194,8 @@ class Database:
                 except psycopg.Error as error:
                     if error.sqlstate == _READ_ONLY_TABLE:
                         raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
-                    if isinstance(error, NotNullViolation) and error.diag.table_name == _IDEMPOTENCY:
-                        raise Repeated from error
+                    if isinstance(error, NotNullViolation) and error.diag.table_name in _UNFULFILLED:
+                        raise _UNFULFILLED[error.diag.table_name] from error
                     if read_only or connection.info.parameter_status("in_hot_standby") != "on":
                         raise
                     self._leave(connection)

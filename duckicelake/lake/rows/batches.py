@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from duckicelake.lake.audit import Origin
 from duckicelake.lake.changes import NewDataFile
 from duckicelake.lake.model import ColumnStats, TableDefinition
 from duckicelake.lake.rows.producers import Producer
@@ -67,7 +68,7 @@ class InsertTarget:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows for a table, inlined or as files; all of them are there afterwards or none.
+    """Rows for a table, inlined or as files; all of them are there afterwards or none. origin: whose request it was.
 
     rows: those to be inlined, for `pack`. files: in their place. producer: who counts the batch, with its sequence.
     key: of a request that must not run twice. untouched_since: the DuckLake snapshot after which nothing may have
@@ -75,6 +76,7 @@ class RowBatch:
     """
 
     target: InsertTarget
+    origin: Origin
     count: int
     widen: Widen
     pack: Pack

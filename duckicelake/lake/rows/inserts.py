@@ -5,15 +5,16 @@ what DuckDB wrote: when somebody next loads the table.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from psycopg import Cursor, sql
 
 from duckicelake.errors import AlreadyApplied, CatalogError
 from duckicelake.lake import native
+from duckicelake.lake.audit import signed_by
 from duckicelake.lake.changes import NewDataFile, TableStats
 from duckicelake.lake.idempotency import Repeated
 from duckicelake.lake.model import ColumnStats
@@ -23,9 +24,10 @@ from duckicelake.lake.postgres.pipelines import send_off
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.rows import producers
 from duckicelake.lake.rows.batches import Packed, RowBatch, WrittenRows
+from duckicelake.lake.rows.memory import Left, Memory, claim_next
 from duckicelake.lake.rows.producers import Producer
-from duckicelake.lake.rows.tables import Asked, TableNow, ask
-from duckicelake.lake.snapshots import ROWS_CHECKED, Wanted, claim, record_changes
+from duckicelake.lake.rows.tables import Now, TableNow, ask
+from duckicelake.lake.snapshots import ROWS_CHECKED, Counters, Wanted, claim, record_changes
 from duckicelake.lake.writing import definition, files
 from duckicelake.lake.writing.files import StaleBase
 
@@ -35,29 +37,42 @@ _SQL = queries("rows")
 class Group:
     """Batches for one or many tables that get one snapshot. `lock` is held, and the connection best in a pipeline."""
 
-    def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch]) -> None:
-        """Take the snapshot id, and check that every batch holds for what its table is now."""
+    def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch], memory: Memory) -> None:
+        """Take the snapshot id, and check that every batch holds for what its table is now.
+
+        memory: of how the last group has left the lake; if it serves, nothing is waited for before COMMIT.
+        """
         self._cursor = cursor
+        self._memory = memory
         file_ids = max(1, sum(len(batch.files) for batch in batches))
         wanted = Wanted(schema_change=any(batch.makes_table for batch in batches), file_ids=file_ids)
         self._foreseen: dict[int, tuple[list[RowBatch], Packed]] = {}
-        self._claimed, asked = claim(cursor, wanted, partial(self._ask, batches))
+        left = memory.take(batches)
+        self._claiming = None if left is None else claim_next(cursor, wanted, left, batches)
+        if left is None:
+            self._claimed, asked = claim(cursor, wanted, partial(self._ask, batches))
+            self._now = asked()
+        else:
+            self._pack(batches)
+            self._claimed, self._now = wanted.after(left.snapshot)[1], left.now()
         self._before = wanted.before(self._claimed)
         self._next_file_id = self._before.next_file_id
-        self._tables, self._sequences, self._keys = asked()
         self._new_sequences: dict[Producer, int] = {}
         self._admitted: set[int] = set()
         self._outcomes = [self._admit(batch) for batch in batches]
 
-    def _ask(self, batches: Sequence[RowBatch]) -> Asked:
-        """Ask what the tables are, and pack meanwhile the rows that are most likely written."""
+    def _ask(self, batches: Sequence[RowBatch]) -> Callable[[], Now]:
         asked = ask(self._cursor, batches)
+        self._pack(batches)
+        return asked
+
+    def _pack(self, batches: Sequence[RowBatch]) -> None:
+        """Pack the rows that are most likely written, while Postgres begins."""
         send_off(self._cursor)
         if not self._foreseen:
             for table_id, group in _by_table(each for each in batches if not each.files).items():
                 alike = [each for each in group if each.target is group[0].target]
                 self._foreseen[table_id] = alike, _packed(alike)
-        return asked
 
     def write(self) -> list[WrittenRows | StaleBase | CatalogError | Repeated]:
         """Write them; in the place of one that can't be written is why. The reason is raised if none can."""
@@ -66,30 +81,45 @@ class Group:
             raise next(each for each in self._outcomes if not isinstance(each, RowBatch))
         by_table = _by_table(admitted)
         written: dict[int, WrittenRows] = {}
-        gains = []
+        self._gains = []
         for table_id, group in by_table.items():
             inlined = [batch for batch in group if not batch.files]
             packed = self._packed(inlined) if inlined else None
-            gains.append(_Gain(self._tables[table_id], group, _stats(group, packed)))
+            self._gains.append(_Gain(self._now.tables[table_id], group, _stats(group, packed)))
             written.update((id(batch), rows) for batch, rows in self._write_table(group, packed))
-        _write_stats(self._cursor, gains)
+        _write_stats(self._cursor, self._gains)
         producers.note(self._cursor, self._new_sequences, self._claimed.snapshot_id)
-        record_changes(self._cursor, self._claimed.snapshot_id, _tokens(by_table), extra_info=ROWS_CHECKED)
+        self._sign(admitted)
+        send_off(self._cursor)
         return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
 
+    def _sign(self, batches: Sequence[RowBatch]) -> None:
+        """Record what the snapshot has changed, and by whom."""
+        at, signature = self._claimed.snapshot_id, signed_by([batch.origin for batch in batches])
+        author, message = signature.author, signature.message
+        tokens = _tokens(_by_table(batches))
+        record_changes(self._cursor, at, tokens, author=author, message=message, extra_info=ROWS_CHECKED)
+
+    def committed(self) -> None:
+        """Have it remembered what is known of the lake now."""
+        row = self._claiming.fetchone() if self._claiming is not None else None
+        snapshot = self._claimed if row is None else Counters(*row[:5])
+        tables = {gain.state.table_id: gain.state.after(gain.rows, gain.size, gain.widened) for gain in self._gains}
+        self._memory.put(self._before.snapshot_id, Left(snapshot, tables, self._now.sequences))
+
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError | Repeated:
-        if batch.key in self._keys:
+        if batch.key in self._now.keys:
             return Repeated()
-        problem = self._tables[batch.table_id].problem(batch, self._before) or self._touched(batch)
+        problem = self._now.tables[batch.table_id].problem(batch, self._before) or self._touched(batch)
         if problem is not None:
             return StaleBase(problem)
         if batch.producer is not None:
-            known = self._sequences.get(batch.producer)
+            known = self._now.sequences.get(batch.producer)
             if known is not None and batch.sequence <= known:
                 return _applied(batch, known)
-            self._sequences[batch.producer] = self._new_sequences[batch.producer] = batch.sequence
+            self._now.sequences[batch.producer] = self._new_sequences[batch.producer] = batch.sequence
         if batch.key is not None:
-            self._keys.add(batch.key)
+            self._now.keys.add(batch.key)
         self._admitted.add(batch.table_id)
         return batch
 
@@ -108,7 +138,7 @@ class Group:
 
     def _write_table(self, batches: Sequence[RowBatch], packed: Packed | None) -> list[tuple[RowBatch, WrittenRows]]:
         """In the order of the batches, but inlined rows before files, so that their row ids follow each other."""
-        state, at = self._tables[batches[0].table_id], self._claimed.snapshot_id
+        state, at = self._now.tables[batches[0].table_id], self._claimed.snapshot_id
         ordered = sorted(batches, key=lambda batch: bool(batch.files))
         if packed is not None:
             self._insert(state, ordered[0], packed)
@@ -157,7 +187,7 @@ def _numbered(batch: RowBatch, row_id: int) -> list[NewDataFile]:
     return numbered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Gain:
     """What a table gets. stats: exact ones of each part of the rows."""
 
@@ -173,15 +203,16 @@ class _Gain:
     def size(self) -> int:
         return sum(file.file_size_bytes for batch in self.batches for file in batch.files)
 
+    @cached_property
     def widened(self) -> dict[int, ColumnStats | None]:
         """The table's statistics then."""
-        return self.batches[0].widen(self.state.stats if self.state.has_rows else None, self.stats)
+        return self.batches[0].widen(self.state.stats, self.stats)
 
 
 def _write_stats(cursor: Cursor[Row], gains: Sequence[_Gain]) -> None:
     for gain in gains:
         if not gain.state.has_rows:
-            stats = TableStats(gain.rows, gain.rows, gain.size, gain.widened())
+            stats = TableStats(gain.rows, gain.rows, gain.size, gain.widened)
             files.write_stats(cursor, gain.state.table_id, stats)
     known = [gain for gain in gains if gain.state.has_rows]
     if not known:
@@ -202,7 +233,7 @@ def _changed(gains: Sequence[_Gain]) -> tuple[list[dict[str, Any]], list[tuple[i
     for gain in gains:
         state = gain.state
         assert state.stats is not None
-        for column, row in gain.widened().items():
+        for column, row in gain.widened.items():
             if row is None:
                 unknown.append((state.table_id, column))
             elif row is not state.stats[column]:

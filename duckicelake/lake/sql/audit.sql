@@ -31,13 +31,21 @@ WITH recorded AS (
                                                     || coalesce(' ' || (d.summary ->> 'engine-version'), ''),
                                                 %(engine)s::text)))
              FROM duckicelake_snapshot d WHERE d.ducklake_id = c.snapshot_id LIMIT 1),
-            nullif(concat_ws(' by ', %(operation)s::text, %(engine)s::text), ''))
+            %(message)s)
     WHERE c.author IS NULL AND c.snapshot_id = ANY(ARRAY(
         SELECT generate_series(before.snapshot_id + 1, (SELECT max(snapshot_id) FROM recorded))
         FROM (SELECT s.snapshot_id FROM ducklake_snapshot s
               WHERE s.xmin <> pg_current_xact_id()::xid ORDER BY s.snapshot_id DESC LIMIT 1) before))
 )
 SELECT id, at, snapshot_id FROM recorded ORDER BY id;
+
+-- record_signed: the same of snapshots that are known, and were signed when they were made
+INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail, client)
+SELECT principal, address, request_id, operation, resource, %(result)s, snapshot_id, detail, client
+FROM json_to_recordset(%(changed)s::json) AS changed (
+    principal text, address text, request_id text, operation text, resource text, snapshot_id bigint, detail json,
+    client json)
+RETURNING id, at, snapshot_id;
 
 -- entries: those asked for, newest first
 SELECT id, at, principal, address, request_id, operation, resource, result, snapshot_id, detail, client

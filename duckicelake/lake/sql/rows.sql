@@ -35,6 +35,26 @@ SELECT t.table_id,
        set_config('lock_timeout', '100ms', true)
 FROM unnest(%(table_ids)s::bigint[]) AS t (table_id);
 
+-- claim_next: take the snapshot id after one that we made, if that is still the newest, and if nobody has changed what
+-- goes without a snapshot: the options, or by hand the tables' sizes. Else it fails, as a snapshot_id can't be null, so
+-- that nobody has to wait for an answer before COMMIT. For lock_timeout see `states`
+INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
+SELECT CASE WHEN newest.snapshot_id = %(snapshot_id)s AND newest.snapshot_time = %(time)s
+             AND (SELECT coalesce(jsonb_agg(jsonb_build_array(m.scope, m.scope_id, m.value)
+                                            ORDER BY m.scope, m.scope_id), '[]')
+                  FROM ducklake_metadata m WHERE m.key = 'data_inlining_row_limit') = %(options)s::jsonb
+             AND (SELECT count(*)
+                  FROM unnest(%(table_ids)s::bigint[], %(records)s::bigint[], %(row_ids)s::bigint[], %(bytes)s::bigint[])
+                      AS known (table_id, records, row_ids, bytes)
+                  JOIN ducklake_table_stats s USING (table_id)
+                  WHERE (s.record_count, s.next_row_id, s.file_size_bytes) = (records, row_ids, bytes)) = %(count)s
+            THEN newest.snapshot_id + 1 END,
+       greatest(clock_timestamp(), newest.snapshot_time),
+       newest.schema_version, newest.next_catalog_id, newest.next_file_id + %(file_ids)s
+FROM (SELECT * FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) newest
+RETURNING snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id,
+          set_config('lock_timeout', '100ms', true);
+
 -- count_rows: rows that tables have got, and columns whose statistics have become wider by them
 WITH counted AS (
     UPDATE ducklake_table_stats s

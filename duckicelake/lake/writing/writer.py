@@ -104,6 +104,9 @@ class Group:
             for each in self._admitted
         ]
 
+    def committed(self) -> None:
+        """Nothing is remembered of the lake."""
+
     def _admit(self, commit: Sequence[ChangeSet]) -> list[_Begun] | StaleBase | CatalogError:
         rows, last = len(self._rows), self._last
         try:
