@@ -16,7 +16,7 @@ from duckicelake.bridge.former import former
 from duckicelake.bridge.increments import Base, Increment, Move, NewList
 from duckicelake.bridge.realise import realise
 from duckicelake.catalog.access.ownership import PLACES, check_table_places
-from duckicelake.catalog.access.principal import Capability
+from duckicelake.catalog.access.principal import Capability, refusal
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.committing import committed
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
@@ -32,7 +32,6 @@ from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.loading import committed_before, current_table
 from duckicelake.catalog.moments import snapshot_at
 from duckicelake.catalog.services import Services
-from duckicelake.errors import Forbidden
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name
@@ -71,9 +70,7 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
     """
     source = ".".join((*request.source[0], request.source[1]))
     if not services.caller.principal.may(Capability.READ, request.source[0]):
-        raise Forbidden(
-            f"The caller's scopes don't allow this in namespace {'.'.join(request.source[0])}, if there is one"
-        )
+        raise refusal(request.source[0])
 
     def attempt(_: bool) -> Written:
         with services.database.reading() as cursor:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from duckicelake.catalog.access.principal import EVERYTHING, Capability, Principal
+from duckicelake.catalog.access.principal import EVERYTHING, Capability, Principal, refusal
 from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.rest import (
@@ -235,10 +235,6 @@ def is_for_writers(need: Need) -> bool:
             return capability is WRITE
         case _:
             return False
-
-
-def refusal(namespace: Namespace) -> Forbidden:
-    return Forbidden(f"The caller's scopes don't allow this in namespace {'.'.join(namespace)}, if there is one")
 
 
 def spelled(namespace: Namespace, name: str) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
-from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import Namespace, check_namespace, decode_name
+from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.iceberg.names import Namespace, check_namespace, decode_name, schema_name
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
 
@@ -99,6 +99,11 @@ class Caller:
 
 NOBODY_IN_PARTICULAR: Final = Caller()
 """The caller of what no request asked for."""
+
+
+def refusal(namespace: Namespace) -> Forbidden:
+    """What whoever may not is told: the same whether or not there is one, its name as scopes have it."""
+    return Forbidden(f"The caller's scopes don't allow this in namespace {schema_name(namespace)}, if there is one")
 
 
 def parse_scope(scope: str) -> Grant:
