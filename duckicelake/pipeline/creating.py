@@ -1,8 +1,7 @@
 """A table made with its first rows, in one commit: nobody sees it without them, and where they fail nothing is left."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 from uuid import uuid4
 
@@ -11,20 +10,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumn, BadInput, PipelineError
 from duckicelake.pipeline.columns import by_name
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.layout import Part, SortKey, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.session import stamped_with
 from duckicelake.rest.client import CatalogClient
-from duckicelake.rest.names import quoted
+from duckicelake.rest.names import Namespace, quoted
 
 _SORT_ORDER: Final = "duckicelake.sort-order"
 """By this property the catalog gives a new table its order, for which Spark's CREATE TABLE has no word."""
 _DISTRIBUTION: Final = "write.distribution-mode"
-_STAMPING: Final[defaultdict[str, Lock]] = defaultdict(Lock)
-"""By session, whose settings say what goes into the summaries of what all of its threads make."""
 
 
 def create(
@@ -40,17 +36,34 @@ def create(
         raise BadInput(f"{target} can't be made of nothing: the source has no columns")
     _check("--partition-by", target.partition_by, parts, columns)
     _check("--sort-by", target.sort_by, [key.part for key in keys], columns)
-    client.make_namespace(target.namespace)
     whole = rows.select([F.col(quoted(each.name)) if each.name in rows.columns else _lacking(each) for each in columns])
     partitioned = f" PARTITIONED BY ({', '.join(part.sql for part in parts)})" if parts else ""
     sorted_by = f" TBLPROPERTIES ({_properties(keys)})" if keys else ""
     spark, view = rows.sparkSession, f"first_{uuid4().hex}"
     whole.createOrReplaceTempView(view)
     try:
-        with _STAMPING[Jvm(spark).session.sessionUUID()], stamped_with(spark, summary):
+        with namespace_for(client, target), stamped_with(spark, summary):
             spark.sql(f"CREATE TABLE {target.sql} USING iceberg{partitioned}{sorted_by} AS SELECT * FROM {view}")
     finally:
         spark.catalog.dropTempView(view)
+
+
+@contextmanager
+def namespace_for(client: CatalogClient, target: Target) -> Iterator[None]:
+    """Make the table's namespace unless it is there; if the block fails, it goes again unless others use it by then."""
+    is_made = client.make_namespace(target.namespace)
+    try:
+        yield
+    except BaseException:
+        if is_made:
+            with suppress(PipelineError):
+                _drop_unused(client, target.namespace)
+        raise
+
+
+def _drop_unused(client: CatalogClient, namespace: Namespace) -> None:
+    if not client.namespace_properties(namespace):
+        client.drop_namespace(namespace)
 
 
 def _lacking(column: StructField) -> Column:

@@ -60,7 +60,8 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
     """Ingest the source, or what is left to do of the run.
 
     BadSource, BadColumn and BadInput before anything is written; JobConflict if other writers are faster every time.
-    One job at a time in a Spark session: jobs beside each other take one each (`spark.newSession()`).
+    In one Spark session merges, and what makes tables, wait for each other: jobs that shall run beside each other take
+    one each (`spark.newSession()`).
     """
     from duckicelake.pipeline.reading import list_files
 

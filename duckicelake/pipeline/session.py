@@ -6,12 +6,15 @@ with spark_session(Connection()) as spark:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import NoSpark
 from duckicelake.pipeline.configuring import configure, hide_secrets
+from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.launching import launch_conf, launched
 from duckicelake.pipeline.running import Job
 from duckicelake.pipeline.spark_names import CATALOG
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
+_STAMPING: Final[defaultdict[str, RLock]] = defaultdict(RLock)
+"""By session."""
 
 
 @contextmanager
@@ -80,7 +85,10 @@ def session_conf(connection: Connection) -> dict[str, str]:
 
 @contextmanager
 def stamped(spark: SparkSession, job: Job) -> Iterator[None]:
-    """Every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary."""
+    """Every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary.
+
+    Only one thread at a time is in such a block of a session's, for it is the session that has the keys.
+    """
     with stamped_with(spark, job.summary):
         yield
 
@@ -88,7 +96,8 @@ def stamped(spark: SparkSession, job: Job) -> Iterator[None]:
 @contextmanager
 def stamped_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
     """The same with any keys."""
-    with configured(spark, {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in summary.items()}):
+    settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in summary.items()}
+    with _STAMPING[Jvm(spark).session.sessionUUID()], configured(spark, settings):
         yield
 
 

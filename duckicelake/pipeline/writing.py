@@ -64,8 +64,7 @@ def write_once(
 
     It didn't if somebody else has committed the run, or if the answer to the commit got lost. JobConflict if other
     writers were faster every time. BadInput as `Epoch.done`. made_of: the columns of a table that isn't there; it is
-    made with the rows, unless somebody else is faster. That, and a merge, stamp by the session's settings: one job at a
-    time in a session.
+    made with the rows, unless somebody else is faster.
     """
     summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
     came_through = False

@@ -100,12 +100,21 @@ class CatalogClient:
     def namespace_exists(self, namespace: Namespace) -> bool:
         return self._ask(_Question("HEAD", self.iceberg("namespaces", encoded(namespace)))).status != 404
 
-    def make_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
-        """Unless it is there, which needs no right to make any."""
+    def make_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> bool:
+        """Whether it was made: one that is there needs no right to make any."""
         if self.namespace_exists(namespace):
-            return
+            return False
         with suppress(JobConflict):  # somebody else has just made it
             self.post(self.iceberg("namespaces"), {"namespace": list(namespace), "properties": dict(properties or {})})
+            return True
+        return False
+
+    def namespace_properties(self, namespace: Namespace) -> Json:
+        return self.get(self.iceberg("namespaces", encoded(namespace)))["properties"]
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """JobConflict if there is something in it."""
+        self._ask(_Question("DELETE", self.iceberg("namespaces", encoded(namespace))))
 
     def flush_rows(self, namespace: Namespace, table: str) -> Json:
         """Have the rows that the table keeps in Postgres written to files: `rows`, `deletes`, `files`, `snapshot-id`.

@@ -156,6 +156,21 @@ def test_merge_updates_and_inserts_and_puts_records_aside_that_have_no_key_of_th
     ]  # fmt: skip
 
 
+def test_merges_at_the_same_time_in_one_session_keep_their_runs_apart(ingests: Ingests) -> None:
+    names = [f"m{number}" for number in range(3)]
+    for name in names:
+        ingests.run(ingests.file(f"{name}.csv", "id,v\n1,a\n"), table=name, schema="id int, v string")
+
+    def merge(name: str) -> str:
+        return ingests.run(ingests.folder / f"{name}.csv", table=name, mode="merge", keys=("id",), run_id=name).result
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert list(pool.map(merge, names)) == ["done"] * len(names)
+    for name in names:
+        _, *later = ingests.rows(f"{name}.snapshots", "committed_at, summary['duckicelake.run-id']")
+        assert [run_id for _, run_id in later] == [name]
+
+
 def test_merge_of_files_with_different_columns_is_refused_before_any_row_loses_a_value(ingests: Ingests) -> None:
     ingests.run(ingests.file("0.csv", "id,v,w\n1,a,x\n2,b,y\n"), schema="id int, v string, w string")
     ingests.file("csv/1.csv", "id,v\n1,A\n")

@@ -1,10 +1,14 @@
 """What people get wrong with ingest is told in one line, and leaves no table behind."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from duckicelake.errors import BadColumn, BadSource
+from duckicelake.pipeline.creating import namespace_for
+from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.failures import explained
 from duckicelake.pipeline.ingest import IngestResult
 from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
@@ -13,6 +17,8 @@ from tests.engines.pipeline.test_ingest import Ingests, ingests
 __all__ = ["ingests"]
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
+
+COLUMNS = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,30 @@ def test_layout_by_columns_that_there_are_not(ingests: Ingests, layout: dict[str
         ingests.run(path, **layout)
     assert isinstance(explained(raised.value), BadColumn)
     assert list(ingests.client.tables((ingests.namespace,))) == []
+
+
+def test_namespace_that_a_run_makes_goes_again_where_it_fails(ingests: Ingests) -> None:
+    path, ingests.namespace = ingests.file("a.csv", "id,n\n1,x\n"), f"{ingests.namespace}_new"
+    with pytest.raises(Exception, match="Invalid source type string"):
+        ingests.run(path, partition_by="month(n)")
+    assert not ingests.client.namespace_exists((ingests.namespace,))
+    assert ingests.run(path).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("tables", {"name": "theirs", "schema": COLUMNS}),
+        ("properties", {"updates": {"owner": "they"}}),
+    ],
+)
+def test_namespace_that_others_use_by_then_stays(ingests: Ingests, route: str, body: dict[str, Any]) -> None:
+    namespace = f"{ingests.namespace}_{route}"
+    failing = namespace_for(ingests.client, Target((namespace,), "t"))
+    failing.__enter__()
+    ingests.client.post(f"/v1/namespaces/{namespace}/{route}", body)
+    assert not failing.__exit__(BadSource, BadSource("no file"), None)
+    assert ingests.client.namespace_exists((namespace,))
 
 
 def test_header_that_names_a_column_twice(ingests: Ingests) -> None:
