@@ -126,12 +126,15 @@ def resolved(cursor: Transaction, wanted: WantedChanges, schema: str, name: str 
 
 
 def named(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChanges:
-    """As `resolved`, of a table or view of this full name, else of a namespace."""
+    """As `resolved`, of a table or view of this full name, else of a namespace; NoSuchTable."""
     schema, _, last = name.rpartition(".")
     if schema:
         with suppress(NoSuchTable):
             return resolved(cursor, wanted, schema, namespace_of(last)[0])
-    return resolved(cursor, wanted, name, None)
+    try:
+        return resolved(cursor, wanted, name, None)
+    except NoSuchNamespace:
+        raise NoSuchTable(f"There is no table, view or namespace {name}, and none is remembered") from None
 
 
 def readable(principal: Principal) -> Sequence[str] | None:

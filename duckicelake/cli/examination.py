@@ -62,9 +62,8 @@ def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[Need
             damage, files = examine_tables(database)
             return [*findings, *(damage or [_fine("tables", "nothing in them is damaged")])], files
     except Unavailable as error:
-        return [
-            Finding("database", ok=False, detail=str(error), advice="start Postgres, or correct the database_url")
-        ], []
+        advice = "start Postgres, or correct DUCKICELAKE_DATABASE_URL"
+        return [Finding("database", ok=False, detail=str(error), advice=advice)], []
 
 
 def _store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:

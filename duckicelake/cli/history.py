@@ -71,7 +71,7 @@ def history(
 def show(settings: Settings, name: str | None, asked: Asked, *, as_json: bool, follow: bool) -> None:
     """Print the newest changes, newest last; with `follow` then those that come, until interrupted.
 
-    Raises NoSuchTable, NoSuchNamespace, InvalidRequest, Unavailable, StartupError where there is no lake.
+    Raises NoSuchTable, InvalidRequest, Unavailable, StartupError where there is no lake.
     """
     wanted = wanted_of(asked)
     with opened(settings) as services:

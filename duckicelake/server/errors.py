@@ -101,6 +101,9 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.UnsupportedCatalog: _INTERNAL,
 }
 
+_LISTED = "the routes are listed by GET /v1/config and GET /openapi.json"
+_URI = "a client's URI is the server's address alone, without /v1 or another path"
+
 _HTTP_TYPES = {400: "BadRequestException", 404: "NotFoundException", 405: "MethodNotAllowedException"}
 
 
@@ -144,7 +147,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     method, path = request.method, request.scope["path"]
     if error.status_code == 404:
-        message = f"No such route: {method} {path}; the routes are listed by GET /v1/config and GET /openapi.json"
+        message = f"No such route: {method} {path}; {_URI if path.endswith('/v1/config') else _LISTED}"
     elif error.status_code == 405:
         headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
         message = f"{method} is not served for {path}; it takes {headers['Allow']}"

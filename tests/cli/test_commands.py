@@ -419,7 +419,7 @@ def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
         ),
         (
             {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
-            "Postgres does not answer",
+            "start Postgres, or correct DUCKICELAKE_DATABASE_URL",
         ),
         ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "Write an absolute path or file:"),
     ],

@@ -12,7 +12,7 @@ from duckicelake.catalog.lineage.reads import ReadLog
 from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
-from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings
+from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.lake.format import prepare
 from duckicelake.lake.ownership import record_zones
 from duckicelake.lake.postgres.address import check_url
@@ -86,7 +86,7 @@ def open_services(settings: Settings, traced: Around | None = None) -> Iterator[
     database = Database(settings.database_url, connections, settings.statement_seconds, settings.pool_seconds, traced)
     try:
         _check_warehouse(store, warehouse_of(settings))
-        database.check()
+        _check_database(database)
         cache = TableCache(settings.cache_max, settings.cache_max_bytes)
         locations = (warehouse_of(settings), *settings.allowed_locations)
         access = access_of(settings, locations, s3_options(settings), now_ms)
@@ -108,6 +108,13 @@ def open_services(settings: Settings, traced: Around | None = None) -> Iterator[
     finally:
         database.close()
         store.close()
+
+
+def _check_database(database: Database) -> None:
+    try:
+        database.check()
+    except Unavailable as error:
+        raise Unavailable(f"{error}; start Postgres, or correct DUCKICELAKE_DATABASE_URL") from error
 
 
 def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
