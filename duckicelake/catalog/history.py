@@ -21,6 +21,7 @@ from duckicelake.lake.postgres.database import Transaction
 __all__ = ["KINDS", "Asked", "HistoryEntry", "HistoryPage", "engine_of", "entry_of", "history", "named", "wanted_of"]
 
 KINDS: Final = tuple(kind.value for kind in Kind)
+SOURCES: Final = ("rest", "pipeline", "duckdb")
 
 
 class Notes(SpecModel):
@@ -99,6 +100,8 @@ def history(
 def wanted_of(asked: Asked) -> WantedChanges:
     """What is asked for of the chronicle; InvalidRequest."""
     kinds = None if asked.kinds is None else [_kind(each.strip()) for each in asked.kinds.split(",")]
+    if asked.source is not None and asked.source not in SOURCES:
+        raise InvalidRequest(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
     return WantedChanges(
         kinds=kinds,
         since=asked.since,

@@ -1,5 +1,6 @@
 """Jobs of the pipeline: begin, renew, end, list. Their rows tell who does what to which table, and hold its leases."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, get_args
 from uuid import UUID
@@ -33,6 +34,8 @@ Kind = Literal[
 ]
 Result = Literal["done", "unchanged", "skipped", "failed"]
 KINDS: Final = frozenset(get_args(Kind))
+RESULTS: Final = ("running", *get_args(Result), "lost")
+"""What is told of a job."""
 
 LARGEST_JSON: Final = 64 * 1024
 _MOST_SNAPSHOTS: Final = 10_000
@@ -162,6 +165,10 @@ def list_jobs(
     """Jobs on tables that the caller may read, newest first; pages may be shorter than asked for. InvalidRequest."""
     if page.after and not page.after.isdecimal():
         raise InvalidRequest("pageToken is not one of this list; start again without it")
+    _check("kind", kind, get_args(Kind))
+    _check("result", result, RESULTS)
+    if table is not None and namespace is None:
+        raise InvalidRequest("table is the name of one in a namespace: give that, too")
     wanted = WantedJobs(
         before=int(page.after) if page.after else None,
         schema_name=None if namespace is None else schema_name(namespace),
@@ -176,6 +183,11 @@ def list_jobs(
     may = services.caller.principal.may
     items = tuple(_answer(job) for job in shown.items if may(Capability.READ, namespace_of(job.schema_name)))
     return Page(items, shown.next_token)
+
+
+def _check(name: str, value: str | None, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise InvalidRequest(f"{value!r} is no {name} of a job: there are {', '.join(known)}")
 
 
 def _held(holder: jobs.Holder | None, namespace: Namespace, table: str) -> JobHeld:

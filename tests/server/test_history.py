@@ -208,7 +208,9 @@ def test_pages_join_into_the_whole_though_more_happens(http: httpx.Client, servi
     assert pages == whole
 
 
-@pytest.mark.parametrize("query", [{"kind": "vanish"}, {"before": "x"}, {"limit": 0}, {"since": "yesterday"}])
+@pytest.mark.parametrize(
+    "query", [{"kind": "vanish"}, {"source": "spark"}, {"before": "x"}, {"limit": 0}, {"since": "yesterday"}]
+)
 def test_questions_that_make_no_sense_are_refused(http: httpx.Client, query: dict[str, Any]) -> None:
     assert http.get("/v1/history", params=query).status_code == 400
 

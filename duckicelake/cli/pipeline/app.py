@@ -26,6 +26,7 @@ app = typer.Typer(
     name="pipeline",
     help="Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 
