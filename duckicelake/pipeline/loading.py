@@ -5,29 +5,24 @@ there are, a second pass commits those to quarantine. Either commit happens once
 died in between goes on where it was.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.columns import Change, by_name, fitted, joined
-from duckicelake.pipeline.constraints import constraints_on, violates
-from duckicelake.pipeline.demands import demands
+from duckicelake.pipeline.columns import Change, by_name, joined
+from duckicelake.pipeline.constraints import constraints_on
 from duckicelake.pipeline.destination import Load
-from duckicelake.pipeline.reading import FILE, PROBLEM, RECORD, Group
+from duckicelake.pipeline.judging import any_of, flaws_of, judged, records_of, watched
+from duckicelake.pipeline.reading import Group
 from duckicelake.pipeline.targets import change, is_partitioned
 from duckicelake.pipeline.writing import Epoch, Run, write_once
 from duckicelake.rest.client import CatalogClient
-from duckicelake.rest.names import quoted
 
-_IN_KEY = "__in_key"
 _ONE = StructType([])
 
 
@@ -63,16 +58,16 @@ def load(
         raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
     written = _written(how, groups, wanted)
     checks = {} if columns is None else constraints_on(spark, client, how.target, wanted, written)
-    flaws = _flaws(groups, wanted, keys, checks)
+    flaws = flaws_of(groups, wanted, keys, checks)
     bad = None if flaws else 0
     with _looked_at_twice(groups, wanted, keys, flaws) as (rows, told):
         if run is None:
             made_of = wanted if columns is None else None
-            good, count = _watched(rows, flaws, written)
+            good, count = watched(rows, flaws, written)
             run, came_through = write_once(client, how.target, good, epoch, how.mode, keys, made_of=made_of)
             bad = count() if came_through else bad
         if quarantined is None and bad != 0:
-            records = _records(told.where(_any(flaws)), epoch, wanted, keys, checks)
+            records = records_of(told.where(any_of(flaws)), epoch, wanted, keys, checks)
             if bad is not None or records.take(1):
                 is_there = client.table_exists(how.quarantine.namespace, how.quarantine.table)
                 made_of = None if is_there else records.schema
@@ -88,9 +83,9 @@ def _looked_at_twice(
 
     Where files are read twice, the first look leaves out what only bad rows need.
     """
-    told = _judged(groups, wanted, keys, is_told=True)
+    told = judged(groups, wanted, keys, is_told=True)
     if not flaws or not any(group.may_change for group in groups):
-        yield _judged(groups, wanted, keys, is_told=False), told
+        yield judged(groups, wanted, keys, is_told=False), told
         return
     kept = told.persist(StorageLevel.DISK_ONLY)
     try:
@@ -154,87 +149,3 @@ def _written(how: Load, groups: Sequence[Group], wanted: StructType) -> list[str
     """The columns that are written: a merge leaves those alone that no group has."""
     come = {name for group in groups for name in by_name(group.schema)}
     return [name for name in wanted.names if how.mode != "merge" or name.lower() in come]
-
-
-def _judged(groups: Sequence[Group], wanted: StructType, keys: Sequence[str], *, is_told: bool) -> DataFrame:
-    """All rows by the table's columns, with what tells whether they are good; and FILE and PROBLEM if `is_told`."""
-    rows = reduce(DataFrame.unionByName, (_fitted(group, wanted, is_told=is_told) for group in groups))
-    if not keys:
-        return rows
-    is_read = F.when(F.col(RECORD).isNull(), 1)
-    return rows.withColumn(_IN_KEY, F.count(is_read).over(Window.partitionBy(*map(quoted, keys))))
-
-
-def _fitted(group: Group, wanted: StructType, *, is_told: bool) -> DataFrame:
-    has = by_name(group.schema)
-    values = [
-        F.lit(None).cast(each.dataType).alias(each.name)
-        if (found := has.get(each.name.lower())) is None
-        else fitted(F.col(quoted(found.name)), found.dataType, each.dataType).alias(each.name)
-        for each in wanted.fields
-    ]
-    told = (group.file.alias(FILE), group.problem.alias(PROBLEM)) if is_told else ()
-    return group.read().select(*values, RECORD, *told)
-
-
-def _flaws(groups: Sequence[Group], wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]) -> list[Column]:
-    """What makes a row a bad one, each never null; none if there can't be any."""
-    unread = [F.col(RECORD).isNotNull()] if any(group.may_be_unreadable for group in groups) else []
-    several = [F.col(_IN_KEY) > 1] if keys else []
-    return [*unread, *(lacks for _, lacks in demands(wanted, keys)), *map(violates, checks.values()), *several]
-
-
-def _any(flaws: Sequence[Column]) -> Column:
-    return reduce(Column.__or__, flaws)
-
-
-def _watched(
-    rows: DataFrame, flaws: Sequence[Column], written: Sequence[str]
-) -> tuple[DataFrame, Callable[[], int | None]]:
-    """Of the good rows what is written; and once it is, how many bad ones there were.
-
-    Bad ones are told twice, which costs less than to copy every row once more with a column that says so.
-    """
-    columns = list(map(quoted, written))
-    if not flaws:
-        return rows.select(*columns), lambda: 0
-    observed = Observation()
-    counted = rows.observe(observed, F.count(F.when(_any(flaws), 1)).alias("bad"))
-    return counted.where(~_any(flaws)).select(*columns), lambda: _observed(observed)
-
-
-def _observed(observation: Observation) -> int | None:
-    """How many bad ones; None where Spark has left the counting out, as it does where it finds that no row is good."""
-    try:
-        return observation.get.get("bad")
-    except Py4JJavaError:
-        return None
-
-
-def _reason(wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]) -> Column:
-    required = [
-        F.when(F.col(RECORD).isNull() & lacks, F.lit(f"{name} must have a value"))
-        for name, lacks in demands(wanted, keys)
-    ]
-    required += [
-        F.when(F.col(RECORD).isNull() & violates(text), F.lit(f"it violates the constraint {name} ({text})"))
-        for name, text in checks.items()
-    ]
-    key = ", ".join(keys)
-    several = [F.when(F.col(_IN_KEY) > 1, F.concat(F.col(_IN_KEY), F.lit(f" records have this {key}")))] if keys else []
-    return F.concat_ws("; ", F.when(F.col(RECORD).isNotNull(), F.col(PROBLEM)), *required, *several)
-
-
-def _records(
-    bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
-) -> DataFrame:
-    """Bad rows as the quarantine keeps them."""
-    as_json = F.to_json(F.struct(*map(quoted, wanted.names)))
-    return bad.select(
-        F.lit(epoch.run_id).alias("run_id"),
-        F.lit(epoch.number).cast("long").alias("epoch"),
-        F.col(FILE).alias("source"),
-        F.coalesce(F.col(RECORD), as_json).alias("record"),
-        _reason(wanted, keys, checks).alias("reason"),
-        F.current_timestamp().alias("quarantined_at"),
-    )
