@@ -147,7 +147,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     method, path = request.method, request.scope["path"]
     if error.status_code == 404:
-        message = f"No such route: {method} {path}; {_URI if path.endswith('/v1/config') else _LISTED}"
+        is_below = path.endswith("/v1/config") or path.count("/v1/") > 1
+        message = f"No such route: {method} {path}; {_URI if is_below else _LISTED}"
     elif error.status_code == 405:
         headers["Allow"] = ", ".join(sorted(_allowed_methods(request)))
         message = f"{method} is not served for {path}; it takes {headers['Allow']}"

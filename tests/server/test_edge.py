@@ -212,7 +212,8 @@ def test_unknown_route_answers_404_in_the_envelope(client: httpx.Client) -> None
     assert response.status_code == 404
     assert envelope(response)["type"] == "NotFoundException"
     assert "GET /nothing/here" in envelope(response)["message"]
-    assert "without /v1" in envelope(client.get("/v1/v1/config"))["message"]
+    for path in ("/v1/v1/config", "/catalog/v1/config", "/v1/pipeline/v1/jobs"):
+        assert "without /v1" in envelope(client.get(path))["message"]
 
 
 def test_trailing_slash_is_another_route(client: httpx.Client) -> None:
