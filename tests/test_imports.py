@@ -52,7 +52,7 @@ HOMES = {
     "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},
     "pyarrow": {"rows", "delta", "pyiceberg_v3", "pipeline", "client"},
-    "httpx": {"client"},
+    "httpx": set(),
     "py4j": {"pipeline"},
     "typer": {"cli"},
     "rich": {"cli"},

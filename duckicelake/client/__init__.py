@@ -5,7 +5,7 @@
     with Writer("zoo.visits", Connection("http://localhost:8181")) as writer:
         writer.append({"visitor": "Ann", "tickets": 2})
 
-It needs httpx, and pyarrow for who appends Arrow or pandas; nothing of the server.
+It needs pyarrow for who appends Arrow or pandas, else no library, and nothing of the server.
 """
 
 from duckicelake.client.async_writer import AsyncWriter

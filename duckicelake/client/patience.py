@@ -12,6 +12,15 @@ STRANGER_SECONDS: Final = 10.0
 """For how long a server that has never answered is asked: the address may be wrong."""
 
 
+class AgainError(Exception):
+    """The request may be sent again; `wanted` is how many seconds the server wants to be left alone."""
+
+    def __init__(self, why: str, *, wanted: float | None = None, is_unsent: bool = False) -> None:
+        super().__init__(why)
+        self.wanted = wanted
+        self.is_unsent = is_unsent
+
+
 @dataclass(slots=True)
 class Patience:
     """Of one request. seconds: from the first failure on. Pauses double, and differ from client to client."""

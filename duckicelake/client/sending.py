@@ -1,13 +1,14 @@
 """Batches of rows as requests, sent until they are answered: each has its effect once, however often it is sent."""
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlencode
 
-import httpx
-
-from duckicelake.client.patience import STRANGER_SECONDS, Patience
+from duckicelake.client.kept_http import KeptHttp, Response
+from duckicelake.client.patience import STRANGER_SECONDS, AgainError, Patience
 from duckicelake.client.portions import Portion
 from duckicelake.errors import CatalogUnreachable, JobConflict, NoCatalogUri, PipelineError
 from duckicelake.rest.client import CatalogClient, encoded, refusal, segment
@@ -19,10 +20,7 @@ from duckicelake.rest.names import parse_table
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 T = TypeVar("T")
 
-_TIMEOUT: Final = httpx.Timeout(120, connect=5)
 _BUSY: Final = frozenset({408, 429, 502, 503, 504})
-_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_HOPELESS: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +34,6 @@ class Target:
     retry_seconds: float = 300.0
 
 
-class AgainError(Exception):
-    """The request may be sent again; `wanted` is how many seconds the server wants to be left alone."""
-
-    def __init__(self, why: str, *, wanted: float | None = None, is_unsent: bool = False) -> None:
-        super().__init__(why)
-        self.wanted = wanted
-        self.is_unsent = is_unsent
-
-
 class Sender:
     """Sends one stream's batches, one at a time. `retries` counts; `trouble` is what it waits for, if it does."""
 
@@ -53,8 +42,7 @@ class Sender:
         self._table = parse_table(target.table)
         self._stopped = stopped
         self._catalog = CatalogClient(target.connection)
-        is_encrypted = target.connection.uri.startswith("https:")
-        self._http = httpx.Client(timeout=_TIMEOUT, verify=is_encrypted)  # else it reads certificates for nothing
+        self._http = KeptHttp(target.connection.uri)
         self._path: str | None = None
         self._applied: int | None = None if target.app_id else 0
         self._is_stranger = True
@@ -107,38 +95,31 @@ class Sender:
             raise CatalogUnreachable(f"{again}; gave up after {patience.attempts} attempts{outcome}") from again
         self.retries += 1
 
-    def _ask(self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
-        """The JSON of a good answer; AgainError, or what the refusal means."""
-        url = self._url() + path
-        answer = self._once(method, url, query, headers, body)
-        if answer.status_code == 401 and self._target.connection.credential is not None:
-            answer = self._once(method, url, query, headers, body, anew=True)
-        read = Answer(answer.status_code, _json(answer))
-        if answer.is_success and isinstance(read.body, dict):
+    def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
+        """The JSON of a good answer; AgainError, or what the refusal means. rest: what follows the path of rows."""
+        path = f"{self._rows_path()}{rest}"
+        full = f"{path}?{urlencode(query)}" if query else path
+        answer = self._once(method, full, headers, body)
+        if answer.status == 401 and self._target.connection.credential is not None:
+            answer = self._once(method, full, headers, body, anew=True)
+        read = Answer(answer.status, _json(answer.body))
+        if 200 <= answer.status < 300 and isinstance(read.body, dict):
             return read.body
-        raise self._problem(read, answer, f"{method} {url}")
+        raise self._problem(read, answer, f"{method} {self._target.connection.uri.rstrip('/')}{path}")
 
-    def _once(
-        self, method: str, url: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any, anew: bool = False
-    ) -> httpx.Response:
+    def _once(self, method: str, path: str, headers: Mapping[str, str], body: Any, anew: bool = False) -> Response:
         token = self._reached(lambda: self._catalog.logged_in(anew=anew))
         authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
-        try:
-            answer = self._http.request(method, url, params=query, headers={**headers, **authorization}, content=body)
-        except _HOPELESS as error:
-            raise CatalogUnreachable(f"{url} can't be asked: {error}") from error
-        except httpx.TransportError as error:
-            why = f"{self._target.connection.uri} doesn't answer ({error or type(error).__name__})"
-            raise AgainError(why, is_unsent=isinstance(error, _UNSENT)) from error
+        answer = self._http.ask(method, path, {**headers, **authorization}, body)
         self._is_stranger = False
         return answer
 
-    def _url(self) -> str:
+    def _rows_path(self) -> str:
         if self._path is None:
             namespace, table = self._table
             levels = "namespaces", encoded(namespace), "tables", segment(table), "rows"
             self._path = self._reached(lambda: self._catalog.iceberg(*levels))
-        return self._target.connection.uri.rstrip("/") + self._path
+        return self._path
 
     def _reached(self, ask: Callable[[], T]) -> T:
         try:
@@ -148,7 +129,7 @@ class Sender:
         except CatalogUnreachable as error:
             raise AgainError(str(error), is_unsent=True) from error
 
-    def _problem(self, read: Answer, answer: httpx.Response, asked: str) -> Exception:
+    def _problem(self, read: Answer, answer: Response, asked: str) -> Exception:
         kind, message = read.problem
         if read.status in _BUSY or kind == "CommitStateUnknownException":
             return AgainError(f"{asked}: {message}", wanted=_seconds(answer), is_unsent=read.status == 429)
@@ -159,14 +140,14 @@ class Sender:
         return refusal(read, asked)
 
 
-def _seconds(answer: httpx.Response) -> float | None:
+def _seconds(answer: Response) -> float | None:
     """What Retry-After says, if it is a number."""
-    text = answer.headers.get("Retry-After", "")
+    text = answer.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
 
 
-def _json(answer: httpx.Response) -> Any:
+def _json(body: bytes) -> Any:
     try:
-        return answer.json()
+        return json.loads(body)
     except ValueError:
         return None

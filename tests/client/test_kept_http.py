@@ -1,0 +1,91 @@
+"""The connection that a writer keeps: anew where it is gone, and by the proxy that the environment names."""
+
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+import pytest
+
+from duckicelake.client import Connection, Writer
+from duckicelake.client.kept_http import KeptHttp
+from duckicelake.client.portions import Batching
+from duckicelake.errors import CatalogUnreachable
+from tests.cli.test_commands import serving
+from tests.client.conftest import LiveLake
+
+
+@contextmanager
+def proxy() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """Its address, and what it was asked for by whom."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_POST(self) -> None:
+            asked.append((self.path, self.headers["Proxy-Authorization"]))
+            server, body = urlsplit(self.path), self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            behind = HTTPConnection(server.netloc)
+            behind.request(self.command, f"{server.path}?{server.query}", body, dict(self.headers.items()))
+            answer = behind.getresponse()
+            data = answer.read()
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            behind.close()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def test_proxy_of_the_environment_is_asked(live: LiveLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy() as (address, asked):
+        monkeypatch.setenv("http_proxy", f"http://me:p%40ss@{address}")
+        monkeypatch.setenv("no_proxy", "")
+        with Writer(live.table, live.connection, Batching(max_rows=1)) as writer:
+            writer.append([{"id": 1}, {"id": 2}])
+    assert live.ids() == [1, 2]
+    posts = [each for each in asked if each[0].endswith("/rows")]
+    known = f"Basic {b64encode(b'me:p@ss').decode()}"
+    assert [(uri.startswith(f"{live.connection.uri}/v1/"), by) for uri, by in posts] == [(True, known)] * 2
+
+
+def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(folder: Path, extensions: None) -> None:
+    with serving(folder, DUCKICELAKE_KEEP_ALIVE_SECONDS="1") as served:
+        lake = LiveLake(folder, served, "main.t").with_table()
+        with Writer("main.t", lake.connection) as writer:
+            writer.append({"id": 1})
+            writer.flush()
+            time.sleep(1.5)
+            writer.append({"id": 2})
+            assert writer.flush().retries == 0
+        assert lake.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Other: b", "ä"])
+def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> None:
+    with (
+        closing(KeptHttp(live.connection.uri)) as http,
+        pytest.raises(CatalogUnreachable, match="the token has letters"),
+    ):
+        http.ask("GET", "/v1/config", {"Authorization": f"Bearer {token}"}, None)
+
+
+def test_uri_that_names_no_port_is_told() -> None:
+    with pytest.raises(CatalogUnreachable, match="can't be asked"):
+        KeptHttp(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)
