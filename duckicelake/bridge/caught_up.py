@@ -206,7 +206,7 @@ def caught_up(
     """All that catching up writes; snapshots of the steps that have left the target already aren't listed at all."""
     listed = target.snapshots_by_id
     kept = tuple(replace(step, snapshots=tuple(s for s in step.snapshots if s.snapshot_id in listed)) for step in steps)
-    return ChangeSet(table_id, version, after, kept, target_of(base, target))
+    return ChangeSet(table_id, version, after, kept, target_of(base, target), len(kept) - 1 if kept else None)
 
 
 def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:

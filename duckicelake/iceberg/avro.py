@@ -27,7 +27,8 @@ except ImportError:  # an optional library
 
 MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
-_BLOCK_BYTES: Final = 1 << 20
+_BLOCK_BYTES: Final = 1 << 14
+"""As fastavro's: deflating needs no interpreter, so that other threads come to work between any two blocks."""
 MAX_UNPACKED: Final = 128 << 20
 """Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
 MAX_UNPACKED_OF_SMALL: Final = 8 << 20

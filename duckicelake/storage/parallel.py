@@ -42,6 +42,15 @@ def in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONC
     return [made[index] for index in range(len(given))]
 
 
+def begun(act: Callable[[], R]) -> Callable[[], R]:
+    """Begin to act in another thread; what is given waits for the result, or raises as `act` did.
+
+    Who waits acts itself where all threads are still busy.
+    """
+    beginning = _pool().submit(copy_context().run, act)
+    return lambda: act() if beginning.cancel() else beginning.result()
+
+
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, "duckicelake-files")

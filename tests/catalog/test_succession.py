@@ -1,5 +1,7 @@
 """The law of what a commit leaves in memory: it equals, byte for byte, what a server reads that has nothing cached."""
 
+import pytest
+
 from duckicelake.catalog.commits.attempts import base_of
 from duckicelake.catalog.loads.loading import current_table
 from tests.catalog.client import NS
@@ -82,3 +84,25 @@ def test_version_3_follows_as_it_is_read(history: History) -> None:
     check(history)
     history.delete("main", history.ids()[1:2])
     check(history)
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_what_catching_up_leaves_in_memory_is_what_another_server_reads(history: History, is_remembered: bool) -> None:
+    def catch_up(statement: str) -> None:
+        history.duck.execute(statement)
+        if not is_remembered:
+            history.services.cache.forget(table_id)
+        current_table(history.services, NS, "t")
+        check(history)
+
+    history.append()
+    table_id = current_table(history.services, NS, "t").materialized.row.table_id
+    catch_up("INSERT INTO lake.ns.t SELECT id + 100, name FROM lake.ns.t")
+    catch_up("CALL lake.set_option('data_inlining_row_limit', 0)")
+    catch_up("INSERT INTO lake.ns.t SELECT id + 1000, name FROM lake.ns.t")
+    catch_up("DELETE FROM lake.ns.t WHERE id > 1100")
+    catch_up("ALTER TABLE lake.ns.t ADD COLUMN more INTEGER")
+    catch_up("UPDATE lake.ns.t SET more = id WHERE id > 100")
+    catch_up("CALL ducklake_merge_adjacent_files('lake')")
+    history.client.commit({"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]})
+    catch_up("DELETE FROM lake.ns.t")

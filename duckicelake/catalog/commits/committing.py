@@ -14,7 +14,7 @@ from duckicelake.catalog.commits.attempts import TableCommit, creation_of
 from duckicelake.catalog.commits.groups import Commit, Settle
 from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.commits.planning import Planned, plan_all
-from duckicelake.catalog.files.materialize import Prepared
+from duckicelake.catalog.files.encoding import Prepared
 from duckicelake.catalog.files.releasing import is_due, release_files
 from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.loading import follow, refresh

@@ -7,7 +7,8 @@ that comes at once finds them. Where somebody does come first, they are orphans.
 from dataclasses import dataclass
 
 from duckicelake.catalog.access.confinement import write_derived
-from duckicelake.catalog.files.materialize import Prepared, prepare_next
+from duckicelake.catalog.files.encoding import Prepared
+from duckicelake.catalog.files.materialize import prepare_next
 from duckicelake.catalog.loads.cache import CachedTable
 from duckicelake.catalog.loads.damage import undamaged
 from duckicelake.catalog.services import Services

@@ -117,6 +117,11 @@ class TableCache:
         with self._lock:
             return self._used(table_id)
 
+    def version(self, table_id: int) -> tuple[TableState, TableMetadata] | None:
+        """A version of the table, all of it written, with which newer ones share what they have in common."""
+        cached = self.get(table_id)
+        return None if cached is None else (cached.materialized.state, cached.materialized.metadata)
+
     def find(self, schema_name: str, table_name: str) -> CachedTable | None:
         """The table that had this name when it was last loaded by it; counts as a use."""
         with self._lock:

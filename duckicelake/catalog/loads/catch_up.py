@@ -35,6 +35,7 @@ from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.releasing import release_files
 from duckicelake.catalog.files.served import serve_rows
+from duckicelake.catalog.loads.ahead import Encoding, encode_ahead
 from duckicelake.catalog.loads.missed import Missed, missed
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, NoSuchTable
@@ -57,11 +58,11 @@ _NOT_RECORDED = frozenset({"compacted_table", "altered_table"})
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The DuckLake snapshot and the expiry epoch that a table is up to, and the change that this made, if any."""
+    """The DuckLake snapshot and the expiry epoch that a table is up to, and the version that this made, if known."""
 
     upto: int
     epoch: int
-    change: ChangeSet | None = None
+    version: Encoding | None = None
 
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:
@@ -70,9 +71,8 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
         pending = _pending(services, table_id)
         if pending.row is None:
             return CaughtUp(pending.upto, pending.epoch)
-        change = _compute(services, pending.missed) if pending.missed else None
-        seen = tuple(file.file_id for file in pending.missed.window.delete_files) if pending.missed else ()
-        progress = Progress(pending.upto, pending.epoch, seen)
+        progress = pending.progress
+        change, version = _folded(services, pending.missed, progress) if pending.missed else (None, None)
         try:
             with services.database.transaction() as cursor:
                 if change is None:
@@ -84,7 +84,7 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
         if change is not None and change.target.removed_snapshots:
             with suppress(Exception):  # best effort, as after a commit: the next release takes what this one leaves
                 release_files(services, table_id)
-        return CaughtUp(pending.upto, pending.epoch, change)
+        return CaughtUp(pending.upto, pending.epoch, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,12 @@ class _Pending:
     epoch: int
     row: TableRow | None = None
     missed: Missed | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """How far the table will be once that is written down."""
+        seen = tuple(file.file_id for file in self.missed.window.delete_files) if self.missed else ()
+        return Progress(self.upto, self.epoch, seen)
 
 
 def _pending(services: Services, table_id: int) -> _Pending:
@@ -115,7 +121,8 @@ def _pending(services: Services, table_id: int) -> _Pending:
             if not (touching or leaving):
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row if is_behind else None)
-            state = reader.table_state(cursor, row)
+            known = services.cache.version(table_id)
+            state = reader.table_state(cursor, row, known[0] if known else None)
             found = missed(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, found)
     _adopt(services, table_id)
@@ -139,9 +146,16 @@ def _adopt(services: Services, table_id: int) -> None:
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
-def _compute(services: Services, missed: Missed) -> ChangeSet | None:
+def _folded(services: Services, missed: Missed, progress: Progress) -> tuple[ChangeSet | None, Encoding | None]:
+    """The change that takes the table there, if there is anything to say, and what it makes of the table."""
+    base = project(missed.state, services.cache.version(missed.state.row.table_id))
+    change = _compute(services, missed, base)
+    return change, encode_ahead(services, (missed.state, base), change, progress) if change else None
+
+
+def _compute(services: Services, missed: Missed, base: TableMetadata) -> ChangeSet | None:
     """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
-    row, base, window = missed.state.row, project(missed.state), missed.window
+    row, window = missed.state.row, missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
     steps = replay(window, missed.live, deleted, file_ids(services))
     metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)

@@ -7,10 +7,11 @@ from typing import Final
 
 from duckicelake.catalog.access.ownership import granted
 from duckicelake.catalog.access.principal import Capability
-from duckicelake.catalog.files.materialize import Prepared, materialize, materialize_next
+from duckicelake.catalog.files.encoding import Prepared
+from duckicelake.catalog.files.materialize import materialize, materialize_next, write
 from duckicelake.catalog.files.outdated import delete_outdated
 from duckicelake.catalog.loads.cache import CachedTable, Found, Materialized
-from duckicelake.catalog.loads.catch_up import catch_up
+from duckicelake.catalog.loads.catch_up import CaughtUp, catch_up
 from duckicelake.catalog.loads.damage import undamaged
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
@@ -94,18 +95,31 @@ def refresh(services: Services, table_id: int) -> CachedTable:
 def _refresh(services: Services, table_id: int) -> CachedTable:
     with services.meter.phase("catch_up"):
         caught_up = catch_up(services, table_id)
+    if (made := _made(services, caught_up)) is not None:
+        table = CachedTable(made, caught_up.upto, caught_up.epoch)
+        services.cache.put(table)
+        return table
     cached = services.cache.get(table_id)
     with services.database.statement() as cursor:
         row = reader.table_row(cursor, table_id)
     if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
         with services.meter.phase("materialize"):
-            materialized = materialize(services, table_id, caught_up.change)
+            materialized = materialize(services, table_id)
         table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
     else:
         current = cached.materialized.with_row(row)
         table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
     services.cache.put(table)
     return table
+
+
+def _made(services: Services, caught_up: CaughtUp) -> Materialized | None:
+    """The version that catching up made, its files written, if it is known and still the newest."""
+    if caught_up.version is None:
+        return None
+    with services.meter.phase("materialize"):
+        prepared = caught_up.version()
+        return prepared.table if write(services, prepared) else None
 
 
 def follow(services: Services, before: CachedTable, written: Written, prepared: Prepared | None = None) -> CachedTable:
