@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     )
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
     rows_requests_per_second: float = Field(
-        default=0, ge=0, description="batches of rows that each worker takes of a principal; 0: any number"
+        default=0, ge=0, description="batches of rows that all workers together take of a principal; 0: any number"
     )
     rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -71,7 +72,8 @@ API_VERSION = "1"
 class Edge:
     """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off.
 
-    rows: how much of rows one principal may send. readers: how many may wait for changes.
+    rows: how much of rows one principal may send. readers: how many may wait for changes. shared: the folder in which
+    the workers of a server keep what they share; None: there is but one.
     """
 
     max_body_bytes: int = DEFAULT_BODY_LIMIT
@@ -81,6 +83,7 @@ class Edge:
     require_https: bool = False
     rows: Rates = field(default_factory=Rates)
     readers: ReaderLimits = field(default_factory=ReaderLimits)
+    shared: Path | None = None
 
 
 class App(FastAPI):
@@ -126,7 +129,7 @@ def create_app(
     metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
     services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
-    quotas = Quotas.of(edge.rows, time.monotonic)
+    quotas = Quotas.of(edge.rows, time.monotonic, edge.shared)
     feed = FeedHub(services, metrics, edge.readers, lambda error: log.warning("change-feed", error=str(error)))
     context = Context(services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas)
     app.state.context = context

@@ -252,6 +252,15 @@ def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
         wait_for("duckicelake_pool_max 16.0")
 
 
+def test_workers_take_of_a_principal_what_it_may_send_to_all_of_them(lake: Path) -> None:
+    def post() -> int:
+        """The status; the connection is another one each time, and so the worker may be."""
+        return httpx.post(f"{served.uri}/v1/namespaces/a/tables/none/rows", content=b"[]", timeout=30).status_code
+
+    with serving(lake, "--workers", "2", DUCKICELAKE_ROWS_REQUESTS_PER_SECOND="0.001") as served:
+        assert [post() for _ in range(20)] == [404, *[429] * 19]
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collector: Collector) -> None:
     with serving(lake, "--workers", workers, DUCKICELAKE_OTLP_ENDPOINT=collector.uri) as served:

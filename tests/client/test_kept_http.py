@@ -1,22 +1,19 @@
 """The connection that a writer keeps: anew where it is gone, and by the proxy that the environment names."""
 
-import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
 
 from duckicelake.client import Connection, Writer
-from duckicelake.client.kept_http import KeptHttp
+from duckicelake.client.kept_http import KeptHttp, _is_readable
 from duckicelake.client.portions import Batching
 from duckicelake.errors import CatalogUnreachable
-from tests.cli.test_commands import serving
 from tests.client.conftest import LiveLake
 
 
@@ -47,9 +44,15 @@ def proxy() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+    with served(Proxy) as address:
+        yield address, asked
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}", asked
+        yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
@@ -65,16 +68,29 @@ def test_proxy_of_the_environment_is_asked(live: LiveLake, monkeypatch: pytest.M
     assert [(uri.startswith(f"{live.connection.uri}/v1/"), by) for uri, by in posts] == [(True, known)] * 2
 
 
-def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used(folder: Path, extensions: None) -> None:
-    with serving(folder, DUCKICELAKE_KEEP_ALIVE_SECONDS="1") as served:
-        lake = LiveLake(folder, served, "main.t").with_table()
-        with Writer("main.t", lake.connection) as writer:
-            writer.append({"id": 1})
-            writer.flush()
-            time.sleep(1.5)
-            writer.append({"id": 2})
-            assert writer.flush().retries == 0
-        assert lake.ids() == [1, 2]
+def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() -> None:
+    connections: list[object] = []
+
+    class Hasty(BaseHTTPRequestHandler):
+        """Closes each connection after its first answer, without a word."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            connections.append(self.client_address)
+            self.send_response(204)
+            self.end_headers()
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(Hasty) as address, closing(KeptHttp(f"http://{address}")) as http:
+        for _ in range(3):
+            assert http.ask("GET", "/", {}, None).status == 204
+            while not _is_readable(http._connection.sock):  # type: ignore[union-attr]
+                pass
+    assert len(set(connections)) == 3
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "ä"])

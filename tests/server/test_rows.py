@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +12,8 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.services import Services
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.limits.quotas import Quota, Rates
+from duckicelake.server.limits.accounts import Accounts
+from duckicelake.server.limits.quotas import Quota, Quotas, Rates
 from tests.catalog.client import new_client
 from tests.server.telemetry.test_metrics import counts
 
@@ -151,6 +153,24 @@ def test_principal_over_its_quota_is_told_when_to_come_before_its_body_is_read(
     assert answer.status_code == 429
     assert int(answer.headers["Retry-After"]) > 1
     assert answer.json()["error"]["type"] == "TooManyRequestsException"
+
+
+def test_workers_count_together_what_a_principal_sends(tmp_path: Path) -> None:
+    """Each has an account book of its own that it opens by the same path."""
+    first, second = (Quotas.of(Rates(requests=4), lambda: 100.0, tmp_path) for _ in range(2))
+    assert [quotas.wait("ann") for quotas in (first, second, first, second)] == [0, 0, 0, 0]
+    assert (first.wait("ann"), second.wait("ann"), first.wait("ben")) == (0, 1, 0)
+
+
+def test_accounts_tell_principals_apart_however_many_there_are() -> None:
+    accounts = Accounts()
+    for number in range(1000):
+        accounts.change(f"early {number}", (number + 1.0).__add__)
+    assert [accounts.get(f"early {number}") for number in range(1000)] == [number + 1.0 for number in range(1000)]
+    for number in range(100_000):
+        accounts.change(f"late {number}", (1e6 + number).__add__)
+    assert accounts.get("late 99999") == 1e6 + 99_999
+    assert accounts.get("early 0") in {0.0, 1.0}  # forgotten, or not; never another's
 
 
 def test_quota_gives_a_second_worth_at_once_and_then_as_much_as_its_rate() -> None:

@@ -11,6 +11,7 @@ from duckicelake.cli.service.repeats import Repeats
 from duckicelake.server.app import Edge
 from duckicelake.server.feed.hub import ReaderLimits
 from duckicelake.server.limits.quotas import Rates
+from duckicelake.server.telemetry.metric_files import shared_folder
 from duckicelake.settings import Settings
 
 _SIGN_OF_LIFE_SECONDS = 15
@@ -26,6 +27,7 @@ def edge_of(settings: Settings) -> Edge:
         cors_origins=settings.cors_origins,
         require_https=settings.require_https,
         readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
+        shared=shared_folder() if settings.workers > 1 else None,
     )
 
 

@@ -1,14 +1,11 @@
 """How much a principal may send in a second: who is over is told when to come again, before the body is read."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
-from threading import Lock
-from typing import Final
+from pathlib import Path
 
-REMEMBERED: Final = 10_000
-"""Principals; the one that was heard of longest ago is forgotten first."""
+from duckicelake.server.limits.accounts import Accounts
 
 Seconds = Callable[[], float]
 
@@ -21,7 +18,7 @@ class Rates:
     bytes: float = 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Quota:
     """So many in a second by each principal; what wasn't used in the last second is forfeited.
 
@@ -30,36 +27,35 @@ class Quota:
 
     rate: float
     clock: Seconds
-    _paid_until: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
+    accounts: Accounts = field(default_factory=Accounts)
 
     def wait(self, principal: str) -> int:
         """For how many whole seconds the principal must keep still; 0: go ahead."""
-        with self._lock:
-            return max(0, ceil(self._paid_until.get(principal, 0.0) - self.clock()))
+        return max(0, ceil(self.accounts.get(principal) - self.clock())) if self.rate else 0
 
     def spend(self, principal: str, amount: float) -> None:
         """The principal has had so many."""
-        if not self.rate:
-            return
-        with self._lock:
+        if self.rate:
             # A second's worth may come at once: so far back an account may lie.
-            begins = max(self._paid_until.pop(principal, 0.0), self.clock() - 1.0)
-            self._paid_until[principal] = begins + amount / self.rate
-            if len(self._paid_until) > REMEMBERED:
-                self._paid_until.popitem(last=False)
+            earliest = self.clock() - 1.0
+            self.accounts.change(principal, lambda paid_until: max(paid_until, earliest) + amount / self.rate)
 
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The accounts of one process."""
+    """How much the workers of a server take, together."""
 
     requests: Quota
     bytes: Quota
 
     @classmethod
-    def of(cls, rates: Rates, clock: Seconds) -> "Quotas":
-        return cls(Quota(rates.requests, clock), Quota(rates.bytes, clock))
+    def of(cls, rates: Rates, clock: Seconds, shared: Path | None = None) -> "Quotas":
+        """shared: the folder by which workers share accounts; None: there is but one. Raises Unavailable."""
+
+        def quota(rate: float, name: str) -> Quota:
+            return Quota(rate, clock, Accounts(shared / name if shared is not None and rate else None))
+
+        return cls(quota(rates.requests, "quota_requests"), quota(rates.bytes, "quota_bytes"))
 
     def wait(self, principal: str) -> int:
         """For how many whole seconds the principal must keep still; 0: go ahead, and one request is spent."""

@@ -28,7 +28,7 @@ def reserve(folder: Path) -> None:
     try:
         for kind, size in _BYTES.items():
             with (folder / f"{kind}_{os.getpid()}.db").open("ab") as file:
-                _allocate(file.fileno(), size)
+                allocate(file.fileno(), size)
     except OSError as error:
         raise Unavailable(f"No room for metrics in {folder}: {error.strerror}; free some, or set TMPDIR") from error
 
@@ -42,7 +42,8 @@ def forget_the_dead(folder: Path) -> None:
             gauges.unlink(missing_ok=True)
 
 
-def _allocate(descriptor: int, size: int) -> None:
+def allocate(descriptor: int, size: int) -> None:
+    """Have the file take so many bytes of the disk: no write to them fails any more."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     elif os.fstat(descriptor).st_size < size:  # on macOS
