@@ -19,6 +19,7 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _LISTS = ("split_offsets", "equality_ids")
 _counts_of, _bounds_of, _plain_of, _lists_of = (attrgetter(*names) for names in (_COUNTS, _BOUNDS, _PLAIN, _LISTS))
+_NO_PARTITION: list[Any] = []
 _UNKNOWN = PrimitiveType.parse("unknown")
 """The type of a partition whose source column no schema has any more: readers see null (table spec, "Partitioning")."""
 
@@ -83,11 +84,15 @@ def column_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
-    """The partition as JSON single values, by position; numbers that JSON lacks, NaN and the infinities, as texts."""
-    return [
+    """The partition as JSON single values, by position; numbers that JSON lacks, NaN and the infinities, as texts.
+
+    Nobody may change it: all files without a partition share one.
+    """
+    found = [
         str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(field.type, value)
         for field, value in zip(type_.fields, values, strict=True)
     ]
+    return found or _NO_PARTITION
 
 
 def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:

@@ -204,7 +204,7 @@ def window(
         rows=rows,
         deletes=inlined.deletes(cursor, table_id, upto, reach.deletes_after),
         stats=file_stats(cursor, new),
-        partition_values=partition_values(cursor, new),
+        partition_values=partition_values(cursor, [f.file_id for f in data_files if f.partition_id is not None]),
         next_row_id=_next_row_id(cursor, table_id, data_files, rows),
         name_maps=name_maps(cursor, {file.mapping_id for file in data_files if file.mapping_id is not None}),
     )

@@ -14,7 +14,6 @@ from duckicelake.catalog.commits.attempts import TableCommit, creation_of
 from duckicelake.catalog.commits.groups import Commit, Settle
 from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.commits.planning import Planned, plan_all
-from duckicelake.catalog.files.encoding import Prepared
 from duckicelake.catalog.files.releasing import is_due, release_files
 from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.loading import follow, refresh
@@ -37,7 +36,7 @@ class Outcome:
 
     cached: CachedTable | None
     written: Written | None
-    prepared: Prepared | None = None
+    prepared: Materialized | None = None
 
 
 def commit(services: Services, commit: TableCommit) -> Materialized:
@@ -100,7 +99,7 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
 
 
 def committed(
-    services: Services, written: Written, cached: CachedTable | None = None, prepared: Prepared | None = None
+    services: Services, written: Written, cached: CachedTable | None = None, prepared: Materialized | None = None
 ) -> Materialized:
     """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written.
 

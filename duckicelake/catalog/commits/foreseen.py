@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.files.encoding import Prepared
 from duckicelake.catalog.files.materialize import prepare_next
-from duckicelake.catalog.loads.cache import CachedTable
+from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.damage import undamaged
 from duckicelake.catalog.services import Services
 from duckicelake.lake.changes import ChangeSet
@@ -18,10 +18,10 @@ from duckicelake.lake.foreseen import expected_of, with_files
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """A change with the files of the version that it is to make, which are written."""
+    """A change with the files of the version that it is to make, which are written; their bytes aren't kept."""
 
     change: ChangeSet
-    version: Prepared
+    version: Materialized
 
 
 def foresee(services: Services, before: CachedTable, change: ChangeSet) -> Foreseen | None:
@@ -42,4 +42,4 @@ def foresee(services: Services, before: CachedTable, change: ChangeSet) -> Fores
             return version
 
     version = undamaged(services, change.table_id, prepare)
-    return None if version is None else Foreseen(with_files(change, version.rows), version)
+    return None if version is None else Foreseen(with_files(change, version.rows), version.table)

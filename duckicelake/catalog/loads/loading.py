@@ -7,7 +7,6 @@ from typing import Final
 
 from duckicelake.catalog.access.ownership import granted
 from duckicelake.catalog.access.principal import Capability
-from duckicelake.catalog.files.encoding import Prepared
 from duckicelake.catalog.files.materialize import materialize, materialize_next, write
 from duckicelake.catalog.files.outdated import delete_outdated
 from duckicelake.catalog.loads.cache import CachedTable, Found, Materialized
@@ -122,7 +121,9 @@ def _made(services: Services, caught_up: CaughtUp) -> Materialized | None:
         return prepared.table if write(services, prepared) else None
 
 
-def follow(services: Services, before: CachedTable, written: Written, prepared: Prepared | None = None) -> CachedTable:
+def follow(
+    services: Services, before: CachedTable, written: Written, prepared: Materialized | None = None
+) -> CachedTable:
     """The version that a commit made of the one before, or a newer one if others have changed the table since.
 
     prepared: that version, if its files were written before the commit and recorded with it.
@@ -135,7 +136,7 @@ def follow(services: Services, before: CachedTable, written: Written, prepared: 
     if prepared is None:
         made = undamaged(services, written.table_id, read)
     else:
-        made = prepared.table
+        made = prepared
         delete_outdated(services, made.row)
     if made is None:
         return refresh(services, written.table_id)
