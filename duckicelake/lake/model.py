@@ -103,8 +103,7 @@ class ColumnStats(NamedTuple):
     null_count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFile:
+class LakeFile(NamedTuple):
     """A `ducklake_data_file` or `ducklake_delete_file` row, its path as DuckDB spells it.
 
     `file_id` is the data_file_id or delete_file_id; `target_id` names the data file of a delete file and is None for

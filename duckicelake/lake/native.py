@@ -222,7 +222,7 @@ def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: in
 
 
 def _lake_files(cursor: Cursor[Row], query: LiteralString, parameters: Mapping[str, object]) -> tuple[LakeFile, ...]:
-    found = tuple(LakeFile(*row) for row in cursor.execute(query, parameters).fetchall())
+    found = tuple(map(LakeFile._make, cursor.execute(query, parameters).fetchall()))
     for file in found:
         if None in (file.path, file.file_format, file.record_count, file.file_size_bytes) or file.record_count < 0:
             raise DamagedTable(f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows")
