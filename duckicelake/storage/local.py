@@ -6,7 +6,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,7 +16,6 @@ from duckicelake.errors import FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
-from duckicelake.storage.syncing import Syncer, sync
 
 _LOCAL: Final = "file://"
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
@@ -28,7 +27,6 @@ class LocalStore:
     """Files of this machine: `/x`, `file:/x` and `file:///x`. root is the folder that `check` creates and tries."""
 
     root: Path
-    _syncer: Syncer = field(default_factory=Syncer, init=False, repr=False, compare=False)
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with _translated(location), _opened(self.local_path(location)) as file:
@@ -47,13 +45,12 @@ class LocalStore:
         in_parallel(self._put, files)
         for folder in {self.local_path(location).parent for location, _ in files}:
             with _translated(str(folder)):
-                sync(folder)
+                _sync(folder)
 
     def write_derived(self, files: Sequence[NewFile]) -> None:
         for location, data in files:
             with _translated(location):
                 _replace(self.local_path(location), data)
-        self._syncer.later(self.local_path(location) for location, _ in files)
 
     def _put(self, file: NewFile) -> None:
         location, data = file
@@ -108,7 +105,7 @@ class LocalStore:
                 probe.write(b"duckicelake")
 
     def close(self) -> None:
-        self._syncer.sync()
+        return None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -148,7 +145,7 @@ def _translated(location: str) -> Iterator[None]:
 def _create(path: Path, data: bytes) -> None:
     """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
     with _temporary(path.parent, data) as temporary:
-        sync(Path(temporary))
+        _sync(Path(temporary))
         _link(temporary, path)
 
 
@@ -203,4 +200,13 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    sync(folder.parent)
+    _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    """Return when the file, or the names in the folder, survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

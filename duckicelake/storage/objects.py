@@ -41,7 +41,7 @@ class ObjectStore(Protocol):
     def write_derived(self, files: Sequence[NewFile]) -> None:
         """Make files exist that can be made again at any time, each all of it or nothing; one of another length goes.
 
-        They survive a crash of the process from the return on, and a power loss soon after it.
+        They survive a crash of the process, but where a disk has to be waited for perhaps not a power loss soon after.
         """
 
     def exists(self, location: str) -> bool:

@@ -310,3 +310,16 @@ def test_commit_of_a_worker_beneath_which_postgres_forgot_what_was_written(servi
     worker.append((4, None))
     assert pyiceberg_rows(client.load()) == [(number, None) for number in range(5)]
     assert_whole(client.load())
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_lost_file_of_an_older_snapshot_alone_is_written_again(services: Services, client: Client, which: int) -> None:
+    """As after a power loss, which takes files in any order."""
+    client.create()
+    for number in range(3):
+        client.append((number, None))
+    lists = [local(snapshot["manifest-list"]) for snapshot in client.load()["metadata"]["snapshots"]]
+    content = lists[which].read_bytes()
+    lists[which].unlink()
+    Client(fresh(services)).load()
+    assert lists[which].read_bytes() == content

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from threading import Semaphore
 
 import pytest
 
@@ -194,49 +193,6 @@ def test_derived_file_is_written_over_one_of_another_length_alone(store: ObjectS
     store.write_derived([(f"{root}/x", b"cut off no more"), (f"{root}/new/y", b"2")])
     assert store.read(f"{root}/x") == b"cut off no more"
     assert store.read(f"{root}/new/y") == b"1"
-
-
-def test_local_derived_files_and_their_folders_are_synced_in_the_order_in_which_they_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def noted(descriptor: int) -> None:
-        fsync(descriptor)
-        synced.append(f"{Path(f'/proc/self/fd/{descriptor}').readlink()}")
-
-    (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(os, "fsync", noted)
-    names = ["folder/b", "a", "gone", "folder/c"]
-    with closing(LocalStore(tmp_path)) as store:
-        for name in names:
-            store.write_derived([(f"{tmp_path}/{name}", name.encode())])
-        assert synced == []
-        store.delete(f"{tmp_path}/gone")
-    assert [Path(path).relative_to(tmp_path).as_posix() for path in synced] == [
-        "folder/b",
-        "a",
-        "folder/c",
-        "folder",
-        ".",
-    ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "folder"]
-
-
-def test_local_derived_files_are_synced_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced, fsync = Semaphore(0), os.fsync
-
-    def noted(descriptor: int) -> None:
-        fsync(descriptor)
-        synced.release()
-
-    monkeypatch.setattr(os, "fsync", noted)
-    store = LocalStore(tmp_path)
-    for name in ("a", "b"):
-        store.write_derived([(f"{tmp_path}/{name}", b"1")])
-        assert synced.acquire(timeout=30)
-        assert synced.acquire(timeout=30)
 
 
 def test_local_write_without_hard_links_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

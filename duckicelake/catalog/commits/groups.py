@@ -27,11 +27,21 @@ from duckicelake.lake.rows.batches import RowBatch, WrittenRows
 from duckicelake.lake.rows.memory import Memory
 from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
 from duckicelake.lake.writing import writer
+from duckicelake.lake.writing.following import LastSnapshot
 
 MOST: Final = 64
 """Commits in one transaction, so that others don't wait for long."""
 CALM: Final = 4
 """Commits in a row that got the snapshot ids they were planned for, after which the next is expected to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """How this process has left the lake, for works of each kind."""
+
+    rows: Memory = field(default_factory=Memory)
+    snapshot: LastSnapshot = field(default_factory=LastSnapshot)
+
 
 Settle = Callable[[Transaction, Sequence[Written]], None]
 """The last step of a transaction, given what was written."""
@@ -58,7 +68,7 @@ class Work(Generic[W, R]):
     outcome: R | Exception | None = None
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:
+    def begin(cursor: Transaction, works: Sequence[Any], memories: Memories) -> Group:
         """Begin to write the changes of several of this kind."""
         raise NotImplementedError
 
@@ -88,8 +98,8 @@ class Commit(Work[Sequence[ChangeSet], Sequence[Written]]):
     settle: Settle = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:  # noqa: ARG004
-        return writer.Group(cursor, works)
+    def begin(cursor: Transaction, works: Sequence[Any], memories: Memories) -> Group:
+        return writer.Group(cursor, works, memories.snapshot)
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
@@ -109,8 +119,8 @@ class RowsCommit(Work[RowBatch, WrittenRows]):
     noted: Callable[[WrittenRows], Noted] = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memory: Memory) -> Group:
-        return inlined_rows.Group(cursor, works, memory)
+    def begin(cursor: Transaction, works: Sequence[Any], memories: Memories) -> Group:
+        return inlined_rows.Group(cursor, works, memories.rows)
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
@@ -150,7 +160,7 @@ class CommitQueue:
         self._courtesy = Courtesy()
         self._foreseen = foreseen
         self._is_crowded = False
-        self._memory = Memory()
+        self._memories = Memories()
 
     @property
     def is_calm(self) -> bool:
@@ -243,7 +253,7 @@ class CommitQueue:
             if self._is_crowded or len(group) > 1:
                 cursor.fetchone()
                 group += join()
-            together = group[0].begin(cursor, [each.changes for each in group], self._memory)
+            together = group[0].begin(cursor, [each.changes for each in group], self._memories)
             locked = monotonic()
             database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
             database.after_commit(cursor, together.committed)

@@ -1,6 +1,7 @@
 """Files that were written and have been lost: manifests, lists and metadata come back from the rows (design D4).
 
-They aren't synced when a commit is answered, so a power loss may take, or cut off, what was written just before it.
+On a local disk nobody waits until they are safe from a power loss: the operating system sees to that within a minute.
+What it didn't get to see to isn't there after it, or has been cut off.
 """
 
 from collections.abc import Mapping
@@ -15,20 +16,28 @@ from duckicelake.storage.parallel import in_parallel
 def forget_lost(services: Services, state: TableState) -> bool:
     """Forget that lost files were written; whether there were any, so that the table must be materialised again.
 
-    Looks at what a reader of main needs, and only if some of that is lost at all the rest.
+    Where to look takes a round trip each, it looks at what a reader of main needs, and only if some of that is lost at
+    all the rest.
     """
-    table_id, current = state.row.table_id, state.current()
-    snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
-    with services.database.reading() as cursor:
-        wanted = reader.artifacts_of(cursor, table_id, *snapshot)
-    if not _lost(services, wanted):
+    if services.store.local_path(state.row.location) is None and not _lost(services, _needed(services, state)):
         return False
+    table_id = state.row.table_id
     with services.database.reading() as cursor:
         written = reader.artifacts(cursor, table_id)
     lost = _lost(services, written)
+    if not lost:
+        return False
     with services.database.transaction() as cursor:
         reader.forget_artifacts(cursor, table_id, lost)
     return True
+
+
+def _needed(services: Services, state: TableState) -> dict[str, int]:
+    """The files that a reader of main needs, with their lengths."""
+    current = state.current()
+    snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
+    with services.database.reading() as cursor:
+        return reader.artifacts_of(cursor, state.row.table_id, *snapshot)
 
 
 def _lost(services: Services, lengths: Mapping[str, int]) -> list[str]:

@@ -55,14 +55,15 @@ class Repeated(Exception):  # noqa: N818 - says what happened; never leaves the 
 
 
 class Overtaken(Exception):  # noqa: N818 - as above
-    """The newest snapshot isn't the one that the transaction was to follow; nothing was written."""
+    """The newest snapshot, or a table, isn't what the transaction was to go on from; nothing was written."""
 
 
-_UNFULFILLED: Mapping[str | None, type[Exception]] = {
-    "duckicelake_idempotency": Repeated,
-    "ducklake_snapshot": Overtaken,
+_UNFULFILLED: Mapping[tuple[str | None, str | None], type[Exception]] = {
+    ("duckicelake_idempotency", "created_at"): Repeated,
+    ("ducklake_snapshot", "snapshot_id"): Overtaken,
+    ("duckicelake_table", "version"): Overtaken,
 }
-"""What it means that a table was given NULL where none may be: how a statement fails whose answer nobody waits for."""
+"""What it means that a column was given NULL that can't be: how a statement fails whose answer nobody waits for."""
 
 
 class _DictDumper(JsonDumper):
@@ -194,8 +195,9 @@ class Database:
                 except psycopg.Error as error:
                     if error.sqlstate == _READ_ONLY_TABLE:
                         raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
-                    if isinstance(error, NotNullViolation) and error.diag.table_name in _UNFULFILLED:
-                        raise _UNFULFILLED[error.diag.table_name] from error
+                    unfulfilled = _UNFULFILLED.get((error.diag.table_name, error.diag.column_name))
+                    if isinstance(error, NotNullViolation) and unfulfilled is not None:
+                        raise unfulfilled from error
                     if read_only or connection.info.parameter_status("in_hot_standby") != "on":
                         raise
                     self._leave(connection)

@@ -19,6 +19,19 @@ SELECT (SELECT coalesce(json_agg(json_build_array(table_id, version, caught_up_t
        (SELECT coalesce(json_agg(json_build_array(table_id, duckicelake_read_only(table_id))), '[]')
         FROM duckicelake_delta_source WHERE table_id = ANY(%(table_ids)s) AND following);
 
+-- claim_after: the snapshot after one that we made, if that is still the newest, for a table that follows no other. Else it
+-- fails, as a snapshot_id can't be null, so that nobody has to wait for an answer before COMMIT
+INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
+SELECT CASE WHEN newest.snapshot_id = %(snapshot_id)s AND newest.snapshot_time = %(time)s
+             AND NOT EXISTS (SELECT FROM duckicelake_delta_source WHERE table_id = %(table_id)s AND following)
+            THEN newest.snapshot_id + 1 END,
+       greatest(clock_timestamp(), newest.snapshot_time),
+       newest.schema_version + %(schema_changes)s,
+       newest.next_catalog_id + %(catalog_ids)s,
+       newest.next_file_id + %(file_ids)s
+FROM (SELECT * FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) newest
+RETURNING snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id;
+
 -- insert_table: a new side-table row
 INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch, ducklake_id,
     format_version, last_sequence_number, next_row_id, last_updated_ms, current_snapshot_id, metadata)
@@ -26,9 +39,12 @@ VALUES (%(table_id)s, %(table_uuid)s, %(location)s, 0, %(caught_up_to)s, %(epoch
     %(last_sequence_number)s, %(next_row_id)s, %(last_updated_ms)s, %(current_snapshot_id)s, %(metadata)s)
 ON CONFLICT DO NOTHING;
 
--- update_table: the side-table row of the next version
+-- update_table: the side-table row of the next version. It fails, as a version can't be null, if the table isn't what the
+-- change was computed from
 UPDATE duckicelake_table
-SET location = %(location)s, version = version + 1, caught_up_to = %(caught_up_to)s,
+SET location = %(location)s,
+    version = CASE WHEN (version, caught_up_to) = (%(base_version)s, %(base_progress)s) THEN version + 1 END,
+    caught_up_to = %(caught_up_to)s,
     ducklake_id = coalesce(%(ducklake_id)s, ducklake_id), format_version = %(format_version)s,
     last_sequence_number = %(last_sequence_number)s, next_row_id = %(next_row_id)s,
     last_updated_ms = %(last_updated_ms)s, current_snapshot_id = %(current_snapshot_id)s, metadata = %(metadata)s

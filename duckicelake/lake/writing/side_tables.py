@@ -9,6 +9,7 @@ import orjson
 from psycopg import Cursor
 
 from duckicelake.lake.changes import (
+    ChangeSet,
     Hold,
     LakeStep,
     NewFile,
@@ -162,11 +163,13 @@ def insert_table(
     cursor.execute(_SQL.insert_table, parameters)
 
 
-def update_table(
-    cursor: Cursor[Row], table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int
-) -> None:
-    """Move the table to its next version; `ducklake_id` is None where main stays."""
-    cursor.execute(_SQL.update_table, _target(table_id, target, ducklake_id, caught_up_to))
+def update_table(cursor: Cursor[Row], change: ChangeSet, table_id: int, ducklake_id: int | None, progress: int) -> None:
+    """Move the table from the change's base to its target; `ducklake_id` is None where main stays.
+
+    The transaction fails with Overtaken if the base isn't what the table is.
+    """
+    base = {"base_version": change.base_version, "base_progress": change.caught_up_to}
+    cursor.execute(_SQL.update_table, {**_target(table_id, change.target, ducklake_id, progress), **base})
 
 
 def _target(table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int) -> dict[str, object]:

@@ -36,6 +36,7 @@ from duckicelake.lake.snapshots import (
 from duckicelake.lake.writing import copying, definition, files, long_changes, side_tables
 from duckicelake.lake.writing.bases import lock_bases
 from duckicelake.lake.writing.files import StaleBase
+from duckicelake.lake.writing.following import LastSnapshot, bases_of, claim_after, follows
 from duckicelake.lake.writing.late_numbers import at_later
 
 _SQL = queries("write")
@@ -71,23 +72,42 @@ class Group:
     held, and the connection is best in a pipeline: then little is waited for.
     """
 
-    def __init__(self, cursor: Cursor[Row], commits: Sequence[Sequence[ChangeSet]]) -> None:
+    def __init__(
+        self, cursor: Cursor[Row], commits: Sequence[Sequence[ChangeSet]], memory: LastSnapshot | None = None
+    ) -> None:
+        """memory: of the last snapshot of this process; if that serves, nothing is waited for before COMMIT."""
         self._cursor = cursor
-        changes = [change for commit in commits for change in commit]
-        steps = [step for change in changes for step in change.steps]
-        ask = partial(lock_bases, cursor, changes)
-        self._claimed: Counters | None = None
-        self._last: Counters | None = None
-        if steps:
-            wanted = _wanted(steps[0])
-            self._claimed, bases = claim(cursor, wanted, ask)
-            self._last = wanted.before(self._claimed)
+        self._memory = memory or LastSnapshot()
+        self._claiming: Cursor[Row] | None = None
+        last, changes = self._memory.take(), [change for commit in commits for change in commit]
+        if last is not None and follows(commits, last):
+            self._follow(changes[0], last)
         else:
-            bases = ask()
-        self._bases = bases(self._last.snapshot_id if self._last else native.newest_snapshot(cursor))
+            self._ask(changes)
         self._rows: list[Counters] = []
         self._taken: set[int | str] = set()
         self._admitted = [self._admit(commit) for commit in commits]
+
+    def _follow(self, change: ChangeSet, last: Counters) -> None:
+        """Take the snapshot id after this process's last one, and go on from what it must be then."""
+        wanted = _wanted(change.steps[0])
+        self._claiming = claim_after(self._cursor, wanted, last, change)
+        self._claimed: Counters | None = wanted.after(last)[1]
+        self._last: Counters | None = last
+        self._bases = bases_of(change, last)
+
+    def _ask(self, changes: Sequence[ChangeSet]) -> None:
+        """Take the next snapshot id, if one is wanted, and hear what the tables are then."""
+        self._claimed = self._last = None
+        steps = [step for change in changes for step in change.steps]
+        ask = partial(lock_bases, self._cursor, changes)
+        if steps:
+            wanted = _wanted(steps[0])
+            self._claimed, bases = claim(self._cursor, wanted, ask)
+            self._last = wanted.before(self._claimed)
+        else:
+            bases = ask()
+        self._bases = bases(self._last.snapshot_id if self._last else native.newest_snapshot(self._cursor))
 
     def write(self, *, by_copy: bool = False) -> list[list[Written] | StaleBase | CatalogError]:
         """Write them; in the place of one that can't be written is why. What is raised is of all of them.
@@ -105,7 +125,12 @@ class Group:
         ]
 
     def committed(self) -> None:
-        """Nothing is remembered of the lake."""
+        """Have the last snapshot remembered."""
+        row = self._claiming.fetchone() if self._claiming is not None else None
+        if row is not None:
+            self._memory.put(Counters(*row))
+        elif self._rows:
+            self._memory.put(self._rows[-1])
 
     def _admit(self, commit: Sequence[ChangeSet]) -> list[_Begun] | StaleBase | CatalogError:
         rows, last = len(self._rows), self._last
@@ -227,7 +252,7 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: Progress) 
         for held in (step.hold for step in change.steps if step.hold is not None):
             side_tables.hold(cursor, change.table_id, held)
         realised = change.steps[-1].ducklake_id if change.steps else None
-        side_tables.update_table(cursor, change.table_id, change.target, realised, progress.upto)
+        side_tables.update_table(cursor, change, change.table_id, realised, progress.upto)
         if is_long:
             copying.copy_log(cursor, change.table_id, change.target.log_added)
         target = replace(change.target, log_added=()) if is_long else change.target
@@ -363,5 +388,5 @@ def _finish(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Se
         side_tables.insert_table(cursor, table_id, uuid, change.target, realised, newest, epoch)
     else:
         moved_at = None if main_step is None else snapshots[main_step]
-        side_tables.update_table(cursor, table_id, change.target, moved_at, newest)
+        side_tables.update_table(cursor, change, table_id, moved_at, newest)
     side_tables.write_history(cursor, table_id, change.target)

@@ -30,7 +30,7 @@ def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
     lake.run("CREATE TABLE lake.t (id BIGINT)", "CREATE TABLE lake.u (id BIGINT)")
     for id_ in range(CALM + 2):
         append_rows(services, posted(id_, table="tu"[id_ % 2]))
-    assert services.commits._memory._calm >= CALM
+    assert services.commits._memories.rows._calm >= CALM
     return lake
 
 
