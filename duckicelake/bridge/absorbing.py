@@ -6,7 +6,7 @@ The client's files then serve the rows, as the server's own do that it writes of
 from dataclasses import dataclass
 
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.lake.changes import InlinedInto
+from duckicelake.lake.additions import InlinedInto
 from duckicelake.lake.model import ColumnStats
 
 

@@ -28,17 +28,10 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
-from duckicelake.lake.changes import (
-    ChangeSet,
-    LakeStep,
-    NewDeletion,
-    NewFile,
-    NewVirtualFile,
-    Packed,
-    PackedStats,
-    SideFiles,
-)
+from duckicelake.lake.additions import NewDeletion, NewFile, NewVirtualFile, SideFiles
+from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.model import PartitionKey
+from duckicelake.lake.packed import Packed, PackedStats
 from duckicelake.lake.state import FileRow, NativeWindow
 
 _NO_STATS = PackedStats(())

@@ -11,7 +11,7 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.iceberg.manifest import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.lake.changes import NewDeletion, NewFile, NewManifest, SideFiles
+from duckicelake.lake.additions import NewDeletion, NewFile, NewManifest, SideFiles
 from duckicelake.lake.state import DeletionRow, Entry, FileRow, ManifestRow
 
 CLONED_FROM = "cloned-from"

@@ -11,7 +11,8 @@ from duckicelake.bridge.narrow import outgrown
 from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.returning import returning
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, NewFile, TableStats
+from duckicelake.lake.additions import NewFile
+from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, TableStats
 
 
 def change_set(

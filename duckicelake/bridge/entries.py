@@ -11,7 +11,8 @@ from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_json, to_json
-from duckicelake.lake.changes import NewFile, Packed
+from duckicelake.lake.additions import NewFile
+from duckicelake.lake.packed import Packed
 from duckicelake.lake.state import FileRow
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from duckicelake.bridge.native import REWRITES_HISTORY, NativeStep
 from duckicelake.bridge.table_properties import hold_of
-from duckicelake.lake.changes import Hold, NewFile
+from duckicelake.lake.additions import NewFile
+from duckicelake.lake.changes import Hold
 from duckicelake.lake.state import FileRow, NativeWindow
 
 

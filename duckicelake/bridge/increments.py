@@ -7,8 +7,9 @@ from duckicelake.bridge.absorbing import Absorbed
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.changes import NewDeleteFile, PackedStats, SideFiles
+from duckicelake.lake.additions import NewDeleteFile, SideFiles
 from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap, PartitionKey
+from duckicelake.lake.packed import PackedStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.changes import DefinitionChange, InlinedFile, InlinedRows, NewDataFile, PackedStats, TableStats
+from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
+from duckicelake.lake.changes import DefinitionChange, TableStats
 from duckicelake.lake.model import ColumnStats, PartitionKey
+from duckicelake.lake.packed import PackedStats
 
 _TOO_MANY = 2**63
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from duckicelake.bridge import positions
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.puffin import FILE_FORMAT
-from duckicelake.lake.changes import NewDeletion
+from duckicelake.lake.additions import NewDeletion
 from duckicelake.lake.state import LiveFiles
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
-from duckicelake.lake.changes import NewFile, NewManifest
+from duckicelake.lake.additions import NewFile, NewManifest
 
 T = TypeVar("T")
 PACK = 10

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Final, Literal
 
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import LakeFile
 
 _FAR: Final = 1 << 40

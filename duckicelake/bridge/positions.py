@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.deletes import read_bitmap, write_bitmap
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.state import DeletionRow, FileRow
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from duckicelake.bridge.table_properties import DUCKLAKE_ID
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.lake.changes import NewSnapshot, TableTarget
+from duckicelake.lake.additions import NewSnapshot
+from duckicelake.lake.changes import TableTarget
 from duckicelake.lake.state import SnapshotRow, TableRow, TableState
 
 _IN_ROWS = (

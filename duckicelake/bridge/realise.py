@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from duckicelake.bridge import positions
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest import FileContent
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.state import DeletionRow, FileRow, LiveFile, VirtualFileRow
 

@@ -13,7 +13,7 @@ from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestEntry, ManifestFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.lake.changes import NewFile, NewManifest
+from duckicelake.lake.additions import NewFile, NewManifest
 
 _FileKey: TypeAlias = tuple[str, int | None, int]
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from duckicelake.bridge.increments import Base
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import ChangeSet, NewManifest, NewSnapshot, Written
+from duckicelake.lake.additions import NewManifest, NewSnapshot
+from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableState
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.puffin import FILE_FORMAT
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.state import FileRow
 
 Files = Sequence[NewFile | FileRow]

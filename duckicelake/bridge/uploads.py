@@ -26,7 +26,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 Place: TypeAlias = tuple[str, int | None]
 """Where a file is: its path, and for a deletion vector, which shares its Puffin file with others, the offset in it."""

@@ -33,7 +33,8 @@ from duckicelake.errors import FileMissing
 from duckicelake.iceberg.manifest import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.metadata_file import MAX_BYTES, read_document
-from duckicelake.lake.changes import Creation, NewDeletion, NewFile, SideFiles
+from duckicelake.lake.additions import NewDeletion, NewFile, SideFiles
+from duckicelake.lake.changes import Creation
 from duckicelake.storage.parallel import in_parallel
 
 

@@ -16,8 +16,8 @@ from psycopg import Cursor, sql
 
 from duckicelake.errors import DamagedTable, NoSuchTable
 from duckicelake.lake import native
-from duckicelake.lake.changes import PackedStats
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, children_of
+from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.roles import as_owner

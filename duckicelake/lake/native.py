@@ -8,7 +8,7 @@ from typing import LiteralString
 from psycopg import Cursor
 
 from duckicelake.errors import DamagedTable, NoSuchNamespace
-from duckicelake.lake.changes import Creation, PackedStats
+from duckicelake.lake.changes import Creation
 from duckicelake.lake.model import (
     Column,
     ColumnStats,
@@ -22,6 +22,7 @@ from duckicelake.lake.model import (
     TableDefinition,
     parse_changes,
 )
+from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.rows import inlined

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from psycopg import Cursor
 
-from duckicelake.lake.changes import NewSnapshot
+from duckicelake.lake.additions import NewSnapshot
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
 

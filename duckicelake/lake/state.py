@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from duckicelake.lake.changes import PackedStats
 from duckicelake.lake.model import (
     InlinedDelete,
     InlinedKey,
@@ -16,6 +15,7 @@ from duckicelake.lake.model import (
     TableDefinition,
     ViewDefinition,
 )
+from duckicelake.lake.packed import PackedStats
 
 
 @dataclass(frozen=True, slots=True)

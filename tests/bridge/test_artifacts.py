@@ -18,7 +18,7 @@ from duckicelake.iceberg.manifest import (
 )
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.changes import Packed
+from duckicelake.lake.packed import Packed
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
 
 SCHEMA = Schema.model_validate(

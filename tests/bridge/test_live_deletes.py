@@ -1,6 +1,6 @@
 from duckicelake.bridge import positions
 from duckicelake.bridge.live_deletes import LiveDeletes
-from duckicelake.lake.changes import NewDeletion
+from duckicelake.lake.additions import NewDeletion
 from duckicelake.lake.state import LiveFile, LiveFiles
 
 DATA = tuple(LiveFile(file_id, 0, 1, file_id, "PARQUET") for file_id in (1, 2, 3))

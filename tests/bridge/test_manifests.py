@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.bridge.manifests import LARGEST, PACK, ListedManifest, ListOwner, must_load, next_list
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 
 def new_file(file_id, sequence_number, content=0, spec_id=0):

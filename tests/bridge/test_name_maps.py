@@ -5,7 +5,7 @@ import pytest
 from duckicelake.bridge.name_maps import name_map
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import MappedName
 
 IDS = {("id",): 1, ("day",): 2, ("DAY",): 2, ("s",): 3, ("s", "x"): 4, ("l",): 5, ("l", "element"): 6}

@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.bridge.numbering import Numbering, data_number, next_row_id, numbering
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import LakeFile
 
 Mode = Literal["client", "ducklake"]

@@ -2,7 +2,7 @@
 
 from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.manifest import FileContent
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 DATA = NewFile(
     file_id=1,

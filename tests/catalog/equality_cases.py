@@ -16,7 +16,7 @@ from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 Json = dict[str, Any]
 Row = Mapping[int, Any]

@@ -18,7 +18,7 @@ from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
 from duckicelake.storage.memory import MemoryStore
 from duckicelake.storage.parquet import write_rows

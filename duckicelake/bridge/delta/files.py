@@ -16,8 +16,9 @@ from duckicelake.delta.actions import AddFile
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType, children
 from duckicelake.iceberg.values import to_json
-from duckicelake.lake.changes import NewFile, PackedStats
+from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import MappedName, NameMap
+from duckicelake.lake.packed import PackedStats
 
 _REMEMBERED: Final = 4096
 _LIST: Final = "list"

@@ -9,7 +9,7 @@ from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 
 def snapshot_of_version(

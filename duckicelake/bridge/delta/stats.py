@@ -16,8 +16,8 @@ from duckicelake.bridge.delta.columns import TableColumns, leaf_paths
 from duckicelake.bridge.texts import to_text
 from duckicelake.errors import DamagedLog
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.changes import Packed, PackedStats
 from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.packed import Packed, PackedStats
 
 _UNTOLD: Final = {"variant", "unknown"}
 _NESTED: Final = (dict, list)

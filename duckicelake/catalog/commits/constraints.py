@@ -26,7 +26,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 
 @dataclass(frozen=True, slots=True)

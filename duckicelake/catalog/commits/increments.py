@@ -18,7 +18,8 @@ from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, ancestry
 from duckicelake.iceberg.updates import AddSnapshot
-from duckicelake.lake.changes import Creation, NewFile, SideFiles
+from duckicelake.lake.additions import NewFile, SideFiles
+from duckicelake.lake.changes import Creation
 from duckicelake.lake.state import TableState
 
 

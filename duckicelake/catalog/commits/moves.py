@@ -13,7 +13,7 @@ from duckicelake.catalog.files.row_ids import copies_with_row_ids
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import NewDeleteFile
+from duckicelake.lake.additions import NewDeleteFile
 from duckicelake.lake.state import DeletionRow
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.position_deletes import write_position_deletes

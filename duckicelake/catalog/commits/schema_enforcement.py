@@ -14,7 +14,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.storage.local_copies import local_copies
 from duckicelake.storage.parquet_fields import read_fields
 from duckicelake.storage.parquet_footer import check_footer

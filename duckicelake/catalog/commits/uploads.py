@@ -31,7 +31,7 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import native, reader
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import check_file
 

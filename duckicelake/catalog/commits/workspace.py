@@ -11,7 +11,8 @@ from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.commits.known import Known, Unwritten
 from duckicelake.catalog.services import Services
 from duckicelake.lake import native, reader
-from duckicelake.lake.changes import Creation, NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion, NewFile
+from duckicelake.lake.changes import Creation
 from duckicelake.lake.rows import inlined
 from duckicelake.lake.state import DeletionRow, VirtualFileRow
 

@@ -20,7 +20,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.changes import NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion, NewFile
 
 
 @dataclass(frozen=True, slots=True)

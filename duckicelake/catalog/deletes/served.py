@@ -17,7 +17,7 @@ from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.puffin import FILE_FORMAT, PuffinBlob, write_deletion_vectors
-from duckicelake.lake.changes import NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion, NewFile
 from duckicelake.lake.state import FileRow
 from duckicelake.storage.position_deletes import write_position_deletes
 

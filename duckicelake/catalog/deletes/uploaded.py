@@ -17,7 +17,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent, ManifestContent
 from duckicelake.iceberg.puffin import read_deletion_vector
-from duckicelake.lake.changes import NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion, NewFile
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.parquet import read_position_deletes
 

@@ -19,7 +19,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.deletes import MAX_POSITIONS, read_bitmap
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.lake.changes import NewDeleteFile, NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeleteFile, NewDeletion, NewFile
 from duckicelake.lake.state import LiveFile, LiveFiles
 
 Positions = AbstractSet[int]

@@ -29,7 +29,8 @@ from duckicelake.catalog.delta.reading import DeltaFiles
 from duckicelake.catalog.delta.targets import DeltaTarget
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
-from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, SideFiles
+from duckicelake.lake.additions import NewFile, NewManifest, SideFiles
+from duckicelake.lake.changes import ChangeSet
 
 VERSION_ZERO: Final = 1 << 62
 """The snapshot id of version 0, which clients take for no snapshot; the tag `v0` names it."""

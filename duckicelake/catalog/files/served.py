@@ -25,7 +25,7 @@ from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import partition_type
 from duckicelake.lake import native
-from duckicelake.lake.changes import NewFile, NewVirtualFile
+from duckicelake.lake.additions import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
 from duckicelake.lake.rows import inlined
 from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn

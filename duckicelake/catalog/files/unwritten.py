@@ -11,7 +11,8 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.manifest import EntryStatus
 from duckicelake.lake import reader
-from duckicelake.lake.changes import ChangeSet, NewFile, NewManifest, Written
+from duckicelake.lake.additions import NewFile, NewManifest
+from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
 
 

@@ -43,7 +43,8 @@ from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader
-from duckicelake.lake.changes import ChangeSet, LakeStep, NewFile, Progress
+from duckicelake.lake.additions import NewFile
+from duckicelake.lake.changes import ChangeSet, LakeStep, Progress
 from duckicelake.lake.state import FileRow, NativeWindow, TableRow, TableState
 from duckicelake.lake.writing import side_tables, writer
 from duckicelake.lake.writing.files import StaleBase

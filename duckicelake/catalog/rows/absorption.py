@@ -20,7 +20,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
-from duckicelake.lake.changes import InlinedInto, NewFile
+from duckicelake.lake.additions import InlinedInto, NewFile
 from duckicelake.rows import inlining, statistics
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.constraint_rows import check_rows

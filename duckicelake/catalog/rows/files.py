@@ -7,7 +7,8 @@ from uuid import uuid4
 from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown
-from duckicelake.lake.changes import NewDataFile, PackedStats
+from duckicelake.lake.additions import NewDataFile
+from duckicelake.lake.packed import PackedStats
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.files import RowFile, row_files
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from psycopg import Cursor
 
-from duckicelake.lake.changes import InlinedFile, InlinedRows, LakeStep, NewVirtualFile
+from duckicelake.lake.additions import InlinedFile, InlinedRows, NewVirtualFile
+from duckicelake.lake.changes import LakeStep
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.rows.inserts import insert_into

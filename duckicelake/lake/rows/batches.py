@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.audit import Origin
-from duckicelake.lake.changes import NewDataFile
 from duckicelake.lake.model import ColumnStats, TableDefinition
 from duckicelake.lake.rows.producers import Producer
 

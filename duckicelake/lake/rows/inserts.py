@@ -14,8 +14,9 @@ from psycopg import Cursor, sql
 
 from duckicelake.errors import AlreadyApplied, CatalogError
 from duckicelake.lake import native
+from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.audit import signed_by
-from duckicelake.lake.changes import NewDataFile, TableStats
+from duckicelake.lake.changes import TableStats
 from duckicelake.lake.idempotency import Repeated
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.postgres.database import Row

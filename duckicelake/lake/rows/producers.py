@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from duckicelake.lake.changes import NewSnapshot
+from duckicelake.lake.additions import NewSnapshot
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.postgres.queries import queries
 

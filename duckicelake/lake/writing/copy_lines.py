@@ -5,17 +5,9 @@ from typing import Any
 
 import orjson
 
-from duckicelake.lake.changes import (
-    NewDataFile,
-    NewDeletion,
-    NewFile,
-    NewManifest,
-    NewSnapshot,
-    NewVirtualFile,
-    Packed,
-    PackedStats,
-)
+from duckicelake.lake.additions import NewDataFile, NewDeletion, NewFile, NewManifest, NewSnapshot, NewVirtualFile
 from duckicelake.lake.model import NameMap
+from duckicelake.lake.packed import Packed, PackedStats
 from duckicelake.lake.writing.files import partitioning
 
 

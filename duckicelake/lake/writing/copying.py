@@ -6,7 +6,8 @@ from typing import Final
 
 from psycopg import Cursor
 
-from duckicelake.lake.changes import LakeStep, NewDataFile, NewFile, NewSnapshot, SideFiles
+from duckicelake.lake.additions import NewDataFile, NewFile, NewSnapshot, SideFiles
+from duckicelake.lake.changes import LakeStep
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries

@@ -7,8 +7,10 @@ from itertools import count
 
 from psycopg import Cursor, sql
 
-from duckicelake.lake.changes import LakeStep, NewDataFile, NewDeleteFile, PackedStats, TableStats
+from duckicelake.lake.additions import NewDataFile, NewDeleteFile
+from duckicelake.lake.changes import LakeStep, TableStats
 from duckicelake.lake.model import InlinedKey, NameMap
+from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import BATCH, batches, document
 from duckicelake.lake.postgres.pipelines import send_full

@@ -7,7 +7,8 @@ need not have an append to this one computed again.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from duckicelake.lake.changes import ChangeSet, LakeStep, SideFiles
+from duckicelake.lake.additions import SideFiles
+from duckicelake.lake.changes import ChangeSet, LakeStep
 
 
 def at_later(change: ChangeSet, later: int) -> ChangeSet | None:

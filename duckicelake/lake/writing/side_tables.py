@@ -8,18 +8,9 @@ from typing import Any
 import orjson
 from psycopg import Cursor
 
-from duckicelake.lake.changes import (
-    ChangeSet,
-    Hold,
-    LakeStep,
-    NewFile,
-    NewManifest,
-    NewSnapshot,
-    NewVirtualFile,
-    Packed,
-    SideFiles,
-    TableTarget,
-)
+from duckicelake.lake.additions import NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles
+from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget
+from duckicelake.lake.packed import Packed
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.pipelines import send_full

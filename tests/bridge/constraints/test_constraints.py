@@ -23,7 +23,7 @@ from duckicelake.bridge.constraints.sql import condition_sql
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
-from duckicelake.lake.changes import NewFile
+from duckicelake.lake.additions import NewFile
 
 TYPES = {
     "i": "int",

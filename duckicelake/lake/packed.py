@@ -1,0 +1,80 @@
+"""PURE. What is kept as JSON text until somebody looks into it: as values it takes ten times the memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from duckicelake.lake.model import ColumnStats
+
+
+class Packed(Mapping[str, Any]):
+    """A JSON object as text, parsed whenever it is looked into."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.text = _text(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.unpacked()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.unpacked())
+
+    def __len__(self) -> int:
+        return len(self.unpacked())
+
+    def unpacked(self) -> dict[str, Any]:
+        """All of it, parsed once."""
+        values: dict[str, Any] = orjson.loads(self.text)
+        return values
+
+
+class PackedStats(Sequence[ColumnStats]):
+    """The statistics of one file's columns, packed likewise."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, rows: Sequence[ColumnStats]) -> None:
+        self.text = _text([tuple(row) for row in rows])
+
+    @classmethod
+    def of_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
+        """Of rows that are the fields of ColumnStats, in their order."""
+        return cls.of_text(_text(rows))
+
+    @classmethod
+    def of_text(cls, text: bytes) -> "PackedStats":
+        """Of the same as JSON."""
+        made = cls.__new__(cls)
+        made.text = text
+        return made
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.unpacked()[index]
+
+    def __iter__(self) -> Iterator[ColumnStats]:
+        return iter(self.unpacked())
+
+    def __len__(self) -> int:
+        return len(self.unpacked())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedStats) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def unpacked(self) -> tuple[ColumnStats, ...]:
+        return tuple(ColumnStats(*row) for row in self.values())
+
+    def values(self) -> list[list[Any]]:
+        """The fields of each, in their order."""
+        rows: list[list[Any]] = orjson.loads(self.text)
+        return rows
+
+
+def _text(value: object) -> bytes:
+    """JSON in as many bytes as it has: orjson gives several times as many away with it, which a copy doesn't have."""
+    return bytes(memoryview(orjson.dumps(value)))
