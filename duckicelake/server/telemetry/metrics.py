@@ -79,6 +79,7 @@ class Metrics:
         self._lineage_waiting = gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
+        self._phase_of = lru_cache(self._phases.labels)
         if self._folder is not None:
             threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
 
@@ -112,10 +113,10 @@ class Metrics:
         self._jobs.labels(kind, result).inc()
 
     def phase(self, phase: Phase) -> "_Timed":
-        return _Timed(self._phases.labels(phase).observe)
+        return _Timed(self._phase_of(phase).observe)
 
     def took(self, phase: Phase, seconds: float) -> None:
-        self._phases.labels(phase).observe(seconds)
+        self._phase_of(phase).observe(seconds)
 
     def retried(self, reason: Retry) -> None:
         self._retries.labels(reason).inc()
