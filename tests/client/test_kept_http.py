@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Semaphore, Thread
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from duckicelake.client import Connection, Writer
-from duckicelake.client.kept_http import KeptHttp, _is_readable
+from duckicelake.client.kept_http import KeptHttp
 from duckicelake.client.portions import Batching
 from duckicelake.errors import CatalogUnreachable
 from tests.client.conftest import LiveLake
@@ -44,15 +45,27 @@ def proxy() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with served(Proxy) as address:
-        yield address, asked
+    with served(Proxy) as server:
+        yield f"127.0.0.1:{server.server_port}", asked
+
+
+class Server(ThreadingHTTPServer):
+    """One that tells of each connection that it has closed."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.closed = Semaphore(0)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed.release()
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[Server]:
+    with Server(handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
+        yield server
         server.shutdown()
 
 
@@ -85,11 +98,10 @@ def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() 
         def log_message(self, *_: object) -> None:
             pass
 
-    with served(Hasty) as address, closing(KeptHttp(f"http://{address}")) as http:
+    with served(Hasty) as server, closing(KeptHttp(f"http://127.0.0.1:{server.server_port}")) as http:
         for _ in range(3):
             assert http.ask("GET", "/", {}, None).status == 204
-            while not _is_readable(http._connection.sock):  # type: ignore[union-attr]
-                pass
+            assert server.closed.acquire(timeout=30)
     assert len(set(connections)) == 3
 
 
