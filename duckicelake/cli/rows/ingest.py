@@ -69,6 +69,8 @@ def ingest_rows(
                 is_whole = copied(source.read(places, lambda: column_types(connection, table)), writer, source.size)
         except RowsNotWritten as stopped:
             raise type(stopped.reason)(located(stopped, places)) from stopped
+        if writer.progress.appended == 0:
+            column_types(connection, table)  # nobody has said yet whether there is such a table
         tell(writer.progress, time.monotonic() - began, as_json=as_json)
     if not is_whole:
         raise typer.Exit(INTERRUPTED)

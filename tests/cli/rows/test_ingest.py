@@ -114,6 +114,13 @@ def test_what_is_wrong_is_one_line(live: LiveLake, arguments: tuple[str, ...], c
     assert result.stderr.count("\n") == 1
 
 
+def test_empty_input_still_needs_a_table(live: LiveLake) -> None:
+    assert ingest(live, text="")[0] == 0
+    result = CliRunner().invoke(app, ["ingest-rows", "main.nowhere", "--uri", live.served.uri], input="")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Table does not exist: main.nowhere" in result.stderr
+
+
 def test_rows_of_a_pipe_are_there_after_ctrl_c(live: LiveLake) -> None:
     command = [*COMMAND, "ingest-rows", live.table, "--uri", live.served.uri, "--max-age", "0.1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
