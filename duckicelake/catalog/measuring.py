@@ -15,7 +15,7 @@ Phase = Literal[
     "lock_wait",  # from asking for the turn until the lock is held
     "critical_section",  # from the lock to COMMIT's return
     "duckdb_pause",  # keeping still so that DuckDB's clients get their turn
-    "materialize",  # encoding manifests, lists and metadata.json, and unless that goes on beside writing them
+    "materialize",  # encoding manifests, lists and metadata.json, and writing them
 ]
 Retry = Literal[
     "stale_base",  # others changed the table since the commit was planned
