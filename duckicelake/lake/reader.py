@@ -237,6 +237,11 @@ def artifacts_of(
     return dict(cursor.execute(_SQL.artifacts_of, parameters).fetchall())
 
 
+def last_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
+    """The same of what was written in the two minutes up to the last of it: a power loss takes no more."""
+    return dict(cursor.execute(_SQL.last_artifacts, {"table_id": table_id}).fetchall())
+
+
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
     """Take back that files were written, so that they and what names them are written again."""
     cursor.execute(_SQL.forget_artifacts, {"table_id": table_id, "paths": list(paths)})

@@ -62,11 +62,7 @@ class LocalStore:
         check_same_length(location, present, len(data))
 
     def exists(self, location: str) -> bool:
-        try:
-            self.size(location)
-        except FileMissing:
-            return False
-        return True
+        return self._size_if_there(location) is not None
 
     def size(self, location: str) -> int:
         with _translated(location):
@@ -74,6 +70,15 @@ class LocalStore:
         if not stat.S_ISREG(status.st_mode):
             raise FileMissing(f"{location} isn't a file")
         return status.st_size
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        return [self._size_if_there(location) for location in locations]
+
+    def _size_if_there(self, location: str) -> int | None:
+        try:
+            return self.size(location)
+        except FileMissing:
+            return None
 
     def delete(self, location: str) -> None:
         with _translated(location), contextlib.suppress(FileNotFoundError):

@@ -46,6 +46,10 @@ class MeasuredStore:
         with self.measure("size"):
             return self.store.size(location)
 
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        with self.measure("sizes"):
+            return self.store.sizes(locations)
+
     def delete(self, location: str) -> None:
         with self.measure("delete"):
             self.store.delete(location)

@@ -49,6 +49,9 @@ class MemoryStore:
     def size(self, location: str) -> int:
         return len(self.read(location))
 
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        return [self.size(location) if self.exists(location) else None for location in locations]
+
     def delete(self, location: str) -> None:
         self._files.pop(canonical(location), None)
         self._written.pop(canonical(location), None)

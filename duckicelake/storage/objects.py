@@ -50,6 +50,9 @@ class ObjectStore(Protocol):
     def size(self, location: str) -> int:
         """The file's length in bytes; FileMissing if there is none."""
 
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        """The lengths of many files in their order, None for one that isn't there."""
+
     def delete(self, location: str) -> None:
         """Make the file not exist; fine if it already doesn't."""
 

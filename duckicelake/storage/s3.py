@@ -137,15 +137,20 @@ class S3Store:
         in_parallel(lambda file: self._write_derived(*file), files)
 
     def exists(self, location: str) -> bool:
-        with translated(location, self.options.endpoint):
-            return self._length(*s3_address(location)) is not None
+        return self._size_if_there(location) is not None
 
     def size(self, location: str) -> int:
-        with translated(location, self.options.endpoint):
-            length = self._length(*s3_address(location))
+        length = self._size_if_there(location)
         if length is None:
             raise FileMissing(f"{location} doesn't exist")
         return length
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        return in_parallel(self._size_if_there, locations)
+
+    def _size_if_there(self, location: str) -> int | None:
+        with translated(location, self.options.endpoint):
+            return self._length(*s3_address(location))
 
     def delete(self, location: str) -> None:
         bucket, key = s3_address(location)

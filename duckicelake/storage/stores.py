@@ -57,6 +57,13 @@ class SchemeStore:
     def size(self, location: str) -> int:
         return self.of(location).size(location)
 
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        found: dict[str, int | None] = {}
+        for store in self._stores.values():
+            own = [location for location in locations if self.of(location) is store]
+            found.update(zip(own, store.sizes(own), strict=True))
+        return [found[location] for location in locations]
+
     def delete(self, location: str) -> None:
         self.of(location).delete(location)
 

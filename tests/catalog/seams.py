@@ -62,6 +62,10 @@ class FusedStore:
         self.store.write(location, data)
         self.fuse.burn(f"after writing {Path(location).suffix}")
 
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        for file in files:
+            self.write(*file)
+
     def write_derived(self, files: Sequence[NewFile]) -> None:
         for file in files:
             self.fuse.burn(f"before writing {Path(file[0]).suffix}")
@@ -75,6 +79,10 @@ class FusedStore:
     def size(self, location: str) -> int:
         self.fuse.burn("size")
         return self.store.size(location)
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        self.fuse.burn("sizes")
+        return self.store.sizes(locations)
 
     def delete(self, location: str) -> None:
         self.fuse.burn("delete")

@@ -35,10 +35,11 @@ COMMITS = 60
 
 @dataclass(slots=True)
 class Recorded:
-    """A store that remembers what was written through it, in order."""
+    """A store that remembers what was written through it, in order, and what was looked for."""
 
     store: ObjectStore
     written: list[tuple[str, bytes]] = field(default_factory=list)
+    looked_for: list[str] = field(default_factory=list)
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         return self.store.read(location, at_most)
@@ -56,6 +57,10 @@ class Recorded:
 
     def size(self, location: str) -> int:
         return self.store.size(location)
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        self.looked_for += locations
+        return self.store.sizes(locations)
 
     def delete(self, location: str) -> None:
         self.store.delete(location)
@@ -323,3 +328,20 @@ def test_lost_file_of_an_older_snapshot_alone_is_written_again(services: Service
     lists[which].unlink()
     Client(fresh(services)).load()
     assert lists[which].read_bytes() == content
+
+
+def test_server_that_starts_looks_at_what_main_needs_and_at_what_was_written_last(
+    services: Services, client: Client
+) -> None:
+    client.create()
+    for number in range(6):
+        client.append((number, None))
+    lists = [snapshot["manifest-list"] for snapshot in client.load()["metadata"]["snapshots"]]
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_artifact SET written_at = now() - interval '1 hour'")
+        recently = "UPDATE duckicelake_artifact SET written_at = now() - interval '1 minute' WHERE path = ANY(%s)"
+        cursor.execute(recently, [lists[3:]])
+    store: Any = Recorded(services.store)
+    Client(replace(fresh(services), store=store)).load()
+    assert [path for path in lists if path in store.looked_for] == lists[3:]
+    assert len(store.looked_for) == len(set(store.looked_for)) == 3 + 6 + 1

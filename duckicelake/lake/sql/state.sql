@@ -235,6 +235,14 @@ UNION ALL
 SELECT path, length FROM duckicelake_artifact
 WHERE table_id = %(table_id)s AND kind = 'manifest' AND object_id = ANY(%(manifest_ids)s::bigint[]);
 
+-- last_artifacts: what was written for a table in the two minutes up to the last of it
+SELECT path, length
+FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind <> 'metadata' AND written_at >= (
+    SELECT max(written_at) - interval '2 minutes'
+    FROM duckicelake_artifact
+    WHERE table_id = %(table_id)s AND kind <> 'metadata');
+
 -- forget_artifacts: files that are lost, and the lists and metadata that name them
 DELETE FROM duckicelake_artifact a
 USING duckicelake_table t
