@@ -114,12 +114,6 @@ def entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple
     return {manifest_id: tuple((row[1], FileRow(*row[2:])) for row in group) for manifest_id, group in groups}
 
 
-def manifests_holding(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Iterable[int]) -> set[int]:
-    """Those of the manifests that list any of the files as live."""
-    parameters = {"manifest_ids": list(manifest_ids), "file_ids": list(file_ids)}
-    return {row[0] for row in cursor.execute(_SQL.manifests_holding, parameters).fetchall()}
-
-
 def live_files(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> tuple[LiveFile, ...]:
     """The files that the manifests list as live, in short."""
     rows = cursor.execute(_SQL.live_files, {"manifest_ids": list(manifest_ids)}).fetchall()

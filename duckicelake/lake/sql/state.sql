@@ -91,11 +91,6 @@ FROM (
 JOIN duckicelake_file f USING (file_id)
 ORDER BY e.manifest_id, e.status = 0, e.status, e.ordinal;
 
--- manifests_holding: which of the manifests list any of the files as live
-SELECT manifest_id
-FROM duckicelake_manifest
-WHERE manifest_id = ANY(%(manifest_ids)s) AND (added && %(file_ids)s::bigint[] OR existing && %(file_ids)s::bigint[]);
-
 -- virtual_files: the inlined rows that files hold, by position
 SELECT file_id, inlined_table, row_ids, begin_snapshots
 FROM duckicelake_virtual_file
@@ -175,12 +170,10 @@ JOIN ducklake_table t USING (table_id)
 JOIN ducklake_schema s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
--- live_among: those of the files that the manifests list as live
+-- live_among: those of the files that the manifests list as live; joined, as `&&` would compare each with each
 SELECT m.manifest_id, u.file_id
 FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
-WHERE m.manifest_id = ANY(%(manifest_ids)s)
-  AND (m.added && %(file_ids)s::bigint[] OR m.existing && %(file_ids)s::bigint[])
-  AND u.file_id = ANY(%(file_ids)s::bigint[]);
+WHERE m.manifest_id = ANY(%(manifest_ids)s) AND u.file_id IN (SELECT unnest(%(file_ids)s::bigint[]));
 
 -- manifests_at: manifests of a table by the path at which they were written
 SELECT path, object_id FROM duckicelake_artifact

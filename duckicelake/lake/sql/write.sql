@@ -90,14 +90,15 @@ VALUES (%(file_id)s, %(table_id)s, %(inlined_table)s, %(row_ids)s, %(begin_snaps
 -- give_row_ids: the first row id of a file that had none
 UPDATE duckicelake_file SET first_row_id = %(first_row_id)s WHERE file_id = %(file_id)s;
 
--- hold: until when snapshots stay that list files which DuckLake gave up
-WITH holding AS MATERIALIZED (
-    SELECT array_agg(manifest_id) AS ids FROM duckicelake_manifest
-    WHERE table_id = %(table_id)s AND (added && %(file_ids)s::bigint[] OR existing && %(file_ids)s::bigint[])
-)
-UPDATE duckicelake_snapshot s SET held_until = to_timestamp(%(until_ms)s / 1000.0)
-FROM holding h
-WHERE s.table_id = %(table_id)s AND s.held_until IS NULL AND s.manifest_ids && h.ids;
+-- hold: until when snapshots stay that list files which DuckLake gave up; joined as in `live_among`
+UPDATE duckicelake_snapshot SET held_until = to_timestamp(%(until_ms)s / 1000.0)
+WHERE table_id = %(table_id)s AND held_until IS NULL AND snapshot_id IN (
+    SELECT s.snapshot_id
+    FROM duckicelake_snapshot s, unnest(s.manifest_ids) AS l (manifest_id)
+    WHERE s.table_id = %(table_id)s AND l.manifest_id IN (
+        SELECT m.manifest_id
+        FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
+        WHERE m.table_id = %(table_id)s AND u.file_id IN (SELECT unnest(%(file_ids)s::bigint[]))));
 
 -- hold_longer: what was held long enough leaves now, or is there for a branch or tag and is looked at again later
 UPDATE duckicelake_snapshot SET held_until = now() + interval '1 hour'
