@@ -34,7 +34,7 @@ from duckicelake.catalog.moments import snapshot_at
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import clones, native, reader
 from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Written
@@ -68,7 +68,7 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
     Raises NoSuchTable, AlreadyExists, NoSuchNamespace, Forbidden for a source that the caller may not read, and what
     `snapshot_at` does.
     """
-    source = ".".join((*request.source[0], request.source[1]))
+    source = full_name(*request.source)
     if not services.caller.principal.may(Capability.READ, request.source[0]):
         raise refusal(request.source[0])
 
@@ -105,7 +105,7 @@ def _plan(services: Services, namespace: Namespace, name: str, request: CloneReq
     if request.at is not None:
         head = snapshot_at(services, table, request.at)
     snapshots = table.metadata.snapshots if request.with_history else (() if head is None else (head,))
-    origin = f"{'.'.join((*request.source[0], request.source[1]))}@{head.snapshot_id if head else ''}"
+    origin = f"{full_name(*request.source)}@{head.snapshot_id if head else ''}"
     metadata = clone_metadata(table.metadata, snapshots, head, origin.rstrip("@"), PLACES)
     if head is not None and request.at is not None:
         metadata = _as_then(services, table, metadata, head)

@@ -18,7 +18,7 @@ from duckicelake.catalog.deletes.ducklake import read_lake_deletes
 from duckicelake.catalog.files.served import parquet_columns
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, DamagedTable, InvalidRequest, NoSuchTable, Unavailable
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.lake import flush, reader
 from duckicelake.lake.flush import DeletedFrom, Flush, FlushedDeletes, FlushedFile, Inlined, InlinedTable
 from duckicelake.lake.model import ColumnStats, InlinedKey
@@ -53,7 +53,7 @@ def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
             except StaleBase as error:
                 services.meter.retried("stale_base")
                 last = error
-        raise Unavailable(f"Others flush or compact {'.'.join((*namespace, name))}; nothing was written: {last}")
+        raise Unavailable(f"Others flush or compact {full_name(namespace, name)}; nothing was written: {last}")
 
     return services.run_once(act, lambda result: Flushed(**result))
 
@@ -66,7 +66,7 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
         with services.database.reading() as cursor:
             table_id = reader.table_id(cursor, schema_name(namespace), name)
             if table_id is None:
-                raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+                raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")
             source = flush.read(cursor, table_id, copies)
         if not (source.tables or source.deletes):
             services.settle_unchanged([touched(namespace, name)], {})

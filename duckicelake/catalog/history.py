@@ -14,8 +14,8 @@ from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.lake.chronicle import entries as chronicle
 from duckicelake.lake.chronicle import names as followed_names
-from duckicelake.lake.chronicle.entries import END, Change, Kind, Position, WantedChanges, full_name
-from duckicelake.lake.names import namespace_exists
+from duckicelake.lake.chronicle.entries import END, Change, Kind, Position, WantedChanges
+from duckicelake.lake.names import full_name, namespace_exists
 from duckicelake.lake.postgres.database import Transaction
 
 __all__ = ["KINDS", "Asked", "HistoryEntry", "HistoryPage", "engine_of", "entry_of", "history", "named", "wanted_of"]
@@ -124,7 +124,7 @@ def resolved(cursor: Transaction, wanted: WantedChanges, schema: str, name: str 
     if view := followed_names.live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
         return replace(wanted, object_id=view[schema, name], namespace=schema, name=name)
     if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
-        raise NoSuchTable(f"Table does not exist: {schema}.{name}")
+        raise NoSuchTable(f"Table does not exist: {full_name(schema, name)}")
     return replace(wanted, namespace=schema, name=name)
 
 

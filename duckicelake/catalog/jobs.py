@@ -13,7 +13,7 @@ from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, JobHeld, JobOver, NoSuchJob
 from duckicelake.iceberg.model import Long, SpecModel
-from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.lake import jobs
 from duckicelake.lake.jobs import Job, NewJob, WantedJobs
 
@@ -134,7 +134,7 @@ def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID
         renewed = jobs.renew(cursor, job_id, request.lease_seconds, request.counts)
         job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {'.'.join((*namespace, table))}: {job_id}")
+            raise NoSuchJob(f"No such job of yours on {full_name(namespace, table)}: {job_id}")
         if not renewed:
             raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
@@ -146,7 +146,7 @@ def end_job(services: Services, namespace: Namespace, table: str, job_id: UUID, 
         ended = jobs.end(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
         job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {'.'.join((*namespace, table))}: {job_id}")
+            raise NoSuchJob(f"No such job of yours on {full_name(namespace, table)}: {job_id}")
         if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, request.snapshot_ids):
             raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
@@ -191,7 +191,7 @@ def _check(name: str, value: str | None, known: Sequence[str]) -> None:
 
 
 def _held(holder: jobs.Holder | None, namespace: Namespace, table: str) -> JobHeld:
-    name = ".".join((*namespace, table))
+    name = full_name(namespace, table)
     if holder is None:
         return JobHeld(f"The id of the new job on {name} is another job's: choose a random one")
     until = holder.lease_until.astimezone(UTC)

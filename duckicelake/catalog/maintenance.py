@@ -12,7 +12,7 @@ from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from duckicelake.iceberg.model import Long, SpecModel
-from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.lake import maintenance
 from duckicelake.lake.maintenance import InlinedRows, Statistics
 from duckicelake.storage.objects import StoredFile
@@ -86,7 +86,7 @@ def table_statistics(
         ids = [table_id for table_id, name in listed.items if may(Capability.READ, namespace_of(name))]
         rows = maintenance.statistics(cursor, ids, services.maintenance) if ids else []
     if table is not None and not rows:
-        raise NoSuchTable(f"Table does not exist: {'.'.join((*(namespace or ()), table))}")
+        raise NoSuchTable(f"Table does not exist: {full_name(namespace or (), table)}")
     return Page(tuple(_answer(*row) for row in rows), listed.next_token)
 
 
@@ -99,7 +99,7 @@ def find_orphans(services: Services, namespace: Namespace, table: str, files: Se
     with services.database.statement() as cursor:
         location = maintenance.location(cursor, schema_name(namespace), table)
     if location is None:
-        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {'.'.join((*namespace, table))}")
+        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {full_name(namespace, table)}")
     given = {canonical(file.location): file for file in files}
     inside = [place for place in given if is_within(place, canonical(location))]
     stored = [StoredFile(place, given[place].size, given[place].modified_ms) for place in inside]

@@ -107,11 +107,11 @@ def _drop(services: Services, namespace: Namespace) -> None:
         snapshot = begin_snapshot(cursor, schema_change=True)
         known = _known(cursor)
         schema_id = _require(known, namespace)
-        inside = [f"namespace {_spell(child)}" for child in sorted(_children(known, namespace))]
+        inside = [f"namespace {schema_name(child)}" for child in sorted(_children(known, namespace))]
         if schema_id is not None:
             inside += schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"Namespace {_spell(namespace)} is not empty: it holds {_some(inside)}")
+            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty: it holds {_some(inside)}")
         drop_schema(cursor, snapshot, schema_id)
         services.settle(cursor, [touched(namespace)])
 
@@ -159,7 +159,7 @@ def _known(cursor: Transaction) -> dict[Namespace, int]:
 def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
     """Return the schema's id, None if the namespace is virtual; NoSuchNamespace if it is neither."""
     if namespace not in known and not _children(known, namespace):
-        raise NoSuchNamespace(f"Namespace does not exist: {'.'.join(namespace)}")
+        raise NoSuchNamespace(f"Namespace does not exist: {schema_name(namespace)}")
     return known.get(namespace)
 
 
@@ -171,18 +171,14 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
 
 def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal: Principal) -> None:
     if namespace in known:
-        raise AlreadyExists(f"Namespace already exists: {'.'.join(namespace)}")
+        raise AlreadyExists(f"Namespace already exists: {schema_name(namespace)}")
     for depth in range(len(namespace)):
         for sibling in sorted(_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
-                other = f"{_spell(sibling)}, which exists" if principal.sees(sibling) else "another"
+                other = f"{schema_name(sibling)}, which exists" if principal.sees(sibling) else "another"
                 raise InvalidRequest(
-                    f"Namespace {_spell(namespace)} differs only by case from {other}; to DuckDB both are one name"
+                    f"Namespace {schema_name(namespace)} differs only by case from {other}; to DuckDB both are one name"
                 )
-
-
-def _spell(namespace: Namespace) -> str:
-    return ".".join(namespace)
 
 
 def _some(things: Sequence[str]) -> str:

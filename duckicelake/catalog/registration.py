@@ -23,7 +23,7 @@ from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
 from duckicelake.lake import reader
@@ -142,5 +142,5 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> Mat
 def _give_up(services: Services, namespace: Namespace, name: str, table: Materialized) -> None:
     with services.database.transaction() as cursor:
         if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=False, expected=table.row):
-            raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+            raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")
         services.settle(cursor, [touched(namespace, name)], [table.row.table_id])

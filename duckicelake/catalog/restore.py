@@ -27,7 +27,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.names import Namespace, full_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef
@@ -84,8 +84,8 @@ def restore_table(
             return plan.restored
         return _commit(services, namespace, name, plan, is_alone=is_alone)
 
-    full_name = ".".join((*namespace, name))
-    return services.run_once(lambda: until_written(services, full_name, attempt), lambda result: Restored(**result))
+    called = full_name(namespace, name)
+    return services.run_once(lambda: until_written(services, called, attempt), lambda result: Restored(**result))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable, Unavailable
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
     CreateTableRequest,
@@ -45,7 +45,7 @@ def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> 
     with services.database.reading() as cursor:
         names = lake_tables.table_names(cursor, schema_name(namespace), page.after, page.fetch)
         if names is None:
-            raise NoSuchNamespace(f"Namespace does not exist: {'.'.join(namespace)}")
+            raise NoSuchNamespace(f"Namespace does not exist: {schema_name(namespace)}")
     return cut(names, page, lambda name: name)
 
 
@@ -133,7 +133,7 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
     def drop() -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=purge):
-                raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+                raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")
             services.settle(cursor, [touched(namespace, name, {"purge": purge})])
 
     had_shared = shares_files(services, namespace, name)
@@ -148,12 +148,12 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchTable, NoSuchNamespace, AlreadyExists.
     """
     source, destination = request.source, request.destination
-    renamed = touched(source.namespace, source.name, {"to": schema_name((*destination.namespace, destination.name))})
+    renamed = touched(source.namespace, source.name, {"to": full_name(destination.namespace, destination.name)})
 
     def rename() -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.rename_table(cursor, _full_name(source), _full_name(destination)):
-                raise NoSuchTable(f"Table does not exist: {'.'.join((*source.namespace, source.name))}")
+                raise NoSuchTable(f"Table does not exist: {full_name(source.namespace, source.name)}")
             services.settle(cursor, [renamed])
 
     services.run_once(lambda: retrying(rename), lambda _: None)
@@ -163,8 +163,8 @@ def _check_addressee(request: CommitTableRequest, namespace: Namespace, name: st
     named = request.identifier
     if named is not None and (named.namespace, named.name) != (namespace, name):
         raise InvalidRequest(
-            f"The request goes to table {'.'.join((*namespace, name))}, but its identifier "
-            f"is {'.'.join((*named.namespace, named.name))}"
+            f"The request goes to table {full_name(namespace, name)}, but its identifier "
+            f"is {full_name(named.namespace, named.name)}"
         )
 
 

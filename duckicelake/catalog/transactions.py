@@ -6,6 +6,7 @@ from duckicelake.catalog.commits.attempts import TableCommit
 from duckicelake.catalog.commits.committing import commit_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.names import full_name
 from duckicelake.iceberg.rest import CommitTransactionRequest
 
 
@@ -21,5 +22,5 @@ def commit_transaction(services: Services, request: CommitTransactionRequest) ->
         commits.append(TableCommit(change.identifier.namespace, change.identifier.name, change))
     for (namespace, name), times in Counter((each.namespace, each.name) for each in commits).items():
         if times > 1:
-            raise InvalidRequest(f"{'.'.join((*namespace, name))} is changed {times} times: put all its updates in one")
+            raise InvalidRequest(f"{full_name(namespace, name)} is changed {times} times: put all its updates in one")
     services.run_once(lambda: commit_all(services, commits), lambda _: [])

@@ -6,7 +6,7 @@ from duckicelake.bridge.views import definition_of, first_metadata, metadata_fil
 from duckicelake.catalog.access.confinement import write
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchView
-from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata
 from duckicelake.lake import views
 from duckicelake.lake.model import LakeView, ViewDefinition
@@ -45,7 +45,7 @@ def current_view(services: Services, namespace: Namespace, name: str) -> Current
 
 def no_such_view(namespace: Namespace, name: str) -> NoSuchView:
     """The error, in Iceberg's words."""
-    return NoSuchView(f"View does not exist: {'.'.join((*namespace, name))}")
+    return NoSuchView(f"View does not exist: {full_name(namespace, name)}")
 
 
 def written(

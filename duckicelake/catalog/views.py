@@ -16,7 +16,7 @@ from duckicelake.catalog.view_loading import CurrentView, current_view, no_such_
 from duckicelake.errors import NoSuchNamespace, Unavailable
 from duckicelake.iceberg.apply_view import apply, new_view_metadata
 from duckicelake.iceberg.metadata_file import MAX_BYTES
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.iceberg.rest import (
     CommitViewRequest,
     CreateViewRequest,
@@ -45,7 +45,7 @@ def list_views(services: Services, namespace: Namespace, page: PageRequest) -> P
     with services.database.reading() as cursor:
         names = lake_views.view_names(cursor, schema_name(namespace), page.after, page.fetch)
         if names is None:
-            raise NoSuchNamespace(f"Namespace does not exist: {'.'.join(namespace)}")
+            raise NoSuchNamespace(f"Namespace does not exist: {schema_name(namespace)}")
     return cut(names, page, lambda name: name)
 
 
@@ -99,7 +99,7 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchView, NoSuchNamespace, AlreadyExists.
     """
     source, destination = request.source, request.destination
-    renamed = touched(source.namespace, source.name, {"to": schema_name((*destination.namespace, destination.name))})
+    renamed = touched(source.namespace, source.name, {"to": full_name(destination.namespace, destination.name)})
 
     def rename(cursor: Transaction) -> None:
         if not lake_views.rename_view(cursor, _full_name(source), _full_name(destination)):
@@ -173,7 +173,7 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
             return _commit_over(services, current, base, metadata, touched(namespace, name, actions(request.updates)))
         except StaleBase:
             continue
-    raise Unavailable(f"Others changed {'.'.join((*namespace, name))} {ATTEMPTS} times in a row; try again")
+    raise Unavailable(f"Others changed {full_name(namespace, name)} {ATTEMPTS} times in a row; try again")
 
 
 def _commit_over(

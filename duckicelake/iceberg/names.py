@@ -28,6 +28,11 @@ def schema_name(namespace: Namespace) -> str:
     return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
 
 
+def full_name(namespace: Namespace, name: str) -> str:
+    """How a table or view is called wherever people read it, its own dots written as those in a level."""
+    return schema_name((*namespace, name))
+
+
 def namespace_of(schema_name: str) -> Namespace:
     """Give the namespace that a DuckLake schema is: the inverse of `schema_name`."""
     return tuple(_ESCAPE.sub(_unescaped, level) for level in schema_name.split("."))

@@ -1,7 +1,8 @@
 """Names in a schema: tables and views share them, and DuckDB ignores their case (design §6.8)."""
 
+import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from psycopg import Cursor
 
@@ -11,6 +12,14 @@ from duckicelake.lake.postgres.queries import queries
 
 Kind = Literal["Table", "View"]
 _SQL = queries("names")
+_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
+
+
+def full_name(schema_name: str, name: str | None) -> str:
+    """The name of a schema, or of what is in it; a dot in the latter's own name is %2E, as in the names of levels."""
+    if name is None:
+        return schema_name
+    return f"{schema_name}.{_AMBIGUOUS_PERCENT.sub('%25', name).replace('.', '%2E')}"
 
 
 def namespace_exists(cursor: Cursor[Row], schema_name: str) -> bool:
@@ -29,7 +38,7 @@ def check_name_is_free(cursor: Cursor[Row], schema_name: str, name: str, kind: K
     taken = _taken(cursor, schema_id, schema_name, name)
     if taken is not None:
         problem = f"{kind} already exists" if taken == kind else f"{taken} with same name already exists"
-        raise AlreadyExists(f"{problem}: {schema_name}.{name}")
+        raise AlreadyExists(f"{problem}: {full_name(schema_name, name)}")
     return schema_id
 
 
@@ -37,7 +46,7 @@ def check_name_is_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) 
     """Raises as `check_name_is_free` if one of these tables of the same commit has the (schema name, name)."""
     for other in others:
         if other == name:
-            raise AlreadyExists(f"Table already exists: {'.'.join(name)}")
+            raise AlreadyExists(f"Table already exists: {full_name(*name)}")
         if _folded(other) == _folded(name):
             raise _differs_only_by_case(name, other[1])
 
@@ -50,7 +59,7 @@ def check_target_is_free(cursor: Cursor[Row], source: tuple[str, str], target: t
     schema_id = _schema_id(cursor, target[0])
     taken = _taken(cursor, schema_id, *target, own_id)
     if taken is not None:
-        raise AlreadyExists(f"Cannot rename {'.'.join(source)} to {'.'.join(target)}. {taken} already exists")
+        raise AlreadyExists(f"Cannot rename {full_name(*source)} to {full_name(*target)}. {taken} already exists")
     return schema_id
 
 
@@ -78,6 +87,6 @@ def _folded(name: tuple[str, str]) -> tuple[str, str]:
 
 def _differs_only_by_case(name: tuple[str, str], other: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{'.'.join(name)} differs only by case from {name[0]}.{other}, which DuckDB would take for the "
+        f"{full_name(*name)} differs only by case from {full_name(name[0], other)}, which DuckDB would take for the "
         "same table: choose another name"
     )

@@ -8,6 +8,7 @@ from typing import LiteralString
 from psycopg import Cursor
 
 from duckicelake.errors import DamagedTable, NoSuchNamespace
+from duckicelake.lake import names as lake_names
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.model import (
     Column,
@@ -132,7 +133,7 @@ def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition |
 def full_name(cursor: Cursor[Row], table_id: int) -> str:
     """The newest name of a table, with its namespace's."""
     row = cursor.execute(_SQL.full_name, {"table_id": table_id}).fetchone()
-    return str(row[0]) if row else f"with id {table_id}"
+    return lake_names.full_name(*row) if row else f"with id {table_id}"
 
 
 def path_prefix(cursor: Cursor[Row], table_id: int) -> str:

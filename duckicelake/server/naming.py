@@ -6,7 +6,7 @@ import orjson
 from starlette.types import Scope
 
 from duckicelake.catalog.access.principal import Caller
-from duckicelake.iceberg.names import schema_name
+from duckicelake.iceberg.names import full_name, schema_name
 
 LARGEST_BODY: Final = 1024 * 1024
 """Larger ones are not parsed for names."""
@@ -48,7 +48,7 @@ def _in_body(body: Any, namespace: str) -> list[str]:
 
 
 def _identifier(identifier: Any) -> str:
-    return schema_name((*_levels(identifier["namespace"]), identifier["name"]))
+    return full_name(_levels(identifier["namespace"]), identifier["name"])
 
 
 def _levels(namespace: Any) -> tuple[str, ...]:

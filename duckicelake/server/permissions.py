@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from duckicelake.catalog.access.principal import EVERYTHING, Capability, Principal, refusal
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.iceberg.rest import (
     CommitTransactionRequest,
     CreateNamespaceRequest,
@@ -239,4 +239,4 @@ def is_for_writers(need: Need) -> bool:
 
 def spelled(namespace: Namespace, name: str) -> str:
     """The full name of a table or view, or with an empty name that of the namespace."""
-    return schema_name((*namespace, name) if name else namespace)
+    return full_name(namespace, name) if name else schema_name(namespace)

@@ -14,7 +14,17 @@ from duckicelake.catalog.namespaces import (
     update_namespace,
 )
 from duckicelake.catalog.paging import PageRequest
-from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.catalog.tables import drop_table, list_tables, table_exists
+from duckicelake.catalog.views import drop_view, list_views, view_exists
+from duckicelake.errors import (
+    AlreadyExists,
+    InvalidRequest,
+    NamespaceNotEmpty,
+    NoSuchNamespace,
+    NotFound,
+    Unprocessable,
+)
 
 ALL = PageRequest()
 WRITTEN = """
@@ -295,3 +305,32 @@ def test_two_creators_of_one_name_give_one_namespace_and_one_conflict(services):
 
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(create, range(2))) == ["conflict", "created"]
+
+
+DOTTED = ("a.b", "c")
+REFUSED = {
+    "load": lambda services: load_namespace(services, DOTTED),
+    "drop": lambda services: drop_namespace(services, DOTTED),
+    "tables": lambda services: list_tables(services, DOTTED, ALL),
+    "views": lambda services: list_views(services, DOTTED, ALL),
+    "table": lambda services: table_exists(services, DOTTED, "d.e"),
+    "drop table": lambda services: drop_table(services, DOTTED, "d.e", purge=False),
+    "rows": lambda services: append_rows(services, PostedRows(DOTTED, "d.e", b"[{}]", "application/json")),
+    "view": lambda services: view_exists(services, DOTTED, "d.e"),
+    "drop view": lambda services: drop_view(services, DOTTED, "d.e"),
+}
+
+
+@pytest.mark.parametrize("act", REFUSED)
+def test_what_is_not_there_is_told_with_its_dots_apart_from_those_between_levels(services, act):
+    create_namespace(services, ("a", "b", "c"), {})
+    with pytest.raises(NotFound, match=r"does not exist: a%2Eb\.c(\.d%2Ee)?$"):
+        REFUSED[act](services)
+
+
+def test_what_is_there_already_is_told_the_same_way(services):
+    create_namespace(services, DOTTED, {})
+    with pytest.raises(AlreadyExists, match=r"a%2Eb\.c$"):
+        create_namespace(services, DOTTED, {})
+    with pytest.raises(InvalidRequest, match=r"Namespace A%2Eb\.c differs only by case from a%2Eb,"):
+        create_namespace(services, ("A.b", "c"), {})

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.lake.chronicle import names as followed_names
-from duckicelake.lake.chronicle.entries import Kind, full_name
+from duckicelake.lake.chronicle.entries import Kind
 from duckicelake.lake.chronicle.followed import Snapshot
 from duckicelake.lake.chronicle.names import Begun, Named
 from duckicelake.lake.model import parse_changes
+from duckicelake.lake.names import full_name
 from duckicelake.lake.postgres.database import Transaction
 
 ADDS: Final = frozenset({"inserted_into_table", "inlined_insert"})

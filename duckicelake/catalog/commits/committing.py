@@ -20,7 +20,7 @@ from duckicelake.catalog.loads.loading import follow, refresh
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.names import Namespace, full_name
 from duckicelake.lake.audit import Touched
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.postgres.database import Transaction
@@ -79,7 +79,7 @@ def commit_all(
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
         return planned, _write(services, changes, settle, alone=alone)
 
-    names = ", ".join(".".join((*each.namespace, each.name)) for each in commits)
+    names = ", ".join(full_name(each.namespace, each.name) for each in commits)
     planned, written = until_written(services, names, attempt, is_alone=is_alone)
     _release(services, commits, planned)
     return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]

@@ -16,6 +16,7 @@ from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.lake.lineage import reads
 from duckicelake.lake.lineage.reads import Reader, Seen
+from duckicelake.lake.names import full_name
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lineage.inference import LIVES, WINDOW, InferredInput, Kind, Write, application_of, inferred_inputs
 
@@ -120,7 +121,7 @@ def program_of(session: str) -> str:
 def load_of(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> Seen:
     """A load that is answered now. named_as: the table's schema and name."""
     kind = Kind.LOOKUP if is_lookup else Kind.LOAD
-    return Seen(time.perf_counter(), kind, principal, session, *named_as, _full_name(named_as))
+    return Seen(time.perf_counter(), kind, principal, session, *named_as, full_name(*named_as))
 
 
 def _reported(kind: Kind, principal: str, session: str, named_as: tuple[str, str], report: MetricsReport) -> Seen:
@@ -130,17 +131,12 @@ def _reported(kind: Kind, principal: str, session: str, named_as: tuple[str, str
         principal,
         session,
         *named_as,
-        _full_name(named_as),
+        full_name(*named_as),
         application_of(report.metadata),
         report.snapshot_id,
         report.projected,
         report.filtered,
     )
-
-
-def _full_name(named_as: tuple[str, str]) -> str:
-    schema, name = named_as
-    return f"{schema}.{schema_name((name,))}"
 
 
 def inputs_of(cursor: Transaction, write: Write, window: timedelta) -> list[InferredInput]:

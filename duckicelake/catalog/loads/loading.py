@@ -14,7 +14,7 @@ from duckicelake.catalog.loads.catch_up import CaughtUp, catch_up
 from duckicelake.catalog.loads.damage import undamaged
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.lake import native, ownership, reader
 from duckicelake.lake.changes import Written
 from duckicelake.lake.freshness import freshness as lake_freshness
@@ -58,7 +58,7 @@ def freshness(services: Services, namespace: Namespace, name: str, known: Cached
     with services.meter.phase("freshness"), services.database.statement() as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
     if fresh is None:
-        raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, name))}")
+        raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")
     return fresh
 
 

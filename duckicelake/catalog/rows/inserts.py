@@ -17,7 +17,7 @@ from duckicelake.catalog.rows.files import discarding, write_files
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
-from duckicelake.iceberg.names import Namespace, schema_name
+from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.lake.rows import producers
 from duckicelake.lake.rows.batches import Packed, RowBatch, WrittenRows, packed
 from duckicelake.lake.rows.producers import LONGEST_APP_ID, Applied, Producer
@@ -78,7 +78,7 @@ def last_applied(services: Services, namespace: Namespace, table: str, app_id: s
     with services.database.reading() as cursor:
         is_there, found = producers.newest(cursor, schema_name(namespace), table, app_id)
     if not is_there:
-        raise NoSuchTable(f"Table does not exist: {'.'.join((*namespace, table))}")
+        raise NoSuchTable(f"Table does not exist: {full_name(namespace, table)}")
     return found
 
 
@@ -95,7 +95,7 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
         with discarding(services, target, prepared.files):
             return answer(write_rows(services, posted, prepared, is_alone=is_alone))
 
-    return until_written(services, ".".join((*posted.namespace, posted.table)), attempt)
+    return until_written(services, full_name(posted.namespace, posted.table), attempt)
 
 
 def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:

@@ -4,7 +4,6 @@ A row is added once and after all that there are, so whoever has read up to a po
 lake and adds them is `catalog.chronicle.folding`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.lake.names import full_name
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import LOCK_KEY
@@ -139,14 +139,6 @@ class WantedChanges:
 
 
 ANY: Final = WantedChanges()
-_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
-
-
-def full_name(namespace: str, name: str | None) -> str:
-    """The name of a schema, or of what is in it; a dot in the latter's own name is %2E, as in the names of levels."""
-    if name is None:
-        return namespace
-    return f"{namespace}.{_AMBIGUOUS_PERCENT.sub('%25', name).replace('.', '%2E')}"
 
 
 def changes(cursor: Transaction, after: Position, limit: int, wanted: WantedChanges = ANY) -> list[Change]:

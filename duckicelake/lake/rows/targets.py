@@ -7,6 +7,7 @@ from psycopg import Cursor
 from duckicelake.errors import NoSuchTable
 from duckicelake.lake import native
 from duckicelake.lake.model import TableDefinition, folded
+from duckicelake.lake.names import full_name
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.rows.batches import InlinedTable, InsertTarget
@@ -19,12 +20,12 @@ def insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -> Ins
     """The live table of a name as it is in the caller's transaction; NoSuchTable, DamagedTable."""
     row = cursor.execute(_SQL.live_table, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     if row is None:
-        raise NoSuchTable(f"Table does not exist: {schema_name}.{table_name}")
+        raise NoSuchTable(f"Table does not exist: {full_name(schema_name, table_name)}")
     table_id, schema_id = row
     lake_version, newest, options = cursor.execute(_SQL.lake_version).fetchall()[0]
     definition = native.definition(cursor, table_id, newest)
     if definition is None:
-        raise NoSuchTable(f"Table does not exist: {schema_name}.{table_name}")
+        raise NoSuchTable(f"Table does not exist: {full_name(schema_name, table_name)}")
     native.table_stats(cursor, table_id)
     return InsertTarget(definition, schema_id, lake_version, options, _inlined_table(cursor, definition))
 

@@ -24,7 +24,7 @@ WHERE t.table_id = %(table_id)s
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
 -- full_name: the newest name of a table
-SELECT s.schema_name || '.' || t.table_name
+SELECT s.schema_name, t.table_name
 FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.table_id = %(table_id)s
 ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC
