@@ -52,12 +52,18 @@ def table_state(cursor: Cursor[Row], row: TableRow, before: TableState | None = 
 
 
 def _snapshots(cursor: Cursor[Row], table_id: int, known: tuple[SnapshotRow, ...]) -> tuple[SnapshotRow, ...]:
-    """All listed snapshots; if none of those known has left, only newer ones are read: these come later in DuckLake."""
+    """All listed snapshots; if of those known only the oldest have left, only newer ones are read.
+
+    Newer ones come later in DuckLake. As rows never change, their number and the first of them tell of all.
+    """
     parameters = {"table_id": table_id, "after": known[-1].ducklake_id if known else -1}
     newer = tuple(SnapshotRow(*columns) for columns in cursor.execute(_SQL.snapshots, parameters).fetchall())
-    if known and cursor.execute(_SQL.snapshot_count, parameters).fetchone() != (len(known) + len(newer),):
-        return _snapshots(cursor, table_id, ())
-    return (*known, *newer)
+    if not known:
+        return newer
+    count, first = cursor.execute(_SQL.snapshot_extent, parameters).fetchone() or (0, None)
+    listed = (*known, *newer)[-count:]
+    is_whole = len(listed) == count and listed[0].snapshot_id == first
+    return listed if is_whole else _snapshots(cursor, table_id, ())
 
 
 def _snapshot_log(

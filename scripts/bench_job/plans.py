@@ -88,7 +88,7 @@ def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[st
         "newest snapshot": (native.newest, {}),
         "snapshots, all": (state.snapshots, {**of, "after": -1}),
         "snapshots, the newest": (state.snapshots, {**of, "after": ids[-2]}),
-        "how many snapshots": (state.snapshot_count, of),
+        "how many snapshots, and the first": (state.snapshot_extent, of),
         "snapshot log, all": (state.snapshot_log, {**of, "most": None}),
         "snapshot log, its end": (state.snapshot_log, {**of, "most": 2}),
         "snapshot log, its extent": (state.log_extent, of),

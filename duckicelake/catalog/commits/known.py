@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from duckicelake.bridge.increments import Base
 from duckicelake.lake import reader
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.state import ManifestRow
 from duckicelake.lake.writing.files import StaleBase
+
+_OLDER: Final = 200
 
 
 class Unwritten(StaleBase):
@@ -30,8 +33,13 @@ class Known:
         found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
         missing = [manifest_id for manifest_id in wanted if manifest_id not in found]
         if missing:
-            with database.reading() as cursor:
+            with database.statement() as cursor:
                 read = reader.manifests(cursor, missing)
             self.manifests.update((id_, row) for id_, row in read.items() if row.path is not None)
             found |= read
         return {manifest_id: found[manifest_id] for manifest_id in wanted}
+
+    def inherit(self, before: "Known") -> None:
+        """Take over what is known of manifests that an older version listed: clients build on those, too."""
+        older = [each for each in before.manifests.items() if each[0] not in self.manifests]
+        self.manifests = {**dict(older[-_OLDER:]), **self.manifests}

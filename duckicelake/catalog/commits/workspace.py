@@ -32,6 +32,7 @@ class Workspace:
         self._table_id = table if isinstance(table, int) else None
         self._new: dict[int, NewFile] = {}
         self._deletions: list[DeletionRow] = []
+        self._live_files: dict[int, Mapping[int, int]] = {}
 
     @property
     def table_id(self) -> int | None:
@@ -162,15 +163,13 @@ class Workspace:
             return native.path_prefix(cursor, self._table_id)
 
     def _live(self, listed: Iterable[ListedManifest]) -> dict[int, Mapping[int, int]]:
-        found: dict[int, Mapping[int, int]] = {}
-        bare: dict[int, dict[int, int]] = {}
-        for manifest in listed:
-            if manifest.live is None:
-                bare[manifest.manifest_id] = {}
-            else:
-                found[manifest.manifest_id] = manifest.live
+        """Of each manifest its live file ids with their sequence numbers."""
+        given = {manifest.manifest_id: manifest.live for manifest in listed}
+        bare = sorted(id_ for id_, live in given.items() if live is None and id_ not in self._live_files)
         if bare:
-            with self._database.reading() as cursor:
-                for file in reader.live_files(cursor, sorted(bare)):
-                    bare[file.manifest_id][file.file_id] = file.sequence_number
-        return found | bare
+            read: dict[int, dict[int, int]] = {manifest_id: {} for manifest_id in bare}
+            with self._database.statement() as cursor:
+                for file in reader.live_files(cursor, bare):
+                    read[file.manifest_id][file.file_id] = file.sequence_number
+            self._live_files |= read
+        return {id_: self._live_files[id_] if live is None else live for id_, live in given.items()}

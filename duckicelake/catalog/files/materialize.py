@@ -14,20 +14,31 @@ from duckicelake.catalog.files.outdated import delete_outdated
 from duckicelake.catalog.files.unwritten import next_unwritten, read_unwritten
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake import artifacts as lake_artifacts
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.snapshots import retrying
+from duckicelake.lake.state import TableState
 
 
 def materialize(services: Services, table_id: int) -> Materialized:
-    """The newest version of the table, every file of it written; NoSuchTable if it has gone."""
-    before = services.cache.version(table_id)
+    """The newest version of the table, every file of it written; NoSuchTable if it has gone.
+
+    Lost files are looked for if none of its versions is known: a process outlives no power loss.
+    """
+    cached = services.cache.get(table_id)
+    table = _materialized(services, table_id, services.cache.version(table_id))
+    if cached is not None:
+        table.known.inherit(cached.materialized.known)
+    return table
+
+
+def _materialized(services: Services, table_id: int, before: tuple[TableState, TableMetadata] | None) -> Materialized:
     while True:
         unwritten = read_unwritten(services, table_id, before[0] if before else None)
         state = unwritten.state
         location = None if unwritten.snapshots else state.metadata_location
-        if (location is not None or before is None) and forget_lost(services, state):
-            before = None
+        if before is None and forget_lost(services, state):
             continue
         if location is not None:
             metadata = project(state, before)
@@ -58,8 +69,9 @@ def prepare_next(services: Services, before: Materialized, change: ChangeSet, wr
     if unwritten is None:
         return None
     prepared = encoded(unwritten, (before.state, before.metadata))
+    after = prepared.table
+    after.known.inherit(before.known)
     if before.known.lake is not None:
-        after = prepared.table
         after.known.lake = lake_after(before.known.lake, change, after.metadata, after.row)
     return prepared
 

@@ -59,7 +59,7 @@ def next_unwritten(
     files: dict[int, AnyFile] = dict(_files_of(change))
     older = {file_id for manifest in new.values() for _, file_id in _file_ids(manifest) if file_id not in files}
     if older:
-        with services.database.reading() as cursor:
+        with services.database.statement() as cursor:
             files |= reader.files(cursor, older)
     entries = {key: [(status, files[id_]) for status, id_ in _file_ids(each)] for key, each in new.items()}
     manifests = known.manifests_of(services.database, wanted - new.keys())

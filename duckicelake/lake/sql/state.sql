@@ -20,8 +20,13 @@ FROM duckicelake_snapshot s
 WHERE s.table_id = %(table_id)s AND s.ducklake_id > %(after)s
 ORDER BY s.ducklake_id, s.sequence_number, s.timestamp_ms, s.snapshot_id;
 
--- snapshot_count: how many snapshots a table lists
-SELECT count(*) FROM duckicelake_snapshot WHERE table_id = %(table_id)s;
+-- snapshot_extent: how many snapshots a table lists, and the first of them
+SELECT count(*), (
+    SELECT snapshot_id FROM duckicelake_snapshot
+    WHERE table_id = %(table_id)s
+    ORDER BY ducklake_id, sequence_number, timestamp_ms, snapshot_id
+    LIMIT 1)
+FROM duckicelake_snapshot WHERE table_id = %(table_id)s;
 
 -- snapshot_log: which snapshots main named, newest first
 SELECT snapshot_id, timestamp_ms

@@ -198,9 +198,10 @@ WHERE f.table_id = %(table_id)s AND d.table_id <> %(table_id)s AND d.begin_snaps
         AND duckicelake_canonical_path(o.path) = duckicelake_canonical_path(d.path)
         AND duckicelake_file_name(o.path) = duckicelake_file_name(d.path));
 
--- schedule: DuckDB's next cleanup deletes the file, unless DuckLake still names it: then its own expiry schedules it
+-- schedule: DuckDB's next cleanup deletes the files, but those that DuckLake still names: its own expiry schedules these
 INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
-VALUES (%(file_id)s, %(path)s, false, clock_timestamp());
+SELECT %(first_file_id)s + p.ordinal - 1, p.path, false, clock_timestamp()
+FROM unnest(%(paths)s::text[]) WITH ORDINALITY AS p (path, ordinal);
 
 -- outlive_drop: a table dropped without purge keeps its files, whatever DuckDB expires
 UPDATE duckicelake_table SET outlives_drop = true WHERE table_id = %(table_id)s;
@@ -394,8 +395,8 @@ INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size
 SELECT %(table_id)s, %(record_count)s, %(next_row_id)s, %(file_size_bytes)s
 WHERE NOT EXISTS (SELECT FROM changed);
 
--- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in.
--- Manifests go on naming files that their snapshot removed, so the rows of these stay after the files themselves
+-- forget_unlisted: what no listed snapshot needs any more; the paths of the files that it was in. Only files of manifests
+-- that leave can be such. Manifests go on naming files that their snapshot removed, so rows of these stay after the files
 WITH listed AS MATERIALIZED (
     SELECT DISTINCT unnest(manifest_ids) AS manifest_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s
 ), shown AS MATERIALIZED (
@@ -404,11 +405,17 @@ WITH listed AS MATERIALIZED (
 ), removed AS MATERIALIZED (
     SELECT unnest(m.deleted) AS file_id FROM duckicelake_manifest m JOIN listed USING (manifest_id)
     EXCEPT SELECT file_id FROM shown
+), manifests AS (
+    DELETE FROM duckicelake_manifest m
+    WHERE m.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM listed l WHERE l.manifest_id = m.manifest_id)
+    RETURNING m.manifest_id, m.added || m.existing || m.deleted AS file_ids
+), left_behind AS MATERIALIZED (
+    SELECT DISTINCT unnest(file_ids) AS file_id FROM manifests
+    EXCEPT SELECT file_id FROM shown
+    EXCEPT SELECT file_id FROM removed
 ), files AS (
-    DELETE FROM duckicelake_file f
-    WHERE f.table_id = %(table_id)s
-      AND NOT EXISTS (SELECT FROM shown s WHERE s.file_id = f.file_id)
-      AND NOT EXISTS (SELECT FROM removed r WHERE r.file_id = f.file_id)
+    DELETE FROM duckicelake_file f USING left_behind l
+    WHERE f.file_id = l.file_id AND f.table_id = %(table_id)s
     RETURNING f.file_id, f.path
 ), released AS (
     UPDATE duckicelake_file f SET is_released = true
@@ -418,10 +425,6 @@ WITH listed AS MATERIALIZED (
     DELETE FROM duckicelake_deletion d USING files WHERE d.delete_file_id = files.file_id
 ), virtual AS (
     DELETE FROM duckicelake_virtual_file v USING files WHERE v.file_id = files.file_id
-), manifests AS (
-    DELETE FROM duckicelake_manifest m
-    WHERE m.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM listed l WHERE l.manifest_id = m.manifest_id)
-    RETURNING m.manifest_id
 ), artifacts AS (
     DELETE FROM duckicelake_artifact a
     WHERE a.table_id = %(table_id)s

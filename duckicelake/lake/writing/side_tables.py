@@ -233,9 +233,8 @@ def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
 
 def schedule(cursor: Cursor[Row], paths: Sequence[str], first_file_id: int) -> None:
     """Have DuckDB's next cleanup delete the files, each under an id of its own; what DuckLake still names stays."""
-    rows = [{"file_id": first_file_id + index, "path": path} for index, path in enumerate(paths)]
-    if rows:
-        cursor.executemany(_SQL.schedule, rows)
+    if paths:
+        cursor.execute(_SQL.schedule, {"first_file_id": first_file_id, "paths": list(paths)})
 
 
 def see_deletes(cursor: Cursor[Row], table_id: int, delete_file_ids: Sequence[int]) -> None:
