@@ -41,5 +41,6 @@ class Known:
 
     def inherit(self, before: "Known") -> None:
         """Take over what is known of manifests that an older version listed: clients build on those, too."""
-        older = [each for each in before.manifests.items() if each[0] not in self.manifests]
+        known = before.manifests.copy()  # at once: other threads add to it
+        older = [each for each in known.items() if each[0] not in self.manifests]
         self.manifests = {**dict(older[-_OLDER:]), **self.manifests}
