@@ -1,6 +1,8 @@
 """What the specification says of commits, on tables that DuckDB writes, too."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -8,8 +10,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailed, InvalidRequest, Unavailable
 from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.lake.postgres.database import Database, Transaction
 from tests.catalog import engine
 from tests.catalog.client import (
     NS,
@@ -18,6 +21,7 @@ from tests.catalog.client import (
     Draft,
     Json,
     Row,
+    append,
     assert_files,
     assert_whole,
     duckdb_rows,
@@ -359,6 +363,41 @@ def test_old_metadata_files_are_deleted_where_the_table_says_so(client: Client, 
     there = [local(location).exists() for location in locations]
     assert there == ([False, False, True, True, True] if deleted else [True] * 5)
     assert_whole(client.load())
+
+
+@dataclass
+class Vanishing:
+    """A database that nobody can read from once something was committed to it."""
+
+    database: Database
+    has_gone: bool = False
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Transaction]:
+        with self.database.transaction(pipelined=pipelined) as cursor:
+            yield cursor
+        self.has_gone = True
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        if self.has_gone:
+            raise Unavailable("Postgres does not answer")
+        return self.database.reading()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+
+def test_commit_whose_old_metadata_files_cannot_be_deleted_is_a_commit(client: Client) -> None:
+    properties = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    client.create(properties=properties)
+    locations = [client.append((number, None))["metadata-location"] for number in range(3)]
+    database: Any = Vanishing(client.services.database)
+    answer = Client(replace(client.services, database=database)).commit(append(client.metadata(), (3, None)))
+    assert database.has_gone
+    assert [local(location).exists() for location in locations] == [False, True, True]
+    assert answer["metadata"] == Client(fresh(client.services)).metadata()
+    client.append((4, None))
+    assert not local(locations[2]).exists()
 
 
 def test_many_old_metadata_files_go_at_once_when_the_property_is_set(client: Client) -> None:
