@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from duckicelake.lake.postgres.database import Repeated, Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 __all__ = ["LIFETIME", "Outcome", "Repeated", "find_outcome", "known", "settle"]
@@ -48,15 +47,19 @@ def settle(cursor: Transaction, outcomes: Mapping[UUID, Outcome]) -> None:
     """
     if not outcomes:
         return
-    parameters = {
-        "keys": list(outcomes),
-        "fingerprints": [each.fingerprint for each in outcomes.values()],
-        "results": [_json(each.result) for each in outcomes.values()],
-        "errors": [_json(each.error) for each in outcomes.values()],
-        "lifetime": LIFETIME,
+    noted = [_noted(*each) for each in outcomes.items()]
+    cursor.execute(_SQL.settle, {"outcomes": document(noted), "lifetime": LIFETIME})
+
+
+def _noted(key: UUID, outcome: Outcome) -> dict[str, Any]:
+    """JSON in it comes as text, in which Postgres takes what it takes nowhere else: NUL."""
+    return {
+        "key": key,
+        "fingerprint": f"\\x{outcome.fingerprint.hex()}",
+        "result": _json(outcome.result),
+        "error": _json(outcome.error),
     }
-    cursor.execute(_SQL.settle, parameters)
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else orjson.dumps(value).decode()
+    return None if value is None else document(value)

@@ -30,3 +30,11 @@ def test_settling_a_key_whose_outcome_is_too_old_replaces_it(services):
         settle(cursor, {key: SECOND})
     with services.database.reading() as cursor:
         assert find_outcome(cursor, key) == SECOND
+
+
+def test_refusal_that_quotes_what_postgres_can_not_hold_is_noted_as_it_is(services):
+    key, refusal = uuid4(), Outcome(b"three", error=["InvalidRequest", 'row 3: \0 in "name" \\ \n'])
+    with services.database.transaction() as cursor:
+        settle(cursor, {key: refusal})
+    with services.database.reading() as cursor:
+        assert find_outcome(cursor, key) == refusal

@@ -53,7 +53,10 @@ class Group(Protocol):
     """Works of one kind, begun in a transaction."""
 
     def write(self) -> Sequence[Any]:
-        """What became of each: its result, or why it can't be written. What is raised is of all of them."""
+        """What becomes of each: its result, or why it can't be written. What is raised is of all of them."""
+
+    def finish(self) -> None:
+        """Write what needed to be known by nobody, after the last step of those that are written."""
 
     def committed(self) -> None:
         """Hear that the transaction is."""
@@ -260,6 +263,7 @@ class CommitQueue:
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
             group[0].settle_all(database, cursor, pairs)
+            together.finish()
             seen = duckdb_seen(cursor)
         self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
         written = [result for result in results if not isinstance(result, Exception)]

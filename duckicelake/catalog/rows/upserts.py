@@ -67,7 +67,9 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
     answers: list[RowsAnswer] = []
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
-        (inserted,) = inlined_rows.Group(cursor, [prepared.rows], Memory()).write()
+        group = inlined_rows.Group(cursor, [prepared.rows], Memory())
+        (inserted,) = group.write()
+        group.finish()
         if isinstance(inserted, StaleBase):
             raise Outdated
         if isinstance(inserted, Exception):

@@ -12,12 +12,13 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import NotNullViolation
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
+from duckicelake.lake.postgres.pool import LastFirstPool
 from duckicelake.lake.postgres.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -92,7 +93,7 @@ class Database:
     ) -> None:
         self.url = url
         self._statement_seconds = statement_seconds
-        self._pool = ConnectionPool[Connection[Row]](
+        self._pool = LastFirstPool(
             url,
             connection_class=traced_by(traced) if traced else PatientConnection,
             kwargs=_defaults(url),

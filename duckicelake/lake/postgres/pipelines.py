@@ -27,10 +27,9 @@ class PatientPipeline(Pipeline):
     """What Postgres refused a statement with; it runs none of those that were sent after that, nor COMMIT."""
 
     def send_off(self) -> PQGen[None]:
-        """Have Postgres begin with what waits; nothing is waited for."""
+        """Have Postgres begin with what waits; nothing is waited for, so that it keeps its answers for now."""
         while self.command_queue:
             self.command_queue.popleft()()
-        self.pgconn.send_flush_request()
         yield from send(self.pgconn)
 
     def commit(self) -> PQGen[None]:
@@ -62,8 +61,9 @@ class PatientPipeline(Pipeline):
         yield from ()
 
     def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
-        if self.command_queue or flush:
-            yield from self.send_off()
+        if flush:
+            self.command_queue.append(self.pgconn.send_flush_request)
+        yield from self.send_off()
         yield from super()._fetch_gen(flush=False)
 
 

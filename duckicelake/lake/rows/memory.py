@@ -85,10 +85,12 @@ def claim_next(cursor: Cursor[Row], wanted: Wanted, left: Left, batches: Sequenc
         "time": last.time,
         "file_ids": wanted.file_ids,
         "options": document(tables[0].options),
-        "table_ids": [each.table_id for each in tables],
-        "records": [each.sizes[0] for each in tables],
-        "row_ids": [each.sizes[1] for each in tables],
-        "bytes": [each.sizes[2] for each in tables],
+        "tables": document([_sizes(each) for each in tables]),
         "count": len(tables),
     }
     return cursor.connection.cursor().execute(_SQL.claim_next, parameters)
+
+
+def _sizes(table: TableNow) -> dict[str, int]:
+    records, row_ids, size = table.sizes
+    return {"table_id": table.table_id, "records": records, "row_ids": row_ids, "bytes": size}

@@ -11,6 +11,7 @@ from typing import Final
 
 from duckicelake.lake.additions import NewSnapshot
 from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 APP_ID: Final = "txn.app-id"
@@ -56,13 +57,11 @@ def applied(cursor: Transaction, producers: Sequence[Producer]) -> Callable[[], 
 def note(cursor: Transaction, sequences: Mapping[Producer, int], snapshot_id: int) -> None:
     """Note in the transaction of the batches how far their producers are."""
     if sequences:
-        parameters = {
-            "table_ids": [each.table_id for each in sequences],
-            "app_ids": [each.app_id for each in sequences],
-            "sequences": list(sequences.values()),
-            "snapshot_id": snapshot_id,
-        }
-        cursor.execute(_SQL.note, parameters)
+        noted = [
+            {"table_id": each.table_id, "app_id": each.app_id, "sequence": sequence}
+            for each, sequence in sequences.items()
+        ]
+        cursor.execute(_SQL.note, {"producers": document(noted), "snapshot_id": snapshot_id})
 
 
 def note_snapshots(cursor: Transaction, table_id: int, snapshots: Iterable[NewSnapshot], snapshot_id: int) -> None:

@@ -6,7 +6,7 @@ JOIN duckicelake_producer p USING (table_id, app_id);
 -- note: how far they are now
 INSERT INTO duckicelake_producer (table_id, app_id, sequence, snapshot_id)
 SELECT table_id, app_id, sequence, %(snapshot_id)s
-FROM unnest(%(table_ids)s::bigint[], %(app_ids)s::text[], %(sequences)s::bigint[]) AS n (table_id, app_id, sequence)
+FROM json_to_recordset(%(producers)s::json) AS n (table_id bigint, app_id text, sequence bigint)
 ON CONFLICT (table_id, app_id) DO UPDATE
 SET sequence = excluded.sequence, snapshot_id = excluded.snapshot_id, applied = excluded.applied
 WHERE duckicelake_producer.sequence < excluded.sequence;

@@ -44,8 +44,8 @@ SELECT CASE WHEN newest.snapshot_id = %(snapshot_id)s AND newest.snapshot_time =
                                             ORDER BY m.scope, m.scope_id), '[]')
                   FROM ducklake_metadata m WHERE m.key = 'data_inlining_row_limit') = %(options)s::jsonb
              AND (SELECT count(*)
-                  FROM unnest(%(table_ids)s::bigint[], %(records)s::bigint[], %(row_ids)s::bigint[], %(bytes)s::bigint[])
-                      AS known (table_id, records, row_ids, bytes)
+                  FROM json_to_recordset(%(tables)s::json)
+                      AS known (table_id bigint, records bigint, row_ids bigint, bytes bigint)
                   JOIN ducklake_table_stats s USING (table_id)
                   WHERE (s.record_count, s.next_row_id, s.file_size_bytes) = (records, row_ids, bytes)) = %(count)s
             THEN newest.snapshot_id + 1 END,

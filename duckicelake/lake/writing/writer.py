@@ -124,6 +124,9 @@ class Group:
             for each in self._admitted
         ]
 
+    def finish(self) -> None:
+        """Nothing: all is written."""
+
     def committed(self) -> None:
         """Have the last snapshot remembered."""
         row = self._claiming.fetchone() if self._claiming is not None else None

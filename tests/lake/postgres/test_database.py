@@ -147,6 +147,19 @@ def test_connections_that_postgres_closed_while_idle_are_replaced_unnoticed(numb
     assert stored(numbers) == []
 
 
+def test_session_that_was_used_last_is_used_next(database):
+    def session(cursor):
+        return cursor.execute("SELECT pg_backend_pid()").fetchall()
+
+    with database.reading() as cursor:
+        first = session(cursor)
+        with database.reading() as other:
+            assert session(other) != first
+    for _ in range(3):
+        with database.reading() as cursor:
+            assert session(cursor) == first
+
+
 def test_check_tells_why_postgres_refuses():
     database = Database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
     try:
