@@ -70,8 +70,11 @@ def send(
         with refused:
             return Answer(refused.code, _json(refused.read()))
     except (OSError, HTTPException, ValueError) as error:
+        proxy = "" if request.host == urlsplit(url).netloc else f" by the proxy {request.host}"
         reason = getattr(error, "reason", error)
-        raise CatalogUnreachable(f"{_server(url)} doesn't answer ({reason}): check --uri, and that it runs") from error
+        raise CatalogUnreachable(
+            f"{_server(url)} doesn't answer{proxy} ({reason}): check --uri, and that it runs"
+        ) from error
 
 
 def _server(url: str) -> str:
