@@ -44,10 +44,12 @@ class Follower:
         """Until the notices are closed; raises what fails."""
         while not notices.is_closed:
             folded = self.fold(cursor)
-            if folded.number < MOST:
-                if folded.number:
-                    notices.rest(_REST if folded.is_awaited else _REST_UNAWAITED)
+            if folded.number == 0:
                 notices.wait(UNWOKEN)
+            elif folded.number < MOST:
+                notices.hear(None)  # so that commits meanwhile need tell nobody
+                notices.rest(_REST if folded.is_awaited else _REST_UNAWAITED)
+                notices.hear(SNAPSHOTS)
 
     def fold(self, cursor: Transaction) -> Folded:
         """The next fold, past what has failed too often."""
