@@ -4,7 +4,8 @@ import pytest
 
 from duckicelake.catalog.commits.attempts import base_of
 from duckicelake.catalog.loads.loading import current_table
-from tests.catalog.client import NS
+from duckicelake.lake import reader
+from tests.catalog.client import NS, local
 from tests.catalog.history import History
 from tests.catalog.seams import fresh
 
@@ -106,3 +107,35 @@ def test_what_catching_up_leaves_in_memory_is_what_another_server_reads(history:
     catch_up("CALL ducklake_merge_adjacent_files('lake')")
     history.client.commit({"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]})
     catch_up("DELETE FROM lake.ns.t")
+
+
+def test_files_are_those_that_another_server_writes_from_the_rows(history: History) -> None:
+    """Whether they were encoded of a commit, before it or after it, or of what DuckDB did."""
+    history.append()
+    history.insert(12)
+    history.delete("main", history.ids()[1:3])
+    history.insert(3)
+    history.delete_in_duckdb(history.ids()[:1])
+    history.overwrite("main", history.ids()[:1])
+    history.append(number=1)
+    before = recorded(history)
+    contents = {path: local(path).read_bytes() for path in before}
+    with history.services.database.statement() as cursor:
+        cursor.execute(
+            "DELETE FROM duckicelake_artifact a USING duckicelake_table t WHERE a.table_id = t.table_id "
+            "AND (a.kind <> 'metadata' OR a.object_id = t.version)"
+        )
+    for path in contents:
+        local(path).unlink()
+    current_table(fresh(history.services), NS, "t")
+    again = recorded(history)
+    assert again
+    assert again <= before
+    assert {path: local(path).read_bytes() for path in again} == {path: contents[path] for path in again}
+
+
+def recorded(history: History) -> set[str]:
+    """The paths of what was written, older metadata aside."""
+    table = current_table(history.services, NS, "t").materialized
+    with history.services.database.reading() as cursor:
+        return set(reader.artifacts(cursor, table.row.table_id))
