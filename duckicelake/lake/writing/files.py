@@ -12,12 +12,13 @@ from duckicelake.lake.changes import LakeStep, TableStats
 from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
-from duckicelake.lake.postgres.documents import BATCH, batches, document
+from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("write")
 _OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
+_NO_MAPS: Mapping[NameMap, int] = {}
 
 
 class StaleBase(Exception):  # noqa: N818  not an error of the caller's: compute the commit again on fresh state
@@ -86,29 +87,38 @@ def write_name_maps(
 
 
 def write_data_files(
-    cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], maps: Mapping[NameMap, int], at: int
+    cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int, maps: Mapping[NameMap, int], at: int
 ) -> None:
-    """Register data files of main under the ids that `joined` gives them; their side-table rows must be there."""
-    for files in batches(step.data_files):
-        _insert(cursor, table_id, [(file, joined[file.file_id]) for file in files], maps, at)
-    register_older(cursor, step, joined)
+    """Register data files of main with ids from `first_id` on; their side-table rows must be there."""
+    insert_lake_files(cursor, table_id, step.data_files, first_id, at, maps)
+    register_older(cursor, step, first_id)
 
 
-def register_older(cursor: Cursor[Row], step: LakeStep, joined: Mapping[int, int]) -> None:
+def register_older(cursor: Cursor[Row], step: LakeStep, first_id: int) -> None:
     """Note in the side-table rows of files from former steps which rows of DuckLake they have now."""
     new = {file.file_id for file in step.side.files}
-    older = [file for file in step.data_files if file.file_id not in new]
-    if older:
-        rows_now = [(file.file_id, joined[file.file_id], file.row_id_start) for file in older]
+    rows_now = [
+        (file.file_id, data_file_id, file.row_id_start)
+        for data_file_id, file in enumerate(step.data_files, start=first_id)
+        if file.file_id not in new
+    ]
+    if rows_now:
         cursor.execute(_SQL.register_files, {"files": document(rows_now)})
 
 
-def insert_lake_files(cursor: Cursor[Row], table_id: int, new: Sequence[NewDataFile], first_id: int, at: int) -> int:
-    """Register data files of which only DuckLake is told so far, with ids from `first_id` on; the next id."""
-    for start, files in enumerate(batches(new)):
-        ids = count(first_id + start * BATCH)
-        _insert(cursor, table_id, list(zip(files, ids, strict=False)), {}, at)
-    return first_id + len(new)
+def insert_lake_files(
+    cursor: Cursor[Row],
+    table_id: int,
+    new: Sequence[NewDataFile],
+    first_id: int,
+    at: int,
+    maps: Mapping[NameMap, int] = _NO_MAPS,
+) -> int:
+    """Register data files with DuckLake alone, with ids from `first_id` on; the next id."""
+    for files in batches(new):
+        _insert(cursor, table_id, list(zip(files, count(first_id), strict=False)), maps, at)
+        first_id += len(files)
+    return first_id
 
 
 def _insert(

@@ -53,7 +53,7 @@ def write(cursor: Cursor[Row], table_id: int, run: Sequence[Made], maps: dict[Na
         )
     copying.copy_data_files(cursor, table_id, joining, maps)
     for step, made in run:
-        files.register_older(cursor, step, joined)
+        files.register_older(cursor, step, made.first_file_id)
         files.write_delete_files(cursor, table_id, step.delete_files, _first_delete(step, made), made.id)
 
 

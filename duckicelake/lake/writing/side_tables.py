@@ -16,25 +16,25 @@ from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.writing.copy_lines import array
+from duckicelake.lake.writing.in_lake import InLake
 
 _SQL = queries("write")
 
 
-def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, joined: Mapping[int, int], at: int) -> None:
+def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int, at: int) -> None:
     """Insert what a step brings: files, deletions, manifests and snapshots.
 
-    `joined` are the ids in `ducklake_data_file` of the files that join main, by file id.
+    `first_id` is that in `ducklake_data_file` of the first of the files that join main, which the others follow.
     """
     _write_few(cursor, table_id, step.side)
-    starts = {file.file_id: file.row_id_start for file in step.data_files}
-    starts |= {file.file_id: file.first_row_id for file in (step.inlined.files if step.inlined else ())}
+    in_lake = InLake(step, first_id)
     manifests = [_manifest(each) for each in step.side.manifests]
     snapshots = [_snapshot(each) for each in step.snapshots]
     for files in batches(step.side.files) or [()] * bool(manifests or snapshots):
         parameters = {
             "table_id": table_id,
             "at": at,
-            "files": document([_file(file, joined.get(file.file_id), starts.get(file.file_id)) for file in files]),
+            "files": document([_file(file, *in_lake.of(file)) for file in files]),
             "manifests": document(manifests),
             "snapshots": document(snapshots),
         }
@@ -57,7 +57,7 @@ def unschedule(cursor: Cursor[Row], paths: Iterable[str]) -> None:
         send_full(cursor, some)
 
 
-def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> dict[str, object]:
+def _file(file: NewFile, ducklake_id: int | None, first_row_id: int | None) -> dict[str, object]:
     return {
         "file_id": file.file_id,
         "content": file.content,
@@ -70,9 +70,9 @@ def _file(file: NewFile, ducklake_id: int | None, row_id_start: int | None) -> d
         "added_snapshot_id": file.added_snapshot_id,
         "sequence_number": file.sequence_number,
         "file_sequence_number": file.file_sequence_number,
-        "first_row_id": row_id_start if file.first_row_id is None else file.first_row_id,
+        "first_row_id": first_row_id,
         "metrics": _metrics(file.metrics),
-        "ducklake_id": file.ducklake_id if ducklake_id is None else ducklake_id,
+        "ducklake_id": ducklake_id,
     }
 
 

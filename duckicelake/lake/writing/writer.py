@@ -4,7 +4,7 @@ The order of locks is fixed: our advisory lock, a snapshot row, the tables' side
 Whatever a change was computed from is checked after a snapshot row is ours, when nobody else can commit any more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -272,7 +272,7 @@ def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by
         else:
             for step in change.steps:
                 assert step.ducklake_id is not None
-                side_tables.write_step(cursor, table_id, step, {}, step.ducklake_id)
+                side_tables.write_step(cursor, table_id, step, 0, step.ducklake_id)
         return cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     except psycopg.Error as error:
         if not is_retryable(error):
@@ -334,11 +334,10 @@ def _write_step(
     step = _begin_step(cursor, step, table_id, snapshot)
     if step.stats is not None:
         files.write_stats(cursor, table_id, step.stats)
-    joined = {file.file_id: snapshot.first_file_id + index for index, file in enumerate(step.data_files)}
-    side_tables.write_step(cursor, table_id, step, joined, snapshot.id)
+    side_tables.write_step(cursor, table_id, step, snapshot.first_file_id, snapshot.id)
     runs.note(cursor, table_id, step.snapshots)
     producers.note_snapshots(cursor, table_id, step.snapshots, snapshot.id)
-    _write_files(cursor, step, table_id, joined, snapshot, maps)
+    _write_files(cursor, step, table_id, snapshot, maps)
     record_changes(cursor, snapshot.id, _tokens(step, table_id), extra_info=_extra_info(step, table_id))
 
 
@@ -354,17 +353,12 @@ def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Ne
 
 
 def _write_files(
-    cursor: Cursor[Row],
-    step: LakeStep,
-    table_id: int,
-    joined: Mapping[int, int],
-    snapshot: NewSnapshot,
-    maps: dict[NameMap, int],
+    cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: NewSnapshot, maps: dict[NameMap, int]
 ) -> None:
     """Ids are given to data files, delete files and name maps in this order; `maps` are those that the table has."""
     first_delete = snapshot.first_file_id + len(step.data_files)
     files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files), maps)
-    files.write_data_files(cursor, table_id, step, joined, maps, snapshot.id)
+    files.write_data_files(cursor, table_id, step, snapshot.first_file_id, maps, snapshot.id)
     files.write_delete_files(cursor, table_id, step.delete_files, first_delete, snapshot.id)
 
 
