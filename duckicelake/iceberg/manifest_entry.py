@@ -1,6 +1,6 @@
 """What manifests and manifest lists hold, as values. Attributes are named as the Avro fields of the spec."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
@@ -169,18 +169,18 @@ def inherit(entry: ManifestEntry, manifest_file: ManifestFile) -> ManifestEntry:
     )
 
 
-def inherit_all(manifest: Manifest, manifest_file: ManifestFile) -> Iterator[ManifestEntry]:
-    """All entries with what they inherit, row ids included (spec, "First Row ID Inheritance"), as Java reads them.
+def inherit_all(entries: Iterable[ManifestEntry], manifest_file: ManifestFile) -> Iterator[ManifestEntry]:
+    """A manifest's entries with what they inherit, row ids included (spec, "First Row ID Inheritance"), as Java reads.
 
     Live files without a first_row_id get them in order from the manifest's; if that has none, no file has.
     """
     next_row_id = manifest_file.first_row_id
-    for entry in manifest.entries:
+    for entry in entries:
         file, first_row_id = entry.data_file, entry.data_file.first_row_id
         if next_row_id is None:
             first_row_id = None
         elif first_row_id is None and entry.status is not EntryStatus.DELETED:
             first_row_id, next_row_id = next_row_id, next_row_id + file.record_count
         if first_row_id != file.first_row_id:
-            file = replace(file, first_row_id=first_row_id)
-        yield inherit(replace(entry, data_file=file), manifest_file)
+            entry = replace(entry, data_file=replace(file, first_row_id=first_row_id))  # noqa: PLW2901
+        yield inherit(entry, manifest_file)

@@ -1,6 +1,6 @@
 """Manifests and manifest lists of any writer from bytes, resolved by field id as the spec asks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final, TypeAlias
@@ -42,14 +42,13 @@ MAX_ITEMS: Final = 8_000_000
 _PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
 
 
-def _as_it_is(entry: ManifestEntry) -> ManifestEntry:
-    return entry
+Keep: TypeAlias = Callable[[Iterator[ManifestEntry]], Iterable[ManifestEntry]]
 
 
-def read_manifest(data: bytes, keep: Callable[[ManifestEntry], ManifestEntry] = _as_it_is) -> Manifest:
-    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit`. Raises InvalidRequest.
+def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
+    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all`. Raises InvalidRequest.
 
-    keep: what is kept of each entry, if that is less than all.
+    keep: what is kept of the entries, which are made one after the other.
     """
     try:
         return _read_manifest(data, keep)
@@ -65,7 +64,7 @@ def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
         raise InvalidRequest(f"the manifest list can't be read: {error}") from error
 
 
-def _read_manifest(data: bytes, keep: Callable[[ManifestEntry], ManifestEntry]) -> Manifest:
+def _read_manifest(data: bytes, keep: Keep) -> Manifest:
     container = read_container(data)
     rows = _reader_of(container)
     _check_fields(rows, _ENTRY, _ENTRY_NEEDS)
@@ -80,7 +79,7 @@ def _read_manifest(data: bytes, keep: Callable[[ManifestEntry], ManifestEntry]) 
         schema_id=_schema_id(container),
         spec_id=_number(container, "partition-spec-id", 0),
         partition_fields=partition,
-        entries=tuple(keep(_entry(row)) for row in _bounded(_rows(container, rows))),
+        entries=tuple(keep(map(_entry, _bounded(_rows(container, rows))))),
     )
 
 

@@ -68,7 +68,7 @@ class Draft:
 
     def live(self, line: ManifestFile) -> list[ManifestEntry]:
         """A manifest's files that are there, with what they inherit."""
-        entries = inherit_all(read_manifest(self.store.read(line.manifest_path)), line)
+        entries = inherit_all(read_manifest(self.store.read(line.manifest_path)).entries, line)
         return [entry for entry in entries if entry.status is not EntryStatus.DELETED]
 
     def ids_in(self, file: DataFile) -> list[int]:

@@ -83,7 +83,7 @@ def test_manifest_of_version_3_is_listed_with_a_row_id_so_that_its_files_keep_th
     assert line.first_row_id == 5
     entries = list(zip((1, 1, 0), files, strict=True))
     written = read_manifest(manifest_artifact(replace(row, path=None), entries, KNOWN).data)
-    assert [entry.data_file.first_row_id for entry in inherit_all(written, line)] == [40, 5, 70]
+    assert [entry.data_file.first_row_id for entry in inherit_all(written.entries, line)] == [40, 5, 70]
 
 
 def test_manifest_without_row_ids_is_not_given_new_ones() -> None:

@@ -254,7 +254,7 @@ class _Parent:
 
 
 def _live(line: ManifestFile) -> list[ManifestEntry]:
-    entries = inherit_all(read_manifest(local(line.manifest_path).read_bytes()), line)
+    entries = inherit_all(read_manifest(local(line.manifest_path).read_bytes()).entries, line)
     return [entry for entry in entries if entry.status is not EntryStatus.DELETED]
 
 

@@ -646,9 +646,9 @@ def test_live_files_inherit_row_ids_in_order() -> None:
             entries=[ADDED, known, deleted, existing],
         )
     )
-    with_ids = inherit_all(manifest, replace(LINE, first_row_id=1000))
+    with_ids = inherit_all(manifest.entries, replace(LINE, first_row_id=1000))
     assert [entry.data_file.first_row_id for entry in with_ids] == [1000, 5, None, 1100]
-    assert [entry.data_file.first_row_id for entry in inherit_all(manifest, LINE)] == [None] * 4
+    assert [entry.data_file.first_row_id for entry in inherit_all(manifest.entries, LINE)] == [None] * 4
 
 
 @pytest.mark.parametrize("case", [case for case in PARTITIONS if case != "uuid"])

@@ -74,8 +74,8 @@ def test_row_ids_are_inherited_as_java_reads_them() -> None:
     manifest = read_manifest((JAVA / "rows-m0.avro").read_bytes())
     with_ids, without = json.loads((JAVA / "rows-m0.json").read_bytes())
     line = ManifestFile("m", 1, 0, ManifestContent.DATA, 9, 2, 7, 0, 0, 0, 0, 0, 0, first_row_id=1000)
-    assert [entry.data_file.first_row_id for entry in inherit_all(manifest, line)] == with_ids
-    unnumbered = inherit_all(manifest, replace(line, first_row_id=None))
+    assert [entry.data_file.first_row_id for entry in inherit_all(manifest.entries, line)] == with_ids
+    unnumbered = inherit_all(manifest.entries, replace(line, first_row_id=None))
     assert [entry.data_file.first_row_id for entry in unnumbered] == without
 
 

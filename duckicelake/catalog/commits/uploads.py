@@ -6,7 +6,7 @@ files is the client's to know, as InvalidRequest.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -220,7 +220,6 @@ def read_manifest_at(services: Services, location: str, line: ManifestFile) -> M
             f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
         )
     try:
-        manifest = read_manifest(data, packed)
-        return replace(manifest, entries=tuple(inherit_all(manifest, line)))
+        return read_manifest(data, lambda entries: inherit_all(map(packed, entries), line))
     except InvalidRequest as error:
         raise InvalidRequest(f"{line.manifest_path}: {error}") from error
