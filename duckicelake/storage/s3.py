@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError, ResponseStreamingError
+from botocore.handlers import add_expect_header
 from botocore.response import StreamingBody
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
@@ -109,6 +110,8 @@ class S3Store:
             self.client: S3Client = session.client(
                 "s3", endpoint_url=options.endpoint, region_name=options.region_of(session), config=options.config()
             )
+        # boto3 asks whether a body is welcome before it sends one: a round trip for each of our small files.
+        self.client.meta.events.unregister("before-call.s3", add_expect_header)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
 

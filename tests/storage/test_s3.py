@@ -206,6 +206,13 @@ def test_store_without_conditional_writes_is_looked_at_first(bucket: Bucket, pro
     assert proxy.seen["PUT"] == 2  # the refused one, and the first
 
 
+def test_files_are_sent_without_asking_whether_they_are_welcome(bucket: Bucket, proxy: Proxy) -> None:
+    proxy.spoil = lambda request: 417 if "expect" in request.headers else None
+    with opened(bucket, endpoint=proxy.endpoint) as store:
+        store.write(f"{bucket.uri}/unasked", b"1")
+        assert store.read(f"{bucket.uri}/unasked") == b"1"
+
+
 def test_busy_store_is_asked_again(bucket: Bucket, proxy: Proxy) -> None:
     proxy.spoil = lambda request: 503 if request.number == 0 else None
     with opened(bucket, endpoint=proxy.endpoint) as store:
