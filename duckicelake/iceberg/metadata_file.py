@@ -3,7 +3,6 @@
 The file may be a stranger's: unpacked it takes at most `MAX_BYTES`.
 """
 
-import re
 import zlib
 from typing import Final
 
@@ -11,13 +10,13 @@ import orjson
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import Json
+from duckicelake.iceberg.nul import holds_nul
 
 MAX_BYTES: Final = 256 << 20
 MAX_DEPTH: Final = 150
 _WRITABLE_DEPTH: Final = 254
 """What orjson writes."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
@@ -29,7 +28,7 @@ def read_document(data: bytes, location: str) -> Json:
         _check_depth(document)
     except (zlib.error, EOFError, OverflowError, orjson.JSONDecodeError) as error:
         raise InvalidRequest(f"{location} isn't a metadata.json: {error}") from error
-    if _NUL.search(plain):
+    if holds_nul(plain):
         raise InvalidRequest(f"{location} holds a NUL character (\\u0000), which can't be stored")
     return document
 

@@ -1,16 +1,15 @@
 """Pydantic's findings as one sentence for the person who wrote the request."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.nul import holds_nul
 
 _SHOWN = 5
 _LONGEST_INPUT = 60
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -21,7 +20,7 @@ def parse_body(model: type[Model], body: bytes) -> Model:
     Raises InvalidRequest naming line and column where it isn't JSON, and each wrong field otherwise. No text may hold
     a NUL character: Postgres has none.
     """
-    if _NUL.search(body):
+    if holds_nul(body):
         raise InvalidRequest("Invalid request: the body holds a NUL character (\\u0000), which can't be stored")
     try:
         return model.model_validate_json(body)
