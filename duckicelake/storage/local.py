@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
@@ -18,6 +19,7 @@ from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 
 _LOCAL: Final = "file://"
+_REMEMBERED: Final = 4096
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
 _BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
 
@@ -101,7 +103,7 @@ class LocalStore:
         uri = canonical(location)
         if not uri.startswith(_LOCAL):
             raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
-        return Path(uri.removeprefix(_LOCAL))
+        return _path(uri.removeprefix(_LOCAL))
 
     def check(self) -> None:
         with _translated(str(self.root)):
@@ -111,6 +113,12 @@ class LocalStore:
 
     def close(self) -> None:
         return None
+
+
+@lru_cache(_REMEMBERED)
+def _path(name: str) -> Path:
+    """Paths are slow to make, and a commit asks for the same ones again and again."""
+    return Path(name)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -160,7 +168,7 @@ def _replace(path: Path, data: bytes) -> None:
         if path.stat().st_size == len(data):
             return
     with _temporary(path.parent, data) as temporary:
-        Path(temporary).replace(path)
+        os.replace(temporary, path)  # noqa: PTH105 - as above
 
 
 @contextlib.contextmanager

@@ -74,7 +74,10 @@ class Workspace:
         holding = {manifest_id for manifest_id, files in self.holding(listed, removed).items() if files}
         wanted = holding | must_load(listed, format_version)
         live = self._live(manifest for manifest in listed if manifest.manifest_id in wanted)
-        return tuple(replace(manifest, live=live.get(manifest.manifest_id, manifest.live)) for manifest in listed)
+        return tuple(
+            replace(manifest, live=live[manifest.manifest_id]) if manifest.manifest_id in live else manifest
+            for manifest in listed
+        )
 
     def live(self, listed: Iterable[ListedManifest]) -> set[int]:
         """The ids of the live files of the manifests."""
