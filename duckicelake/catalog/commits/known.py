@@ -10,7 +10,7 @@ from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.state import ManifestRow
 from duckicelake.lake.writing.files import StaleBase
 
-_OLDER: Final = 200
+_OLDER: Final = 50
 
 
 class Unwritten(StaleBase):
@@ -40,7 +40,10 @@ class Known:
         return {manifest_id: found[manifest_id] for manifest_id in wanted}
 
     def inherit(self, before: "Known") -> None:
-        """Take over what is known of manifests that an older version listed: clients build on those, too."""
+        """Take over the last of what is known of manifests that an older version listed.
+
+        Clients that append at the same time build on those: they are some commits behind.
+        """
         known = before.manifests.copy()  # at once: other threads add to it
         older = [each for each in known.items() if each[0] not in self.manifests]
         self.manifests = {**dict(older[-_OLDER:]), **self.manifests}
