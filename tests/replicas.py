@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,6 +43,15 @@ class Cluster:
         """As if its machine had lost power."""
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
 
+    def wait_for(self, primary: "Cluster") -> None:
+        """Until it has what the primary has now."""
+        with psycopg.connect(primary.url, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+        assert row is not None
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            while connection.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone() != (True,):
+                time.sleep(0.02)
+
     def promote(self) -> None:
         """Let it follow no longer; return when it takes writes."""
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
@@ -61,13 +71,20 @@ def running_cluster() -> Iterator[Cluster]:
 
 
 @contextmanager
-def following(primary: Cluster) -> Iterator[Cluster]:
-    """A hot standby that has every commit of the primary's before that is answered."""
+def lagging(primary: Cluster) -> Iterator[Cluster]:
+    """A hot standby for which nobody waits."""
     with _folder() as standby:
         _host, port = primary.address.split(":")
         copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R", "-N")
         standby.run("pg_basebackup", *copy)
         standby.start()
+        yield standby
+
+
+@contextmanager
+def following(primary: Cluster) -> Iterator[Cluster]:
+    """A hot standby that has every commit of the primary's before that is answered."""
+    with lagging(primary) as standby:
         with psycopg.connect(primary.url, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")

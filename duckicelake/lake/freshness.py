@@ -13,6 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.timeline import Timeline, timeline_behind
 from duckicelake.lake.state import Asked, Freshness
 
 Row = tuple[Any, ...]
@@ -33,10 +34,11 @@ def freshness(cursor: Cursor[Row], asked: Sequence[Asked]) -> list[Freshness | N
 class FreshnessLine:
     """A connection for one event loop that asks one thing at a time; made when it is first needed, and after a loss."""
 
-    def __init__(self, url: str, patience: Mapping[str, Any]) -> None:
-        """patience: parameters of connections that say how soon to give up."""
+    def __init__(self, url: str, patience: Mapping[str, Any], timeline: Timeline | None = None) -> None:
+        """patience: parameters of connections that say how soon to give up. timeline: the only one to ask."""
         self._url = url
         self._patience = patience
+        self._timeline = timeline
         self._line: _Line | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -66,14 +68,24 @@ class FreshnessLine:
     async def _connect(self) -> None:
         try:
             connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
+            if self._timeline is not None:
+                await _check(self._timeline, connection)
             line = _Line(connection)
             await line.prepare()
-        except psycopg.Error:
+        except (psycopg.Error, Unavailable):
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             self._line = line
             if self._is_closed:
                 line.close()
+
+
+async def _check(timeline: Timeline, connection: AsyncConnection[Any]) -> None:
+    try:
+        timeline.check(await timeline_behind(connection))
+    except BaseException:
+        await connection.close()
+        raise
 
 
 class _Line:

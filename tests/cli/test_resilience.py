@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.cli.test_commands import lake, serving
-from tests.replicas import following, running_cluster, url_of
+from tests.replicas import following, lagging, running_cluster, url_of
 
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -22,6 +22,15 @@ Json = dict[str, Any]
 @contextmanager
 def served_from(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
     """A client of a server whose table `t` has the property `a`."""
+    with another_server(url, lake, workers) as client:
+        until_it_succeeds(lambda: client.post(TABLES, json={"name": "t", "schema": SCHEMA}))
+        assert until_it_succeeds(lambda: set_property(client, "a"))
+        yield client
+
+
+@contextmanager
+def another_server(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
+    """A client of a server of the lake whose tables are in this database."""
     settings = {
         "DUCKICELAKE_DATABASE_URL": url,
         "DUCKICELAKE_WAREHOUSE": str(lake.parent / "warehouse"),
@@ -31,8 +40,6 @@ def served_from(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
         serving(lake, "--workers", workers, **settings) as served,
         httpx.Client(base_url=served.uri, timeout=60) as client,
     ):
-        until_it_succeeds(lambda: client.post(TABLES, json={"name": "t", "schema": SCHEMA}))
-        assert until_it_succeeds(lambda: set_property(client, "a"))
         yield client
 
 
@@ -92,3 +99,25 @@ def test_server_goes_on_by_itself_with_the_standby_that_is_promoted(lake: Path) 
         standby.promote()
         until_it_succeeds(lambda: set_property(client, "c"))
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "c"}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: str) -> None:
+    """What another server commits instead may have the same version number."""
+    with (
+        running_cluster() as primary,
+        lagging(primary) as standby,
+        served_from(url_of([standby, primary]), lake, workers) as client,
+    ):
+        standby.wait_for(primary)
+        standby.stop()
+        until_it_succeeds(lambda: set_property(client, "lost"))
+        assert properties(until_it_succeeds(lambda: load(client))) == {"a", "lost"}
+        primary.stop()
+        standby.start()
+        standby.promote()
+        with another_server(standby.url, lake, "1") as other:
+            until_it_succeeds(lambda: set_property(other, "instead"))
+        assert properties(until_it_succeeds(lambda: load(client))) == {"a", "instead"}
+        until_it_succeeds(lambda: set_property(client, "b"))
+        assert properties(until_it_succeeds(lambda: load(client))) == {"a", "b", "instead"}

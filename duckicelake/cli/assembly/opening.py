@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -72,10 +72,12 @@ def running_postgres(settings: Settings) -> Iterator[Settings]:
 
 
 @contextmanager
-def open_services(settings: Settings, traced: Around | None = None) -> Iterator[Services]:
+def open_services(
+    settings: Settings, traced: Around | None = None, left: Callable[[], None] | None = None
+) -> Iterator[Services]:
     """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
 
-    traced: gives a block for each statement of SQL.
+    traced: gives a block for each statement of SQL. left: as for `Database`.
     """
     assert settings.database_url is not None
     store = store_of(settings)
@@ -83,7 +85,8 @@ def open_services(settings: Settings, traced: Around | None = None) -> Iterator[
         logging.CRITICAL
     )  # what it would say, the error that we raise says better
     connections = settings.pool_size or max(2, min(POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
-    database = Database(settings.database_url, connections, settings.statement_seconds, settings.pool_seconds, traced)
+    patience = settings.statement_seconds, settings.pool_seconds
+    database = Database(settings.database_url, connections, *patience, traced, left)
     try:
         _check_warehouse(store, warehouse_of(settings))
         _check_database(database)

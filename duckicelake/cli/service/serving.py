@@ -4,7 +4,10 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 from uvicorn import Server
 from uvicorn.config import STARTUP_FAILURE
@@ -19,17 +22,23 @@ from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import config_of, edge_of
 from duckicelake.cli.service.lineage_events import named_by
 from duckicelake.cli.service.listening import listen, uri_of
+from duckicelake.cli.service.renewal import Renewal
 from duckicelake.cli.service.running import noted
 from duckicelake.cli.service.supervising import Supervisor
 from duckicelake.cli.service.worker import FACTORY
 from duckicelake.cli.signals import end_on_signals, ignore_signals
-from duckicelake.errors import StartupError
+from duckicelake.errors import StartupError, Unavailable
 from duckicelake.server.app import App, create_app
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.metric_files import SHARED_FOLDER_VARIABLE
 from duckicelake.server.telemetry.tracing import Tracer
 from duckicelake.settings import Settings
 from duckicelake.tracing.opening import tracing
+
+if TYPE_CHECKING:  # an optional library's
+    from duckicelake.tracing.spans import Spans
+
+_PAUSE_SECONDS: Final = 1.0
 
 
 def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None:
@@ -57,18 +66,34 @@ def _warn(settings: Settings) -> None:
 
 
 def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
+    with tracing(settings.otlp_endpoint) as spans:
+        is_left = _serve_until_left(settings, listener.dup(), announce, spans)
+        while is_left:
+            try:
+                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans)
+            except Unavailable:  # Postgres was there a moment ago
+                time.sleep(_PAUSE_SECONDS)
+
+
+def _serve_until_left(
+    settings: Settings, listener: socket.socket, announce: Callable[[], None], spans: "Spans | None"
+) -> bool:
+    """Whether the server ended because Postgres has failed over."""
+    renewal = Renewal(make_logger(sys.stderr, settings.log_format).warning)
     with (
-        tracing(settings.otlp_endpoint) as spans,
-        open_services(settings, spans.statement if spans else None) as services,
+        closing(listener),
+        open_services(settings, spans.statement if spans else None, renewal.ask_for) as services,
     ):
         prepare_lake(services)
         register_receivers(settings, services)
         announce()
         app = _app(services, settings, spans)
         server = Server(config_of(settings, app))
+        renewal.watch(server)
         memory.settle()
         with in_background(settings, app.state.context.services):
             server.run([listener])
+    return renewal.is_due
 
 
 def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from duckicelake.cli.assembly.authenticating import authentication_of
 from duckicelake.cli.assembly.opening import open_services
 from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import edge_of
+from duckicelake.cli.service.renewal import FAILED_OVER
 from duckicelake.errors import CatalogError, Unavailable
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
@@ -46,7 +47,12 @@ def _create() -> object:
     forward_standard_logging(log)
     resources = ExitStack()
     spans = resources.enter_context(tracing(settings.otlp_endpoint))
-    services = resources.enter_context(open_services(settings, spans.statement if spans else None))
+
+    def left() -> None:
+        log.warning(FAILED_OVER)
+        _end()
+
+    services = resources.enter_context(open_services(settings, spans.statement if spans else None, left))
     app = create_app(
         services,
         edge=edge_of(settings),
@@ -77,4 +83,9 @@ def _end_with_parent() -> None:
 
 def _wait_for(parent: multiprocessing.process.BaseProcess) -> None:
     parent.join()
+    _end()
+
+
+def _end() -> None:
+    """Answer what is under way, then end; the parent, if it lives, starts another in this one's place."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -19,6 +19,7 @@ from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
+from duckicelake.lake.postgres.timeline import Timeline, timeline_of
 from duckicelake.lake.postgres.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -80,7 +81,8 @@ class Database:
     Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
     Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
     `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
-    `traced` gives a block for each statement.
+    `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
+    Postgres took over that may lack some of it; from then on all is Unavailable.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class Database:
         statement_seconds: float = 0,
         pool_seconds: float = POOL_TIMEOUT_SECONDS,
         traced: Around | None = None,
+        left: Callable[[], None] | None = None,
     ) -> None:
         self.url = url
+        self._timeline = None if left is None else Timeline(left)
         self._statement_seconds = statement_seconds
         self._pool = LastFirstPool(
             url,
@@ -169,13 +173,13 @@ class Database:
 
     def freshness_line(self) -> FreshnessLine:
         """A line past the pool, which is closed with it."""
-        line = FreshnessLine(self.url, _defaults(self.url))
+        line = FreshnessLine(self.url, _defaults(self.url), self._timeline)
         self._lines.append(line)
         return line
 
     def notices(self, channel: str | None) -> Notices:
         """A connection past the pool for what is notified there, which is closed with it."""
-        notices = Notices(self.url, _defaults(self.url), channel, self._configure)
+        notices = Notices(self.url, _defaults(self.url), channel, self._configure_at_once)
         self._lines.append(notices)
         return notices
 
@@ -188,6 +192,8 @@ class Database:
     def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
         try:
             with self._pool.connection() as connection:
+                if self._timeline is not None:
+                    self._timeline.check(connection.timeline)
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
                 try:
@@ -215,7 +221,18 @@ class Database:
         connection.close()
         self._pool.drain()
 
-    def _configure(self, connection: Connection[Row]) -> None:
+    def _configure(self, connection: PatientConnection) -> None:
+        self._set(connection)
+        if self._timeline is not None:
+            connection.timeline = timeline_of(connection)
+
+    def _configure_at_once(self, connection: Connection[Row]) -> None:
+        """For one that isn't the pool's, where it may be refused."""
+        self._set(connection)
+        if self._timeline is not None:
+            self._timeline.check(timeline_of(connection))
+
+    def _set(self, connection: Connection[Row]) -> None:
         set_json_dumps(orjson.dumps, connection)
         set_json_loads(orjson.loads, connection)
         connection.adapters.register_dumper(dict, _DictDumper)

@@ -70,6 +70,9 @@ class PatientPipeline(Pipeline):
 class PatientConnection(Connection[Any]):
     """A connection of psycopg's in all but its pipelines."""
 
+    timeline: str | None = None
+    """Of Postgres's, if it is known."""
+
     @contextmanager
     def pipeline(self) -> Iterator[Pipeline]:
         with self.lock:

@@ -1,0 +1,60 @@
+"""Which timeline of Postgres a process lives on: a failover begins another, on which the last commits may be missing.
+
+What a process remembers of those it can't tell from what is there, as another may have given their numbers again. So it
+uses one timeline only. Each connection is asked once, since none outlives a failover.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from duckicelake.errors import Unavailable
+
+_TIMELINE: Final = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
+
+
+def timeline_of(connection: Connection[Any]) -> str | None:
+    """The connection's, which is left without a transaction; None if Postgres doesn't tell, as a standby doesn't."""
+    try:
+        row = connection.execute(_TIMELINE).fetchone()
+    except psycopg.OperationalError:
+        raise
+    except psycopg.DatabaseError:  # not every service that speaks Postgres's language has one, or shows it to all
+        row = None
+    connection.rollback()
+    return row[0] if row else None
+
+
+async def timeline_behind(connection: AsyncConnection[Any]) -> str | None:
+    """The same of a connection of an event loop that commits by itself."""
+    try:
+        row = await (await connection.execute(_TIMELINE)).fetchone()
+    except psycopg.OperationalError:
+        raise
+    except psycopg.DatabaseError:
+        row = None
+    return row[0] if row else None
+
+
+class Timeline:
+    """The one that was met first."""
+
+    def __init__(self, left: Callable[[], None]) -> None:
+        """left: called once, when Postgres turns out to be on another."""
+        self._left = left
+        self._first: str | None = None
+        self._is_left = False
+        self._lock = Lock()
+
+    def check(self, met: str | None) -> None:
+        """Unavailable if a connection to another was met, now or before; None is any."""
+        with self._lock:
+            self._first = self._first or met
+            if not self._is_left and met not in (None, self._first):
+                self._is_left = True
+                self._left()
+        if self._is_left:
+            raise Unavailable("Postgres has failed over, so this server starts anew; nothing was written, try again")

@@ -1,0 +1,88 @@
+import asyncio
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from duckicelake.errors import Unavailable
+from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.timeline import Timeline, timeline_of
+from tests.replicas import Cluster, following, running_cluster, url_of
+
+
+def test_timeline_that_postgres_does_not_tell_is_any() -> None:
+    left: list[bool] = []
+    timeline = Timeline(lambda: left.append(True))
+    for met in (None, "00000001", None, "00000001"):
+        timeline.check(met)
+    assert not left
+
+
+def test_timeline_is_left_once_and_for_good() -> None:
+    left: list[bool] = []
+    timeline = Timeline(lambda: left.append(True))
+    timeline.check("00000001")
+    for met in ("00000002", "00000002", "00000001", None):
+        with pytest.raises(Unavailable, match="failed over"):
+            timeline.check(met)
+    assert left == [True]
+
+
+def test_who_remembers_uses_one_timeline_only() -> None:
+    left: list[bool] = []
+    with running_cluster() as primary, following(primary) as standby:
+        url = url_of([standby, primary])
+        with (
+            closing(Database(url, 2)) as forgetful,
+            closing(Database(url, 2, left=lambda: left.append(True))) as database,
+        ):
+            begins = (database.transaction, database.reading, database.statement, database.notices("n").listening)
+            for begin in begins:
+                with begin() as cursor:
+                    assert cursor.execute("SELECT 1").fetchone() == (1,)
+            fail_over(primary, standby)
+            for begin in begins:
+                with pytest.raises(Unavailable, match="failed over"), begin():
+                    pytest.fail("what it remembers may be of commits that are lost")
+            with forgetful.transaction() as cursor:
+                assert cursor.execute("SELECT 1").fetchone() == (1,)
+    assert left == [True]
+
+
+def test_freshness_is_not_asked_of_another_timeline() -> None:
+    left: list[bool] = []
+    with running_cluster() as primary, following(primary) as standby:
+        with psycopg.connect(primary.url) as connection:
+            timeline = Timeline(lambda: left.append(True))
+            timeline.check(timeline_of(connection))
+        fail_over(primary, standby)
+
+        async def ask() -> None:
+            line = FreshnessLine(standby.url, {}, timeline)
+            while not left:
+                with pytest.raises(Unavailable, match="no line"):
+                    await line.freshness([])
+                await asyncio.sleep(0.01)
+            line.close()
+
+        asyncio.run(asyncio.wait_for(ask(), 60))
+    assert left == [True]
+
+
+def test_role_that_may_not_see_the_timeline_may_use_the_database() -> None:
+    with running_cluster() as postgres:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            assert timeline_of(connection) == "00000001"
+            connection.execute("REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC")
+            connection.execute("CREATE ROLE guest LOGIN")
+        url = postgres.url.replace("postgres@", "guest@")
+        with psycopg.connect(url) as connection:
+            assert timeline_of(connection) is None
+        with closing(Database(url, 1, left=pytest.fail)) as database, database.reading() as cursor:
+            assert cursor.execute("SELECT current_user").fetchone() == ("guest",)
+
+
+def fail_over(primary: Cluster, standby: Cluster) -> None:
+    primary.stop()
+    standby.promote()
