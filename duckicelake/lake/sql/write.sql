@@ -399,20 +399,21 @@ WHERE NOT EXISTS (SELECT FROM changed);
 -- that leave can be such. Manifests go on naming files that their snapshot removed, so rows of these stay after the files
 WITH listed AS MATERIALIZED (
     SELECT DISTINCT unnest(manifest_ids) AS manifest_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s
-), shown AS MATERIALIZED (
-    SELECT DISTINCT unnest(m.added || m.existing) AS file_id
-    FROM duckicelake_manifest m JOIN listed USING (manifest_id)
-), removed AS MATERIALIZED (
-    SELECT unnest(m.deleted) AS file_id FROM duckicelake_manifest m JOIN listed USING (manifest_id)
-    EXCEPT SELECT file_id FROM shown
 ), manifests AS (
     DELETE FROM duckicelake_manifest m
     WHERE m.table_id = %(table_id)s AND NOT EXISTS (SELECT FROM listed l WHERE l.manifest_id = m.manifest_id)
     RETURNING m.manifest_id, m.added || m.existing || m.deleted AS file_ids
-), left_behind AS MATERIALIZED (
+), leaving AS MATERIALIZED (
     SELECT DISTINCT unnest(file_ids) AS file_id FROM manifests
+), shown AS MATERIALIZED (
+    SELECT file_id FROM leaving WHERE file_id IN (
+        SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m JOIN listed USING (manifest_id))
+), removed AS MATERIALIZED (
+    SELECT file_id FROM leaving WHERE file_id IN (
+        SELECT unnest(m.deleted) FROM duckicelake_manifest m JOIN listed USING (manifest_id))
     EXCEPT SELECT file_id FROM shown
-    EXCEPT SELECT file_id FROM removed
+), left_behind AS MATERIALIZED (
+    SELECT file_id FROM leaving EXCEPT SELECT file_id FROM shown EXCEPT SELECT file_id FROM removed
 ), files AS (
     DELETE FROM duckicelake_file f USING left_behind l
     WHERE f.file_id = l.file_id AND f.table_id = %(table_id)s
