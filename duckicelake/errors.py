@@ -31,6 +31,7 @@ CatalogError
 ├── DamagedLog                a Delta log is torn or corrupt: the message names file, line and what would be right
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
+│   ├── FailedOver            another Postgres took over, which may lack commits that this process remembers
 │   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
 └── StartupError              the server can't start; the message says what to do
     ├── InvalidSettings
@@ -222,6 +223,10 @@ class CommitStateUnknown(CatalogError):
 
 class Unavailable(CatalogError):
     """Postgres or the object store does not answer; nothing was written, try again."""
+
+
+class FailedOver(Unavailable):
+    """Another Postgres took over, which may lack commits that this process remembers: it can only be started anew."""
 
 
 class StoreDenied(Unavailable):

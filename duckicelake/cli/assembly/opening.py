@@ -73,11 +73,11 @@ def running_postgres(settings: Settings) -> Iterator[Settings]:
 
 @contextmanager
 def open_services(
-    settings: Settings, traced: Around | None = None, left: Callable[[], None] | None = None
+    settings: Settings, traced: Around | None = None, left: Callable[[], None] = lambda: None
 ) -> Iterator[Services]:
     """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
 
-    traced: gives a block for each statement of SQL. left: as for `Database`.
+    traced: gives a block for each statement of SQL. left: as for `Database`, by default the next use raises FailedOver.
     """
     assert settings.database_url is not None
     store = store_of(settings)

@@ -19,7 +19,7 @@ from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.lake_option import LakeOption
 from duckicelake.delta.log import DeltaLog
-from duckicelake.errors import CatalogError, Unavailable
+from duckicelake.errors import CatalogError, FailedOver, Unavailable
 from duckicelake.lake import delta_sources
 from duckicelake.lake.delta_sources import Source
 from duckicelake.settings import read_settings
@@ -93,6 +93,8 @@ def _sync_again(services: Services, name: str | None) -> bool:
     """The same, though Postgres or the store may be away for a while."""
     try:
         return _sync(services, name, is_first=False)
+    except FailedOver:
+        raise
     except Unavailable as error:
         typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
         return False

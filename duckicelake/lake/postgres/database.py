@@ -82,7 +82,7 @@ class Database:
     Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
     `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
     `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
-    Postgres took over that may lack some of it; from then on all is Unavailable.
+    Postgres took over that may lack some of it; from then on all raises FailedOver.
     """
 
     def __init__(

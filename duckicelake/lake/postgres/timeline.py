@@ -11,7 +11,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import FailedOver
 
 _TIMELINE: Final = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
 
@@ -50,11 +50,11 @@ class Timeline:
         self._lock = Lock()
 
     def check(self, met: str | None) -> None:
-        """Unavailable if a connection to another was met, now or before; None is any."""
+        """FailedOver if a connection to another was met, now or before; None is any."""
         with self._lock:
             self._first = self._first or met
             if not self._is_left and met not in (None, self._first):
                 self._is_left = True
                 self._left()
         if self._is_left:
-            raise Unavailable("Postgres has failed over, so this server starts anew; nothing was written, try again")
+            raise FailedOver("Postgres has failed over; nothing was written, try again")
