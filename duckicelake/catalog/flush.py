@@ -26,6 +26,7 @@ from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.writing.files import StaleBase
 from duckicelake.storage.csv_rows import CopiedRows
 from duckicelake.storage.flushed import Key, RowFiles, RowsToWrite, WrittenDeletes, WrittenRows, flushing
+from duckicelake.storage.parquet import in_room
 
 _ATTEMPTS: Final = 5
 
@@ -63,7 +64,7 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
         copies, made = Path(scratch, "copies"), Path(scratch, "made")
         copies.mkdir()
         made.mkdir()
-        with services.database.reading() as cursor:
+        with in_room(), services.database.reading() as cursor:
             table_id = reader.table_id(cursor, schema_name(namespace), name)
             if table_id is None:
                 raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")

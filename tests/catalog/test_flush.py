@@ -12,11 +12,12 @@ import pytest
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unsupported
+from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable, Unsupported
 from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows
 from tests.catalog.seams import FusedDatabase, Interrupted, fresh
 from tests.conftest import Attach
+from tests.storage.test_temporary_files import full_disk
 
 Duck = duckdb.DuckDBPyConnection
 LIMIT = "CALL lake.set_option('data_inlining_row_limit', 100000)"
@@ -346,3 +347,12 @@ def test_deletes_by_both_sides_become_one_delete_file(services: Services, client
 def flush_id(duck: Duck) -> int:
     ((number,),) = duck.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
     return int(number)
+
+
+def test_flush_that_finds_no_room_changes_nothing(services: Services, client: Client, duck: Duck) -> None:
+    client.create()
+    duck.execute("INSERT INTO lake.ns.t SELECT range, repeat('x', 100) FROM range(1000)")
+    with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
+        flush_rows(services, NS, "t")
+    assert inlined(duck) == 1000
+    assert flush_rows(services, NS, "t").rows == 1000
