@@ -32,13 +32,12 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
 from duckicelake.server.identity.oauth_clients import Client
+from tests.documents import PAGES, ROOT
 from tests.server.conftest import serve
 from tests.server.logins import SECRET, Server
 
 __all__ = ["serve"]
 
-ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text()
 Serve = Callable[[FastAPI], httpx.Client]
 
 
@@ -155,8 +154,8 @@ def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineErro
     return [root, *(below for kind in root.__subclasses__() for below in classes(kind))]
 
 
-def test_readme_names_every_exit_code_that_there_is() -> None:
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", README, re.MULTILINE)}
+def test_documentation_names_every_exit_code_that_there_is() -> None:
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", PAGES["docs/pipeline.md"], re.MULTILINE)}
     assert documented == {0, DIFFERENT, INTERRUPTED, *EXITS.values()}
     assert len(classes()) > len(EXITS)
     for kind in classes():
