@@ -88,8 +88,10 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
         (2, "uri and warehouse is missing", ["import", "--uri", uri, "--source", "type=jdbc"]),
         (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
         (2, "--state is for lines of JSON", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
+        (2, "/none.csv isn't there", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri]),
+        (2, "needs a --checkpoint", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri, "--follow"]),
     ):
-        found, out, err = run(*arguments)
+        found, out, err = run(*arguments, JAVA_HOME="/none")  # where Spark would start the code is 3
         assert (found, out) == (code, "")
         assert words in err
         assert code == 2 or err.count("\n") == 1
