@@ -5,7 +5,8 @@ from importlib import import_module
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+
+from duckicelake.cli.explaining import Group, add_command
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("commands.serve", "serve"),
@@ -31,7 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Module of this package and what it has there: a function, with EXAMPLES beside it, or an app of several commands."""
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """A group whose commands are those of `COMMANDS`."""
 
     def __init__(self, **settings: Any) -> None:
@@ -53,10 +54,5 @@ def _command(name: str, module: str, attribute: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    alone.command(name=name, epilog=_epilog(home.EXAMPLES))(found)
+    add_command(alone, found, *home.EXAMPLES, name=name)
     return typer.main.get_command(alone)
-
-
-def _epilog(examples: tuple[str, ...]) -> str:
-    word = "Example" if len(examples) == 1 else "Examples"
-    return f"{word}:\n\n" + "\n\n".join(f"`{each}`" for each in examples)

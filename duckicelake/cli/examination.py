@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from duckicelake.catalog.doctor import examine_files, examine_tables
-from duckicelake.cli.assembly.opening import now_ms, running_postgres, store_of, warehouse_of
+from duckicelake.cli.assembly.opening import now_ms, postgres_advice, running_postgres, store_of, warehouse_of
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.cli.lake_option import NO_LAKE
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
@@ -62,8 +62,7 @@ def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[Need
             damage, files = examine_tables(database)
             return [*findings, *(damage or [_fine("tables", "nothing in them is damaged")])], files
     except Unavailable as error:
-        advice = "start Postgres, or correct DUCKICELAKE_DATABASE_URL"
-        return [Finding("database", ok=False, detail=str(error), advice=advice)], []
+        return [Finding("database", ok=False, detail=str(error), advice=postgres_advice(error))], []
 
 
 def _store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:

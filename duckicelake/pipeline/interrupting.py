@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 _AGAIN_SECONDS: Final = 0.2
 _LINE: Final = "py4j."
@@ -27,12 +27,12 @@ class Interruption:
 
     def __init__(self) -> None:
         self.has_come = False
-        self._spark: SparkSession | None = None
+        self._spark: SparkContext | None = None
         self._is_echo = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._press_on, name="interruption", daemon=True)
 
-    def cancels_jobs_of(self, spark: SparkSession) -> None:
+    def cancels_jobs_of(self, spark: SparkContext) -> None:
         """From now on; pyspark has its own way just before."""
         self._spark = spark
         if threading.current_thread() is threading.main_thread():
@@ -65,7 +65,7 @@ class Interruption:
     def _cancel_jobs(self) -> None:
         with suppress(Exception):  # it may be stopping already
             if self._spark is not None:
-                self._spark.sparkContext.cancelAllJobs()
+                self._spark.cancelAllJobs()
 
 
 @contextmanager

@@ -100,9 +100,14 @@ def _launched(conf: Mapping[str, str], interruption: Interruption) -> Iterator[S
     descriptor, name = mkstemp(prefix="duckicelake-spark-", suffix=".log")
     log = Path(name)
     with os.fdopen(descriptor, "wb") as output:
-        session = _session(conf, output, log)
+        try:
+            session = _session(conf, output, log, interruption)
+        except BaseException as error:
+            if not (interruption.has_come or _is_interruption(error)):
+                raise
+            log.unlink()
+            raise KeyboardInterrupt from error
     process: Popen[bytes] | None = session.sparkContext._gateway.proc  # type: ignore[union-attr] # noqa: SLF001
-    interruption.cancels_jobs_of(session)
     is_clear = True
     try:
         yield session
@@ -122,7 +127,7 @@ def _launched(conf: Mapping[str, str], interruption: Interruption) -> Iterator[S
             log.unlink()
 
 
-def _session(conf: Mapping[str, str], output: Any, log: Path) -> SparkSession:
+def _session(conf: Mapping[str, str], output: Any, log: Path, interruption: Interruption) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -130,11 +135,46 @@ def _session(conf: Mapping[str, str], output: Any, log: Path) -> SparkSession:
 
     settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     try:
-        gateway = launch_gateway(settings, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
+        with no_jvm_left_behind():
+            gateway = launch_gateway(settings, {"stdout": output, "stderr": STDOUT})  # type: ignore[no-untyped-call]
     except (PySparkRuntimeError, OSError) as error:
         raise _reason(log.read_text(errors="replace"), log) from error
-    SparkContext(conf=settings, gateway=gateway)
+    interruption.cancels_jobs_of(SparkContext(conf=settings, gateway=gateway))
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def no_jvm_left_behind() -> Iterator[None]:
+    """Around the start of Spark: ends its JVM where Ctrl-C comes before pyspark knows it.
+
+    Pyspark then forgets the process, which finds nobody to tell that it is there, and stays.
+    """
+    from pyspark import java_gateway
+
+    started = []
+
+    class Noted(Popen[Any]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    before, java_gateway.Popen = java_gateway.Popen, Noted  # type: ignore[attr-defined]
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        java_gateway.Popen = before  # type: ignore[attr-defined]
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or what became of that: pyspark stops a context that isn't whole, and fails at it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _reason(text: str, log: Path) -> PipelineError:

@@ -44,7 +44,7 @@ _CODECS: Final = frozenset({"uncompressed", "snappy", "gzip", "zstd", "lz4_raw"}
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Ages are milliseconds, sizes bytes. README says what each means, under the name of its property.
+    """Ages are milliseconds, sizes bytes. docs/pipeline.md says what each means, under the name of its property.
 
     shares_files: with another table, so that only the catalog knows which may be deleted.
     """

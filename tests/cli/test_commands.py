@@ -19,6 +19,7 @@ import duckdb
 import httpx
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from duckicelake.lake.postgres.address import embedded_url
 from scripts.backends_job.stack import Backends
@@ -187,6 +188,16 @@ def test_busy_port_is_one_clear_line_and_stops_postgres(lake: Path) -> None:
     assert not (lake / "postgres" / "postmaster.pid").exists()
 
 
+def test_server_with_a_database_of_its_own_leaves_the_lake_in_the_folder_alone(
+    lake: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    external = {"DUCKICELAKE_DATABASE_URL": empty_database_url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
+    with serving(lake) as served:
+        with serving(lake, **external):
+            assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["uri"] == served.uri
+        assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["uri"] == served.uri
+
+
 def test_killed_worker_is_replaced(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
@@ -290,6 +301,8 @@ def test_adopted_lake_keeps_its_data_path_and_info_tells_it(
         facts = json.loads(run("info", "--lake", str(lake), "--json", **external).stdout)
         table = httpx.get(f"{served.uri}/v1/namespaces/main/tables/birds", timeout=30).raise_for_status().json()
     assert facts["data-path"] == own
+    assert facts["uri"] == "http://127.0.0.1:8181"
+    assert not lake.exists()
     assert table["metadata"]["location"].startswith(f"file://{tmp_path}/warehouse/data/main/birds-")
     assert table["metadata"]["snapshots"][0]["summary"]["added-records"] == "20"
 
@@ -439,6 +452,17 @@ def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings:
     assert said in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     assert "secret" not in refused.stderr
+
+
+def test_database_that_postgres_does_not_have_is_told_from_postgres_that_does_not_answer(
+    lake: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    url = make_conninfo(empty_database_url, dbname="nothing")
+    external = {"DUCKICELAKE_DATABASE_URL": url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
+    refused = run("serve", "--lake", str(lake), "--port", "0", **external)
+    assert refused.returncode == 2
+    assert "Postgres refuses the connection: " in refused.stderr
+    assert refused.stderr.endswith("; create what is missing, or correct DUCKICELAKE_DATABASE_URL\n")
 
 
 def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:

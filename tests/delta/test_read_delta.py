@@ -1,7 +1,6 @@
 """`read_delta` and `delta_history` of DuckDB beside delta-rs and DuckDB's own delta extension, row for row."""
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -28,6 +27,7 @@ from tests.backends import Bucket
 from tests.delta.in_place import field, plain, read, rows, some, struct
 from tests.delta.logs import HandMade, add, metadata, protocol, remove, write_parquet
 from tests.delta.test_vectors import in_file, native, portable
+from tests.documents import snippets
 
 NOON = datetime(2024, 2, 29, 12, 30, 0, 123456, tzinfo=UTC)
 NAME = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"
@@ -467,7 +467,7 @@ def test_tables_on_s3_are_read_by_the_connections_own_secret(bucket: Bucket, tmp
         assert Counter(rows(duck, f"FROM read_delta('{path}', \"timestamp\" => $1)", [now])) == Counter(expected)
 
 
-def test_the_snippet_of_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_snippet_of_the_documentation_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It prints what its comments (`# -> …`) say."""
     table = HandMade(tmp_path / "t")
     described = metadata(None, plain(id="long", day="date"))
@@ -479,12 +479,10 @@ def test_the_snippet_of_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
         table.commit(
             version, {"add": {**added, "partitionValues": {"day": f"2026-11-{day}"}}}, at_ms=noon + 1000 * version
         )
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    found = re.search(r"<!-- runs alone: read_delta -->\n```python\n(.*?)```", readme, re.DOTALL)
-    assert found is not None
-    exec(compile(found[1].replace("/lake/orders", str(table.folder)), "README.md", "exec"), {})
+    (snippet,) = snippets("docs/delta.md")
+    snippet.run_python({"/lake/orders": str(table.folder)})
     printed = capsys.readouterr().out
-    for promised in re.findall(r"# -> (.*)", found[1]):
+    for promised in snippet.promised:
         assert promised in printed
 
 

@@ -1,4 +1,4 @@
-"""Backup and restore, rehearsed as README tells it: first Postgres, then the files."""
+"""Backup and restore, rehearsed as docs/production.md tells it: first Postgres, then the files."""
 
 import shutil
 import subprocess

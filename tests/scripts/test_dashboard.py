@@ -13,9 +13,9 @@ from duckicelake.catalog import measuring
 from duckicelake.catalog.measuring import Phase, Retry
 from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.settings import PREFIX, Settings
+from tests.documents import PAGES, ROOT
 
-TEXT = (Path(__file__).parents[2] / "scripts" / "grafana" / "dashboard.json").read_text()
-README = (Path(__file__).parents[2] / "README.md").read_text()
+TEXT = (ROOT / "scripts" / "grafana" / "dashboard.json").read_text()
 DASHBOARD: dict[str, Any] = json.loads(TEXT)
 OF_PROMETHEUS = {"instance"}
 """Labels that no server gives."""
@@ -73,8 +73,8 @@ def test_every_metric_is_shown_and_every_shown_one_is_exported(exported: dict[st
     assert set(map(family, exported)) == set(map(family, asked_for()))
 
 
-def test_readme_names_metrics_that_are_exported(exported: dict[str, set[str]]) -> None:
-    named = re.findall(r"`(duckicelake_\w+)(?:\{([^}]*)\})?`", README)
+def test_documentation_names_metrics_that_are_exported(exported: dict[str, set[str]]) -> None:
+    named = [found for text in PAGES.values() for found in re.findall(r"`(duckicelake_\w+)(?:\{([^}]*)\})?`", text)]
     assert len(named) > 5
     for name, matchers in named:
         labels = exported.get(name, exported.get(f"{name}_count"))

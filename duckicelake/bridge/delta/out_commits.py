@@ -144,7 +144,7 @@ def _removed(add: AddFile, timestamp_ms: int, *, is_change: bool) -> RemoveFile:
 
 
 def _txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
-    """What the summary keeps of counts of applications, in Delta's words or ours (README, "Delta")."""
+    """What the summary keeps of counts of applications, in Delta's words or ours (docs/delta.md)."""
     summary = snapshot.summary if snapshot else {}
     counts = {name.removeprefix(_TXN): value for name, value in summary.items() if name.startswith(_TXN)}
     if _APP_ID in summary and _APP_VERSION in summary:

@@ -1,11 +1,14 @@
 """From settings to what the use cases need: the one place where the parts are put together."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+
+import typer
 
 from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.lineage.reads import ReadLog
@@ -67,6 +70,8 @@ def running_postgres(settings: Settings) -> Iterator[Settings]:
         check_url(settings.database_url)
         yield settings
         return
+    if not (settings.lake / "postgres").is_dir() and sys.stderr.isatty():
+        typer.echo(f"making a lake in {settings.lake.resolve()}, which takes some seconds", err=True)
     with EmbeddedPostgres(settings.lake.resolve()) as postgres:
         yield settings.model_copy(update={"database_url": postgres.url, "warehouse": warehouse_of(settings)})
 
@@ -117,7 +122,13 @@ def _check_database(database: Database) -> None:
     try:
         database.check()
     except Unavailable as error:
-        raise Unavailable(f"{error}; start Postgres, or correct DUCKICELAKE_DATABASE_URL") from error
+        raise Unavailable(f"{error}; {postgres_advice(error)}") from error
+
+
+def postgres_advice(error: Unavailable) -> str:
+    """What to do where a connection couldn't be made."""
+    first = "start Postgres" if "does not answer" in str(error) else "create what is missing"
+    return f"{first}, or correct DUCKICELAKE_DATABASE_URL"
 
 
 def _check_warehouse(store: ObjectStore, warehouse: str) -> None:

@@ -40,9 +40,9 @@ def info(
 
 def _facts(settings: Settings) -> dict[str, str]:
     url = settings.database_url or embedded_url(settings.lake)
+    served_at = noted_uri(settings.lake) if settings.database_url is None else None
     facts = {
-        "uri": noted_uri(settings.lake)
-        or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
+        "uri": served_at or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": attach_source(url),
         "data-path": stored_data_path(url) or policy_of(settings).data_path,
         "format": FORMAT_VERSION,

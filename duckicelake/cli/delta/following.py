@@ -62,8 +62,11 @@ def show_status(
 ) -> None:
     """List tables that were imported from Delta: whether they are followed, how far they are, and what is wrong."""
     with one_line_errors(), opened(read_settings({"lake": lake})) as services:
-        for each in statuses(services):
+        found = statuses(services)
+        for each in found:
             typer.echo(orjson.dumps(_facts(each)).decode() if as_json else _line(each))
+    if not found:
+        typer.echo("no table was imported from Delta", err=True)
 
 
 def adopt_table(

@@ -21,6 +21,7 @@ from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.auditing import moment, plain
 from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
+from duckicelake.cli.explaining import add_command, group
 from duckicelake.cli.lineage.delivered import EXAMPLES as DELIVERIES
 from duckicelake.cli.lineage.delivered import deliveries
 from duckicelake.errors import InvalidRequest
@@ -159,12 +160,7 @@ def forget(
         typer.echo(f"waiting for {receiver}: {counted(events, 'event')}; {advice}")
 
 
-app = typer.Typer(
-    name="lineage",
-    help="What tables come from, and what comes from them.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in EXAMPLES))(show)
-app.command(epilog="Example:\n\n`duckicelake lineage forget --older-than 90d`")(forget)
-app.command(epilog="Examples:\n\n" + "\n\n".join(f"`{each}`" for each in DELIVERIES))(deliveries)
+app = group("lineage", "What tables come from, and what comes from them.")
+add_command(app, show, *EXAMPLES)
+add_command(app, forget, "duckicelake lineage forget --older-than 90d")
+add_command(app, deliveries, *DELIVERIES)

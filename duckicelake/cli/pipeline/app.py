@@ -17,18 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
+from duckicelake.cli.explaining import add_command, group
 from duckicelake.cli.pipeline.exits import one_line_errors
 from duckicelake.cli.pipeline.run import Summary, run_of
 from duckicelake.pipeline.lineage import Wanted
 from duckicelake.rest.connection import DEFAULT_URI
 
-app = typer.Typer(
-    name="pipeline",
-    help="Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-)
+app = group("pipeline", "Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.")
 
 _PANEL = "Catalog, Spark and output"
 
@@ -76,21 +71,16 @@ _COMMON: Mapping[str, tuple[Any, Any]] = {
 
 
 def command(
-    *examples: str, name: str | None = None, group: typer.Typer = app
+    *examples: str, name: str | None = None, into: typer.Typer = app
 ) -> Callable[[Callable[..., Summary]], Callable[..., None]]:
     """Add a command to the sub-app or a group in it; its first parameter is the Run, the others are its own options."""
 
     def add(function: Callable[..., Summary]) -> Callable[..., None]:
-        epilog = "Examples:\n\n" + "\n\n".join(f"`{example}`" for example in examples)
-        told = _paragraphs(inspect.getdoc(function) or "")
-        return group.command(name=name, help=told, epilog=epilog)(_with_common_options(function))
+        whole = _with_common_options(function)
+        add_command(into, whole, *examples, name=name)
+        return whole
 
     return add
-
-
-def _paragraphs(text: str) -> str:
-    """Text whose lines may be as long as the terminal is wide."""
-    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
 
 
 def _with_common_options(function: Callable[..., Summary]) -> Callable[..., None]:

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from duckicelake.cli.explaining import group
 from duckicelake.cli.pipeline.app import app, command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.cli.pipeline.source import Attach
@@ -14,14 +15,14 @@ from duckicelake.errors import BadInput
 from duckicelake.pipeline.sensor_bench import ENGINES, SensorBench, SensorTimes, bench_sensors
 from duckicelake.rest.names import parse_name
 
-group = typer.Typer(help="Measure how fast a lake is.", no_args_is_help=True)
-app.add_typer(group, name="bench")
+bench = group("bench", "Measure how fast a lake is.")
+app.add_typer(bench)
 
 
 @command(
     "duckicelake pipeline bench sensors --rows 10000 --attach 'ducklake:postgres:…'",
     "duckicelake pipeline bench sensors --rows 1000 --engine pyiceberg --json",
-    group=group,
+    into=bench,
 )
 def sensors(
     run: Run,

@@ -23,7 +23,7 @@ EXITS: Final[Mapping[type[errors.PipelineError], int]] = {
     errors.JobConflict: 6,
     errors.OutOfMemory: 7,
 }
-"""Of each class and those below it. README has the table for people."""
+"""Of each class and those below it. docs/pipeline.md has the table for people."""
 
 
 def exit_code(error: errors.PipelineError) -> int:

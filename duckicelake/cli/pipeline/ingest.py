@@ -1,7 +1,9 @@
 """`duckicelake pipeline ingest`: files, or a database by JDBC, into a table."""
 
+import os
 from dataclasses import asdict
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
 
@@ -9,12 +11,13 @@ import typer
 
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInput, BadSource
 from duckicelake.pipeline.destination import Target, load_into
 from duckicelake.pipeline.following import FollowRequest, follow
 from duckicelake.pipeline.ingest import IngestRequest
 from duckicelake.pipeline.ingest import ingest as ingest_source
-from duckicelake.pipeline.sources import source_of
+from duckicelake.pipeline.launching import is_submitted
+from duckicelake.pipeline.sources import Source, source_of
 from duckicelake.rest.names import parse_table
 
 
@@ -72,14 +75,30 @@ def ingest(
     target = Target(*parse_table(table), partition_by, sort_by)
     load = load_into(target, mode, tuple(key or ()), may_change=evolve is Evolve.ADD, quarantine=beside)
     if not follow_:
+        _check_files_here(source, run)
         request = IngestRequest(source, load, run_id or str(uuid4()))
         with run.spark(source.packages()) as spark:
             return asdict(ingest_source(spark, run.client, request, run.reporter))
     if run_id is not None:
         raise BadInput("--follow has its checkpoint instead of a --run-id")
+    wanted = FollowRequest(source, load, _given(checkpoint), every, until_idle)
     with run.spark(source.packages()) as spark:
-        wanted = FollowRequest(source, load, _given(checkpoint), every, until_idle)
         return asdict(follow(spark, run.client, wanted, run.reporter))
+
+
+def _check_files_here(source: Source, run: Run) -> None:
+    """BadSource for a file that isn't there, before Spark takes its time to start; only where it reads this machine's.
+
+    Spark looks again: what is a pattern or has a scheme is left to it.
+    """
+    master = run.conf.get("spark.master", run.master or "local")
+    is_elsewhere = "HADOOP_CONF_DIR" in os.environ or any("fs.defaultFS" in name for name in run.conf)
+    if is_submitted() or is_elsewhere or not master.startswith("local"):
+        return
+    for location in source.locations:
+        path = location.removeprefix("file://")
+        if not set(":*?[{\\") & set(path) and not Path(path).exists():
+            raise BadSource(f"{location} isn't there: check the path")
 
 
 def _given(checkpoint: str | None) -> str:

@@ -47,6 +47,10 @@ def ingest_rows(
         typer.Option(help="<id>:<secret> to log in with.", envvar="DUCKICELAKE_PIPELINE_CREDENTIAL"),
     ] = None,
     token: Annotated[str | None, typer.Option(help="A token instead.", envvar="DUCKICELAKE_PIPELINE_TOKEN")] = None,
+    oauth2_server_uri: Annotated[
+        str | None, typer.Option(help="Where tokens are given out (default: the catalog).")
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="What to ask for when logging in (default: all there is).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
     """Append rows to a table: NDJSON, or CSV with a header, as they come, each once and in their order.
@@ -56,7 +60,7 @@ def ingest_rows(
     """
     with one_line_errors():
         source = Source(files or [STANDARD_INPUT], _format(format_))
-        connection = Connection(uri=uri, credential=credential, token=token)
+        connection = Connection(uri, credential, token, oauth2_server_uri, scope)
         began, places = time.monotonic(), Places()
         try:
             with Writer(

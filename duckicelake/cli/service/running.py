@@ -11,9 +11,8 @@ _NOTE = ".server.json"
 
 @contextmanager
 def noted(lake: Path, uri: str) -> Iterator[None]:
-    """Leave the note while the block runs."""
+    """Leave the note while the block runs. Only who holds the lake may: there is one note in a folder."""
     note = lake / _NOTE
-    lake.mkdir(parents=True, exist_ok=True)
     note.write_text(json.dumps({"pid": os.getpid(), "uri": uri}))
     try:
         yield

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from uvicorn import Server
@@ -54,7 +54,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
         check_certificate(settings.tls_certificate, settings.tls_key)
     with running_postgres(settings) as complete, listen(settings.host, settings.port) as listener:
         uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
-        with noted(settings.lake, uri):
+        with noted(settings.lake, uri) if settings.database_url is None else nullcontext():
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _warn(complete)
             run(named_by(complete, uri), listener, lambda: announce(complete, uri))

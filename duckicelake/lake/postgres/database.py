@@ -160,12 +160,13 @@ class Database:
                     connection.autocommit = False
 
     def check(self) -> None:
-        """Connect, past the pool, so that Unavailable tells why Postgres refuses."""
+        """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers."""
         try:
             with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
                 connection.execute("SELECT 1")
         except psycopg.OperationalError as error:
-            raise Unavailable(f"Postgres does not answer: {error}") from error
+            reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
+            raise Unavailable(f"Postgres {reason}: {error}") from error
 
     def statistics(self) -> dict[str, int]:
         """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""

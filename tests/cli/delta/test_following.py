@@ -54,6 +54,7 @@ class Shell:
 def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
     with serving(lake) as served:
         shell = Shell(lake, served.uri)
+        assert shell.run("status") == "no table was imported from Delta\n"
         shell.imported("t", "--follow")
         shell.imported("loose")
         for table in ("t", "loose"):

@@ -32,13 +32,12 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
 from duckicelake.server.identity.oauth_clients import Client
+from tests.documents import PAGES, ROOT
 from tests.server.conftest import serve
 from tests.server.logins import SECRET, Server
 
 __all__ = ["serve"]
 
-ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text()
 Serve = Callable[[FastAPI], httpx.Client]
 
 
@@ -89,8 +88,10 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
         (2, "uri and warehouse is missing", ["import", "--uri", uri, "--source", "type=jdbc"]),
         (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
         (2, "--state is for lines of JSON", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
+        (2, "/none.csv isn't there", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri]),
+        (2, "needs a --checkpoint", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri, "--follow"]),
     ):
-        found, out, err = run(*arguments)
+        found, out, err = run(*arguments, JAVA_HOME="/none")  # where Spark would start the code is 3
         assert (found, out) == (code, "")
         assert words in err
         assert code == 2 or err.count("\n") == 1
@@ -155,8 +156,8 @@ def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineErro
     return [root, *(below for kind in root.__subclasses__() for below in classes(kind))]
 
 
-def test_readme_names_every_exit_code_that_there_is() -> None:
-    documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", README, re.MULTILINE)}
+def test_documentation_names_every_exit_code_that_there_is() -> None:
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", PAGES["docs/pipeline.md"], re.MULTILINE)}
     assert documented == {0, DIFFERENT, INTERRUPTED, *EXITS.values()}
     assert len(classes()) > len(EXITS)
     for kind in classes():

@@ -7,11 +7,10 @@ from duckicelake.cli.service.running import noted, noted_uri
 
 
 def test_note_tells_the_uri_while_the_server_runs(tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    assert noted_uri(lake) is None
-    with noted(lake, "http://127.0.0.1:1"):
-        assert noted_uri(lake) == "http://127.0.0.1:1"
-    assert noted_uri(lake) is None
+    assert noted_uri(tmp_path) is None
+    with noted(tmp_path, "http://127.0.0.1:1"):
+        assert noted_uri(tmp_path) == "http://127.0.0.1:1"
+    assert noted_uri(tmp_path) is None
 
 
 def test_note_of_a_killed_server_does_not_count(tmp_path: Path) -> None:

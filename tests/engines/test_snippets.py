@@ -1,25 +1,24 @@
-"""The snippets of README.md run, in order, as they stand there; only the two addresses are the live server's."""
+"""The snippets for clients run, in order, as they stand there; only the two addresses are the live server's."""
 
-import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.pyiceberg_v3 import uninstall
 from scripts.demo_job.server import RunningLake
+from tests.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
-README = Path(__file__).parents[2] / "README.md"
-SNIPPETS = re.findall(r"<!-- run: (\w+) -->\n```(\w+)\n(.*?)```", README.read_text(), re.DOTALL)
+SNIPPETS = [*snippets("README.md"), *snippets("docs/small-writes.md"), *snippets("docs/clients.md")]
+"""Each goes on with the table that the one before has left."""
 
 
-def test_readme_has_a_snippet_for_every_client() -> None:
+def test_there_is_a_snippet_for_every_client() -> None:
     names = ["spark", "pyiceberg", "duckdb", "spark_again", "curl", "rows", "writer", "pyiceberg_v3"]
-    assert [name for name, _, _ in SNIPPETS] == names
+    assert [each.name for each in SNIPPETS] == names
 
 
 @pytest.fixture
@@ -34,12 +33,13 @@ def test_snippets_run_in_order(lake: RunningLake, spark: SparkSession, capfd: py
     """Each prints what its comment (`# -> …`) says."""
     if lake.backend.catalog:
         pytest.skip("the snippets are for a server that asks nobody who they are")
-    for name, language, code in SNIPPETS:
-        placed = code.replace("http://localhost:8181", lake.uri).replace("ducklake:postgres:…", lake.ducklake_attach)
-        if language == "python":
-            exec(compile(placed, f"README.md: {name}", "exec"), {})
+    places = {"http://localhost:8181": lake.uri, "ducklake:postgres:…": lake.ducklake_attach}
+    for snippet in SNIPPETS:
+        if snippet.language == "python":
+            snippet.run_python(places)
         else:
-            subprocess.run(["bash", "-euo", "pipefail", "-c", placed], check=True, stdin=subprocess.DEVNULL)
+            bash = ["bash", "-euo", "pipefail", "-c", snippet.placed(places)]
+            subprocess.run(bash, check=True, stdin=subprocess.DEVNULL)
         printed = " ".join(capfd.readouterr().out.split())
-        for promised in re.findall(r"# -> (.*)", code):
-            assert " ".join(promised.split()) in printed, name
+        for promised in snippet.promised:
+            assert " ".join(promised.split()) in printed, snippet.name

@@ -1,0 +1,31 @@
+"""What every command says by `--help`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from duckicelake.cli.main import app
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command that does something, groups walked through."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_help_ends_with_examples_to_copy_and_gives_flags_no_type(words: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert told.exit_code == 0
+    _, examples = told.stdout.split("Example", 1)
+    lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
+    assert lines
+    assert all(line.startswith("$ ") and f"duckicelake {' '.join(words)}" in line for line in lines)
+    assert "<bool>" not in told.stdout
