@@ -66,9 +66,9 @@ def commit_all(
 ) -> list[Outcome]:
     """Commit to several tables in one transaction; what became of each.
 
-    settle: the transaction's last step, where it isn't that the services' own request is done. prepare: what is
-    committed will be shown, so write it before if it is to be foreseen. is_alone: the caller keeps all others waiting.
-    Raises as `commit` does; then nothing is written at all.
+    settle: the transaction's last step, where it isn't that the services' own request is done; what it raises, Outdated
+    too, is for who gave it. prepare: what is committed will be shown, so write it before if it is to be foreseen.
+    is_alone: the caller keeps all others waiting. Raises as `commit` does; then nothing is written at all.
     """
 
     def attempt(alone: bool) -> tuple[list[Planned], Iterator[Written]]:
@@ -80,7 +80,7 @@ def commit_all(
         return planned, _write(services, changes, settle, alone=alone)
 
     names = ", ".join(full_name(each.namespace, each.name) for each in commits)
-    planned, written = until_written(services, names, attempt, is_alone=is_alone)
+    planned, written = until_written(services, names, attempt, is_alone=is_alone, overtaken=(StaleBase,))
     _release(services, commits, planned)
     return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
 
