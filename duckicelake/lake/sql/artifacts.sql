@@ -21,8 +21,13 @@ SELECT is_newest, EXISTS (
         LIMIT 1) scheduled)  -- LIMIT keeps this a look into the index, however many are scheduled
 FROM newest;
 
--- record_with: files of the version that this transaction makes
+-- forget_lists: lists of snapshots that left history, and whose ids others get now
+DELETE FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = ANY(%(snapshot_ids)s);
+
+-- record_with: files of the version that this transaction makes, also in the place of such lists
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
 SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
 FROM json_populate_recordset(NULL::duckicelake_artifact, %(files)s::json)
-ON CONFLICT DO NOTHING;
+ON CONFLICT (table_id, kind, object_id) DO UPDATE
+    SET path = excluded.path, length = excluded.length, sha256 = excluded.sha256, written_at = now();
