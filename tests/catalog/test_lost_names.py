@@ -9,14 +9,14 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog import tables
+from duckicelake.catalog import namespaces, tables
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.rest import RenameTableRequest
 from tests.catalog.client import NS, Client
 
 BEGIN = """
     INSERT INTO ducklake_snapshot
-    SELECT snapshot_id + 1, now(), schema_version + 1, next_catalog_id, next_file_id
+    SELECT snapshot_id + 1, now(), schema_version + 1, next_catalog_id + 1, next_file_id
     FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
 """
 DROP = """
@@ -26,6 +26,16 @@ DROP = """
         RETURNING table_id, end_snapshot
     )
     INSERT INTO ducklake_snapshot_changes SELECT end_snapshot, 'dropped_table:' || table_id FROM dropped
+"""
+
+CREATE = """
+    WITH made AS (
+        INSERT INTO ducklake_schema
+        SELECT next_catalog_id - 1, gen_random_uuid(), snapshot_id, NULL, 'a', 'a/', true
+        FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
+        RETURNING begin_snapshot
+    )
+    INSERT INTO ducklake_snapshot_changes SELECT begin_snapshot, 'created_schema:"a"' FROM made
 """
 
 
@@ -72,3 +82,16 @@ def test_table_that_was_dropped_meanwhile_is_not_said_to_be_renamed(client: Clie
         while_it_waits(database_url, BEGIN, lambda: tables.rename_table(client.services, request)) as session,
     ):
         session.execute(DROP)
+
+
+def test_namespace_that_duckdb_makes_while_it_gets_properties_is_there_once(client: Client, database_url: str) -> None:
+    namespaces.create_namespace(client.services, ("a", "b"), {})
+    properties = {"k": "v"}
+    with while_it_waits(
+        database_url, BEGIN, lambda: namespaces.update_namespace(client.services, ("a",), [], properties)
+    ) as session:
+        session.execute(CREATE)
+    with client.services.database.reading() as cursor:
+        found = cursor.execute("SELECT schema_id FROM ducklake_schema WHERE schema_name = 'a'").fetchall()
+    assert len(found) == 1
+    assert namespaces.load_namespace(client.services, ("a",)) == properties
