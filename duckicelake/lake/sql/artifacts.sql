@@ -1,4 +1,5 @@
--- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest.
+-- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest,
+-- and of a table that has been purged meanwhile nothing does.
 -- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
 WITH newest AS MATERIALIZED (
     SELECT version = %(version)s AS is_newest
@@ -11,7 +12,7 @@ WITH newest AS MATERIALIZED (
     INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
     SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
     FROM files
-    WHERE kind <> 'metadata' OR (SELECT is_newest FROM newest)
+    WHERE (SELECT is_newest OR kind <> 'metadata' FROM newest)
     ON CONFLICT DO NOTHING
 )
 SELECT is_newest, EXISTS (
