@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.attempts import TableCommit
 from duckicelake.catalog.commits.committing import commit_all
+from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.files.guards import lift_quietly
 from duckicelake.catalog.files.sharing import is_guarded
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.expiry import expirable
-from duckicelake.iceberg.names import Namespace
+from duckicelake.iceberg.names import Namespace, full_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveSnapshots
 from duckicelake.lake import clones
@@ -42,17 +43,21 @@ def expire_snapshots(
     """Expire what is older than a moment, in epoch ms, and kept by no branch or tag; NoSuchTable, InvalidRequest."""
     if kept < 1:
         raise InvalidRequest(f"At least one snapshot is kept (got {kept})")
-    expired = services.run_once(
-        lambda: _expire(services, namespace, name, before_ms, kept, is_dry_run), lambda result: Expired(**result)
-    )
+
+    def attempt(is_alone: bool) -> Expired:
+        return _expire(services, namespace, name, before_ms, kept, is_dry_run=is_dry_run, is_alone=is_alone)
+
+    called = full_name(namespace, name)
+    expired = services.run_once(lambda: until_written(services, called, attempt), lambda result: Expired(**result))
     if not is_dry_run:
         lift_quietly(services)
     return expired
 
 
 def _expire(
-    services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, is_dry_run: bool
+    services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, *, is_dry_run: bool, is_alone: bool
 ) -> Expired:
+    """Outdated if the table has changed since it was looked at: a tag, or main, may be on what nothing kept then."""
     table = current_table(services, namespace, name).materialized
     gone = expirable(table.metadata, before_ms, kept)
     with services.database.reading() as cursor:
@@ -64,9 +69,11 @@ def _expire(
         services.settle_unchanged([touched(namespace, name)], asdict(expired))
         return expired
 
-    def settle(cursor: Transaction, written: Sequence[Written]) -> None:  # noqa: ARG001
+    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+        if any(each.change.base_version != table.row.version for each in written):
+            raise Outdated
         services.settle(cursor, [touched(namespace, name, {"snapshots": len(gone)})], asdict(expired))
 
     request = CommitTableRequest(requirements=(), updates=(RemoveSnapshots(snapshot_ids=gone),))
-    commit_all(services, [TableCommit(namespace, name, request)], settle)
+    commit_all(services, [TableCommit(namespace, name, request)], settle, is_alone=is_alone)
     return expired

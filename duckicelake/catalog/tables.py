@@ -15,6 +15,7 @@ from duckicelake.catalog.clone import clone_table as clone
 from duckicelake.catalog.commits import committing as commits
 from duckicelake.catalog.commits.appends import commit_or_append
 from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.files.guards import lift_quietly, shares_files
 from duckicelake.catalog.loads.answers import ALL, asking_of, etag, keep_told, loaded, metadata_of, named
 from duckicelake.catalog.loads.cache import LoadedTable, Materialized
@@ -137,7 +138,8 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
             services.settle(cursor, [touched(namespace, name, {"purge": purge})])
 
     had_shared = shares_files(services, namespace, name)
-    services.run_once(lambda: retrying(drop), lambda _: None)
+    called = full_name(namespace, name)
+    services.run_once(lambda: until_written(services, called, lambda _: retrying(drop)), lambda _: None)
     if had_shared:
         lift_quietly(services)
 

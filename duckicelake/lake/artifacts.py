@@ -26,6 +26,12 @@ def record(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile], ver
     return bool(is_newest)
 
 
+def forget_lists(cursor: Cursor[Row], table_id: int, snapshot_ids: Sequence[int]) -> None:
+    """Forget what was written for snapshots that left history, in the transaction that makes others of the same ids."""
+    if snapshot_ids:
+        cursor.execute(_SQL.forget_lists, {"table_id": table_id, "snapshot_ids": list(snapshot_ids)})
+
+
 def record_with(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile]) -> None:
     """Note, in the transaction that makes the newest version, that its files were written before."""
     cursor.execute(_SQL.record_with, {"table_id": table_id, "files": _document(files)})

@@ -9,6 +9,7 @@ from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import begin_snapshot, lock, quoted, record_changes
 from duckicelake.lake.state import TableRow
 from duckicelake.lake.writing import side_tables, writer
+from duckicelake.lake.writing.files import StaleBase
 
 _SQL = queries("write")
 
@@ -24,7 +25,7 @@ def table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | N
 def drop_table(
     cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool, expected: TableRow | None = None
 ) -> bool:
-    """Drop the table, if there is one of the name; StaleBase if it isn't as `expected` any more.
+    """Drop the table, if there is one of the name; StaleBase if it isn't as `expected`, or another by now.
 
     Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
     metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged, but where it is the
@@ -38,6 +39,8 @@ def drop_table(
     purge = purge and not side_tables.is_guarded(cursor, table_id)
     purged = side_tables.purgeable(cursor, table_id) if purge else []
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
+    if reader.table_id(cursor, schema_name, table_name) != table_id:
+        raise StaleBase(f"{schema_name}.{table_name} is another table by now, or none")
     if expected is not None:
         writer.check_base(cursor, table_id, (expected.version, expected.caught_up_to), snapshot.id - 1)
     if purge:
@@ -56,12 +59,11 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
 
     Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
     """
-    lock(cursor)
+    snapshot = begin_snapshot(cursor, schema_change=True)
     table_id = reader.table_id(cursor, *source)
     if table_id is None:
         return False
     delta_sources.may_write(cursor, table_id)  # a table that follows another does so under any name
-    snapshot = begin_snapshot(cursor, schema_change=True)
     schema_id = check_target_is_free(cursor, source, destination, table_id)
     parameters = {
         "table_id": table_id,

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.lake.postgres.database import Database, Transaction
@@ -146,6 +147,30 @@ class Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
+
+
+@dataclass(frozen=True, slots=True)
+class OvertakenDatabase:
+    """A database in which something happens once a first commit is computed, before its transaction."""
+
+    database: Database
+    acts: list[Callable[[], object]] = field(default_factory=list)
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Transaction]:
+        if pipelined and self.acts:
+            self.acts.pop()()
+        with self.database.transaction(pipelined=pipelined) as cursor:
+            yield cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+
+def overtaken(services: Services, act: Callable[[], object]) -> Services:
+    """Another server of the lake, whose next commit somebody overtakes so."""
+    database: Any = OvertakenDatabase(services.database, [act])
+    return replace(fresh(services), database=database, commits=CommitQueue())
 
 
 def fused(services: Services, fuse: Fuse) -> Services:

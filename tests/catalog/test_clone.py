@@ -16,11 +16,11 @@ from duckicelake.catalog.delta.importing import DeltaImport, import_table
 from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.restore import restore_table
 from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyExists, NoSuchTable
+from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchTable
 from tests.catalog.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.catalog.foreign import CLEANERS
 from tests.catalog.history import FLUSH, MERGE, History, Rows, rows_of
-from tests.catalog.seams import fresh
+from tests.catalog.seams import fresh, overtaken
 
 CLONE = "c"
 
@@ -204,6 +204,26 @@ def test_a_guard_that_the_owner_set_is_the_clones_too_and_is_never_lifted(pair: 
     tables.drop_table(services, NS, CLONE, purge=True)
     pair.clean()
     assert all(path.exists() for path in shared if path.is_relative_to(local(services.policy.data_zone)))
+
+
+@pytest.mark.parametrize("by", ["server", "client"])
+def test_guard_stays_of_a_table_that_is_cloned_while_it_is_lifted(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, by: str
+) -> None:
+    client.create()
+    client.append((1, "a"))
+    clone_table(client.services, NS, CLONE, CloneRequest((NS, "t")))
+    ducklake.execute(f"DROP TABLE lake.ns.{CLONE}")
+    for statement in CLEANERS:
+        ducklake.execute(statement).fetchall()
+    server = overtaken(client.services, lambda: clone_table(client.services, NS, "d", CloneRequest((NS, "t"))))
+    if by == "server":
+        assert lift_guards(server) == []
+    else:
+        unguard = {"action": "remove-properties", "removals": ["gc.enabled"]}
+        with pytest.raises(InvalidRequest, match="shares files"):
+            Client(server).commit({"requirements": [], "updates": [unguard]})
+    assert client.metadata()["properties"]["gc.enabled"] == "false"
 
 
 def test_clone_of_a_clone_and_of_an_empty_table(pair: Pair, ducklake: duckdb.DuckDBPyConnection) -> None:

@@ -27,6 +27,7 @@ from tests.catalog.client import (
     remove,
     set_properties,
 )
+from tests.catalog.seams import fresh
 
 ONE, TWO, THREE = (1, "one"), (2, "two"), (3, "three")
 
@@ -136,6 +137,22 @@ def newest_snapshot(client: Client) -> int:
         row = cursor.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def test_another_version_of_the_same_number_has_another_etag(client: Client) -> None:
+    """As after a failover that has lost a commit."""
+    client.create()
+    with client.services.database.reading() as cursor:
+        before = cursor.execute("SELECT version, metadata FROM duckicelake_table").fetchone()
+    assert before is not None
+    client.commit(set_properties(a="1"))
+    lost = tables.load_table(client.services, NS, "t")
+    with client.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_table SET (version, metadata) = (%s, %s)", before)
+        cursor.execute("DELETE FROM duckicelake_artifact WHERE object_id > %s", before[:1])
+    client = Client(fresh(client.services))
+    client.commit(set_properties(a="2"))
+    assert tables.load_table(client.services, NS, "t").etag != lost.etag
 
 
 def test_commits_to_other_tables_change_neither_metadata_nor_etag(client: Client) -> None:

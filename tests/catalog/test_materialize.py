@@ -13,11 +13,16 @@ from typing import Any
 import duckdb
 import pytest
 
+from duckicelake.catalog import tables
 from duckicelake.catalog.commits.groups import CommitQueue
+from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
+from duckicelake.lake.artifacts import record
+from duckicelake.lake.changes import WrittenFile
 from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
+    NS,
     Client,
     Json,
     append,
@@ -315,6 +320,19 @@ def test_commit_of_a_worker_beneath_which_postgres_forgot_what_was_written(servi
     worker.append((4, None))
     assert pyiceberg_rows(client.load()) == [(number, None) for number in range(5)]
     assert_whole(client.load())
+
+
+def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_recorded(
+    services: Services, client: Client
+) -> None:
+    """Rows that nothing takes away would keep them for ever."""
+    client.create()
+    table = current_table(services, NS, "t").materialized.row
+    tables.drop_table(services, NS, "t", purge=True)
+    file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
+    with services.database.transaction() as cursor:
+        assert not record(cursor, table.table_id, [file], table.version)
+        assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

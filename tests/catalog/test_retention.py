@@ -2,17 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from duckicelake.bridge.table_properties import MAX_LISTED
+from duckicelake.catalog.commits import committing
+from duckicelake.catalog.commits.groups import CALM, CommitQueue
 from duckicelake.catalog.files.releasing import SELDOM, release_all
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from tests.catalog import engine
-from tests.catalog.client import Client, Json, data_files, local, pyiceberg_rows, remove, set_properties, set_ref
+from tests.catalog.client import (
+    Client,
+    Draft,
+    Json,
+    assert_files,
+    data_files,
+    duckdb_rows,
+    local,
+    pyiceberg_rows,
+    remove,
+    set_properties,
+    set_ref,
+)
 from tests.catalog.seams import fresh
 
 CLEAN = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
@@ -161,3 +176,25 @@ def test_a_limit_that_is_no_number_is_refused(client: Client, text: str) -> None
         client.commit(set_properties(**{MAX_LISTED: text}))
     with pytest.raises(InvalidRequest, match=MAX_LISTED):
         client.create("other", properties={MAX_LISTED: text})
+
+
+@pytest.mark.parametrize("is_foreseen", [True, False])
+def test_id_of_a_snapshot_that_left_may_come_again(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, *, is_foreseen: bool
+) -> None:
+    """Its old list is recorded until the files are let go of, which may come later."""
+    commits = CommitQueue(CALM if is_foreseen else 0)
+    client = Client(replace(client.services, commits=commits))
+    client.create()
+    client.append((1, "a"))
+    client.append((2, "b"))
+    left = listed(client)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "release_files", lambda *_: None)
+        client.commit({"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": [left]}]})
+    draft = Draft(client.metadata(), snapshot_id=left)
+    client.commit(draft.body([draft.manifest([draft.data_file([(3, "c")])]), *draft.parent_manifests]))
+    server = Client(fresh(client.services))
+    server.commit(set_properties(a="1"))
+    assert pyiceberg_rows(server.load()) == duckdb_rows(ducklake) == [(1, "a"), (2, "b"), (3, "c")]
+    assert_files(server.load())

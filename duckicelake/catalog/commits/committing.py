@@ -15,6 +15,7 @@ from duckicelake.catalog.commits.groups import Commit, Settle
 from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.commits.planning import Planned, plan_all
 from duckicelake.catalog.files.releasing import is_due, release_files
+from duckicelake.catalog.files.sharing import check_unguarded, unguards
 from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.loading import follow, refresh
 from duckicelake.catalog.services import Services
@@ -66,21 +67,22 @@ def commit_all(
 ) -> list[Outcome]:
     """Commit to several tables in one transaction; what became of each.
 
-    settle: the transaction's last step, where it isn't that the services' own request is done. prepare: what is
-    committed will be shown, so write it before if it is to be foreseen. is_alone: the caller keeps all others waiting.
-    Raises as `commit` does; then nothing is written at all.
+    settle: the transaction's last step, where it isn't that the services' own request is done; what it raises, Outdated
+    too, is for who gave it. prepare: what is committed will be shown, so write it before if it is to be foreseen.
+    is_alone: the caller keeps all others waiting. Raises as `commit` does; then nothing is written at all.
     """
 
     def attempt(alone: bool) -> tuple[list[Planned], Iterator[Written]]:
         planned = plan_all(services, commits, prepare=prepare and services.commits.is_calm)
-        changes = [(plan.table, plan.change) for plan in planned if plan.change is not None]
-        if not changes:
+        changed = [plan for plan in planned if plan.change is not None]
+        if not changed:
             table_ids_before = [cached.materialized.row.table_id for cached in _loaded(planned)]
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-        return planned, _write(services, changes, settle, alone=alone)
+        last = _with_guards_checked(changed, settle or _settling(services, [plan.table for plan in changed]))
+        return planned, _write(services, [plan.change for plan in changed if plan.change], last, alone=alone)
 
     names = ", ".join(full_name(each.namespace, each.name) for each in commits)
-    planned, written = until_written(services, names, attempt, is_alone=is_alone)
+    planned, written = until_written(services, names, attempt, is_alone=is_alone, overtaken=(StaleBase,))
     _release(services, commits, planned)
     return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
 
@@ -95,7 +97,8 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
     while True:
         change = creation_of(services, namespace, name, target)
         with suppress(StaleBase):  # somebody who creates the same is in the same transaction
-            return committed(services, next(_write(services, [(touched(namespace, name), change)])))
+            settle = _settling(services, [touched(namespace, name)])
+            return committed(services, next(_write(services, [change], settle)))
 
 
 def committed(
@@ -114,17 +117,12 @@ def committed(
 
 
 def _write(
-    services: Services,
-    changes: Sequence[tuple[Touched, ChangeSet]],
-    settle: Settle | None = None,
-    *,
-    alone: bool = False,
+    services: Services, changes: Sequence[ChangeSet], settle: Settle, *, alone: bool = False
 ) -> Iterator[Written]:
     """Write all changes in one transaction."""
     if not changes:
         return iter(())
-    settle = settle or _settling(services, [table for table, _ in changes])
-    commit = Commit([change for _, change in changes], settle=settle)
+    commit = Commit(changes, settle=settle)
     write = services.commits.write_alone if alone else services.commits.write
     written: Sequence[Written] = write(services.database, services.meter, commit)
     return iter(written)
@@ -137,6 +135,22 @@ def _settling(services: Services, touched: Sequence[Touched]) -> Settle:
         services.settle(cursor, tables, table_ids)
 
     return settle
+
+
+def _with_guards_checked(planned: Sequence[Planned], settle: Settle) -> Settle:
+    unguarded = [
+        plan.cached.materialized.row.table_id
+        for plan in planned
+        if plan.cached and plan.change and unguards(plan.cached.materialized.metadata, plan.change)
+    ]
+    if not unguarded:
+        return settle
+
+    def checked(cursor: Transaction, written: Sequence[Written]) -> None:
+        check_unguarded(cursor, unguarded)
+        settle(cursor, written)
+
+    return checked
 
 
 def _loaded(planned: Sequence[Planned]) -> list[CachedTable]:

@@ -19,16 +19,23 @@ class Outdated(Exception):  # noqa: N818 - says what happened; never leaves the 
     """A table changed after something was computed for it."""
 
 
-def until_written(services: Services, tables: str, attempt: Callable[[bool], T], *, is_alone: bool = False) -> T:
+def until_written(
+    services: Services,
+    tables: str,
+    attempt: Callable[[bool], T],
+    *,
+    is_alone: bool = False,
+    overtaken: tuple[type[Exception], ...] = (StaleBase, Outdated),
+) -> T:
     """The result of the first attempt that no other writer overtook; Unavailable.
 
-    attempt: is told whether all other commits wait for it, and raises StaleBase or Outdated. is_alone: the caller keeps
+    attempt: is told whether all other commits wait for it, and raises one of `overtaken`. is_alone: the caller keeps
     them waiting.
     """
     for number in range(ATTEMPTS):
         alone = is_alone or number >= SHARED_ATTEMPTS
         waiting = services.commits.alone(services.database) if alone and not is_alone else nullcontext()
-        with suppress(StaleBase, Outdated), waiting:
+        with suppress(*overtaken), waiting:
             return attempt(alone)
         services.meter.retried("stale_base")
     raise Unavailable(f"Other writers changed {tables} {ATTEMPTS} times in a row; try again")

@@ -93,7 +93,7 @@ def delete_by_key(
     updates: list[TableUpdate] = [
         *_new_specs(metadata, spec),
         AddSnapshot(snapshot=snapshot),
-        SetSnapshotRef(ref_name=MAIN, snapshot_id=snapshot_id, type="branch"),
+        SetSnapshotRef(ref_name=MAIN, **metadata.refs[MAIN].replaced(snapshot_id=snapshot_id).model_dump()),
     ]
     requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=parent.snapshot_id)
     request = CommitTableRequest(requirements=(requirement,), updates=tuple(updates))

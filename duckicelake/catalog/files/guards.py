@@ -14,7 +14,7 @@ from duckicelake.catalog.commits.committing import commit_all
 from duckicelake.catalog.files.sharing import GUARD, GUARD_PROPERTY
 from duckicelake.catalog.loads.cache import CachedTable
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, NoSuchTable
+from duckicelake.errors import CatalogError, InvalidRequest, NoSuchTable
 from duckicelake.iceberg.names import Namespace, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveProperties, SetProperties
@@ -59,6 +59,6 @@ def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
     request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GUARD_PROPERTY,)),))
     try:
         commit_all(services, [TableCommit(namespace, name, request)], settle)
-    except NoSuchTable:
+    except (NoSuchTable, InvalidRequest):  # it has gone, or was cloned meanwhile
         return False
     return True

@@ -31,8 +31,13 @@ def loaded(table: Materialized, metadata: bytes, representation: str, given: Del
 
 
 def etag(table: Materialized, representation: str) -> str:
-    """Unique for each representation and equal on all workers; a table that is registered again begins at version 0."""
-    return f"{table.row.table_uuid}-{table.row.table_id}-{table.row.version}-{representation}"
+    """Unique for each representation and equal on all workers.
+
+    A table that is registered again begins at version 0, and a failover may give a version's number to another: the
+    name of its file says what is in it.
+    """
+    name = table.location.rpartition("/")[2].removesuffix(".metadata.json")
+    return f"{table.row.table_uuid}-{table.row.table_id}-{name}-{representation}"
 
 
 def metadata_of(services: Services, table: CachedTable, representation: str) -> bytes:

@@ -17,7 +17,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import Written
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.rows import inserts as inlined_rows
-from duckicelake.lake.rows.batches import RowBatch
+from duckicelake.lake.rows.batches import RowBatch, WrittenRows
 from duckicelake.lake.rows.memory import Memory
 from duckicelake.lake.writing.files import StaleBase
 from duckicelake.rows.batch import Batch
@@ -68,12 +68,12 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
         group = inlined_rows.Group(cursor, [prepared.rows], Memory())
-        (inserted,) = group.write()
+        try:
+            (inserted,) = group.write()
+        except StaleBase as error:
+            raise Outdated from error
+        assert isinstance(inserted, WrittenRows)
         group.finish()
-        if isinstance(inserted, StaleBase):
-            raise Outdated
-        if isinstance(inserted, Exception):
-            raise inserted
         entry = touched(posted.namespace, posted.table, {"rows": inserted.count, "mode": "upsert"})
         entry = replace(entry, table_id=written[0].table_id, snapshot_id=inserted.snapshot_id)
         services.settle(cursor, [entry], (inserted.snapshot_id, inserted.count, inserted.first_row_id))

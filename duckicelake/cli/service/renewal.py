@@ -5,7 +5,14 @@ from collections.abc import Callable
 
 from uvicorn import Server
 
+from duckicelake.errors import CatalogError, Unavailable
+
 FAILED_OVER = "Postgres has failed over: this server starts anew, as it may remember commits that are lost"
+
+
+def may_pass(error: CatalogError) -> bool:
+    """Whether the next start may do: database and store answered before, so they are only away for a while."""
+    return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
 
 
 class Renewal:

@@ -22,12 +22,12 @@ from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import config_of, edge_of
 from duckicelake.cli.service.lineage_events import named_by
 from duckicelake.cli.service.listening import listen, uri_of
-from duckicelake.cli.service.renewal import Renewal
+from duckicelake.cli.service.renewal import Renewal, may_pass
 from duckicelake.cli.service.running import noted
 from duckicelake.cli.service.supervising import Supervisor
 from duckicelake.cli.service.worker import FACTORY
 from duckicelake.cli.signals import end_on_signals, ignore_signals
-from duckicelake.errors import StartupError, Unavailable
+from duckicelake.errors import CatalogError, StartupError
 from duckicelake.server.app import App, create_app
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.metric_files import SHARED_FOLDER_VARIABLE
@@ -71,7 +71,9 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
         while is_left:
             try:
                 is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans)
-            except Unavailable:  # Postgres was there a moment ago
+            except CatalogError as error:
+                if not may_pass(error):
+                    raise
                 time.sleep(_PAUSE_SECONDS)
 
 

@@ -16,8 +16,8 @@ from duckicelake.cli.assembly.authenticating import authentication_of
 from duckicelake.cli.assembly.opening import open_services
 from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import edge_of
-from duckicelake.cli.service.renewal import FAILED_OVER
-from duckicelake.errors import CatalogError, Unavailable
+from duckicelake.cli.service.renewal import FAILED_OVER, may_pass
+from duckicelake.errors import CatalogError
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
 from duckicelake.settings import read_settings
@@ -33,12 +33,7 @@ def create() -> object:
         return _create()
     except CatalogError as error:
         sys.stderr.write(f"duckicelake: {error}\n")
-        raise SystemExit(1 if _may_pass(error) else STARTUP_FAILURE) from error
-
-
-def _may_pass(error: CatalogError) -> bool:
-    """Whether the next worker may start: database and store answered the parent, so they are only away for a while."""
-    return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
+        raise SystemExit(1 if may_pass(error) else STARTUP_FAILURE) from error
 
 
 def _create() -> object:

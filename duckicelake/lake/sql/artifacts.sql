@@ -1,4 +1,5 @@
--- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest.
+-- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest,
+-- and of a table that has been purged meanwhile nothing does.
 -- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
 WITH newest AS MATERIALIZED (
     SELECT version = %(version)s AS is_newest
@@ -11,7 +12,7 @@ WITH newest AS MATERIALIZED (
     INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
     SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
     FROM files
-    WHERE kind <> 'metadata' OR (SELECT is_newest FROM newest)
+    WHERE (SELECT is_newest OR kind <> 'metadata' FROM newest)
     ON CONFLICT DO NOTHING
 )
 SELECT is_newest, EXISTS (
@@ -21,8 +22,13 @@ SELECT is_newest, EXISTS (
         LIMIT 1) scheduled)  -- LIMIT keeps this a look into the index, however many are scheduled
 FROM newest;
 
--- record_with: files of the version that this transaction makes
+-- forget_lists: lists of snapshots that left history, and whose ids others get now
+DELETE FROM duckicelake_artifact
+WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = ANY(%(snapshot_ids)s);
+
+-- record_with: files of the version that this transaction makes, also in the place of such lists
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
 SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
 FROM json_populate_recordset(NULL::duckicelake_artifact, %(files)s::json)
-ON CONFLICT DO NOTHING;
+ON CONFLICT (table_id, kind, object_id) DO UPDATE
+    SET path = excluded.path, length = excluded.length, sha256 = excluded.sha256, written_at = now();

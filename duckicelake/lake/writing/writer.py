@@ -208,6 +208,8 @@ def _write(cursor: Cursor[Row], begun: _Begun, *, by_copy: bool) -> Written:
     ready = change.files if change.files is not None and change.files.fit(written) else None
     if ready is not None:
         artifacts.record_with(cursor, table_id, ready.files)
+    elif change.table_id is not None:
+        artifacts.forget_lists(cursor, table_id, [each.snapshot_id for step in change.steps for each in step.snapshots])
     paths = [file.path for step in change.steps for file in step.side.files]
     paths += [file.path for step in change.steps for file in step.data_files if not file.path_is_relative]
     side_tables.unschedule(cursor, [*paths, *(file.path for file in (ready.files if ready else ()))])

@@ -14,7 +14,8 @@ from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyApplied, InvalidRequest
 from duckicelake.rows.reading import ARROW, JSON, JSON_LINES
-from tests.catalog.client import new_client
+from tests.catalog.client import NS, new_client, set_ref
+from tests.catalog.seams import overtaken
 from tests.lakes import Lake, iceberg_rows
 
 SETUPS = {
@@ -82,6 +83,26 @@ def test_upsert_into_an_empty_table_inserts(lake: Lake) -> None:
     assert delete(lake, {"id": 1}) is None
     assert upsert_rows(lake.services, posted((1, "a")), ("id",)).rows == 1
     assert_rows(lake, (1, "a"))
+
+
+def test_main_keeps_its_retention(services: Services) -> None:
+    client = new_client(services)
+    client.create()
+    head = client.append((1, "a"))["metadata"]["current-snapshot-id"]
+    limits = {"min_snapshots_to_keep": 7, "max_snapshot_age_ms": 1 << 50}
+    client.commit({"requirements": [], "updates": [set_ref("main", head, **limits)]})
+    before = client.metadata()["refs"]["main"]
+    delete_rows(services, DeletedRows(NS, "t", b'{"keys": [{"id": 1}]}', ("id",)))
+    after = client.metadata()["refs"]["main"]
+    assert after["snapshot-id"] != head
+    assert after == {**before, "snapshot-id": after["snapshot-id"]}
+
+
+def test_upsert_while_another_table_is_made_is_computed_again_once(lake: Lake) -> None:
+    lake.run("INSERT INTO lake.t VALUES (1, 'a'), (2, 'b')")
+    server = overtaken(lake.services, lambda: lake.run("CREATE TABLE lake.other (i INTEGER)"))
+    upsert_rows(server, posted((1, "A")), ("id",))
+    assert_rows(lake, (1, "A"), (2, "b"))
 
 
 def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:

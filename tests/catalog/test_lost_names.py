@@ -1,0 +1,97 @@
+"""Names that DuckDB gives to other tables, or to none, while a request of ours waits for its snapshot."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import duckdb
+import psycopg
+import pytest
+
+from duckicelake.catalog import namespaces, tables
+from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.rest import RenameTableRequest
+from tests.catalog.client import NS, Client
+
+BEGIN = """
+    INSERT INTO ducklake_snapshot
+    SELECT snapshot_id + 1, now(), schema_version + 1, next_catalog_id + 1, next_file_id
+    FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
+"""
+DROP = """
+    WITH dropped AS (
+        UPDATE ducklake_table SET end_snapshot = (SELECT max(snapshot_id) FROM ducklake_snapshot)
+        WHERE table_name = 't' AND end_snapshot IS NULL
+        RETURNING table_id, end_snapshot
+    )
+    INSERT INTO ducklake_snapshot_changes SELECT end_snapshot, 'dropped_table:' || table_id FROM dropped
+"""
+
+CREATE = """
+    WITH made AS (
+        INSERT INTO ducklake_schema
+        SELECT next_catalog_id - 1, gen_random_uuid(), snapshot_id, NULL, 'a', 'a/', true
+        FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1
+        RETURNING begin_snapshot
+    )
+    INSERT INTO ducklake_snapshot_changes SELECT begin_snapshot, 'created_schema:"a"' FROM made
+"""
+
+
+@contextmanager
+def while_it_waits(database_url: str, held: str, act: Callable[[], object]) -> Iterator[psycopg.Connection]:
+    """What the block does to a session in which this was run, while another thread acts and waits for it."""
+    with psycopg.connect(database_url) as session, ThreadPoolExecutor(1) as pool:
+        session.execute(held)
+        acting = pool.submit(act)
+        _await_waiter(database_url)
+        try:
+            yield session
+        finally:
+            session.commit()
+        acting.result()
+
+
+def _await_waiter(database_url: str) -> None:
+    waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with psycopg.connect(database_url, autocommit=True) as looking:
+        while not looking.execute(waits).fetchall():
+            time.sleep(0.01)
+
+
+def test_table_that_is_dropped_is_the_one_that_has_the_name(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, database_url: str
+) -> None:
+    for name in ("t", "u"):
+        client.create(name)
+        client.append((1, name), name=name)
+    held = "SELECT FROM duckicelake_table FOR UPDATE"
+    with while_it_waits(database_url, held, lambda: tables.drop_table(client.services, NS, "t", purge=True)):
+        ducklake.execute("BEGIN; ALTER TABLE lake.ns.t RENAME TO old; ALTER TABLE lake.ns.u RENAME TO t; COMMIT")
+    assert ducklake.sql("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake'").fetchall() == [("old",)]
+    assert ducklake.sql("SELECT name FROM lake.ns.old").fetchall() == [("t",)]
+
+
+def test_table_that_was_dropped_meanwhile_is_not_said_to_be_renamed(client: Client, database_url: str) -> None:
+    client.create()
+    names = {"source": {"namespace": NS, "name": "t"}, "destination": {"namespace": NS, "name": "u"}}
+    request = RenameTableRequest.model_validate(names)
+    with (
+        pytest.raises(NoSuchTable),
+        while_it_waits(database_url, BEGIN, lambda: tables.rename_table(client.services, request)) as session,
+    ):
+        session.execute(DROP)
+
+
+def test_namespace_that_duckdb_makes_while_it_gets_properties_is_there_once(client: Client, database_url: str) -> None:
+    namespaces.create_namespace(client.services, ("a", "b"), {})
+    properties = {"k": "v"}
+    with while_it_waits(
+        database_url, BEGIN, lambda: namespaces.update_namespace(client.services, ("a",), [], properties)
+    ) as session:
+        session.execute(CREATE)
+    with client.services.database.reading() as cursor:
+        found = cursor.execute("SELECT schema_id FROM ducklake_schema WHERE schema_name = 'a'").fetchall()
+    assert len(found) == 1
+    assert namespaces.load_namespace(client.services, ("a",)) == properties

@@ -1,0 +1,49 @@
+"""A server that starts anew: what was there a moment ago may be away just now, and is waited for."""
+
+import socket
+
+import pytest
+
+from duckicelake.cli.service import serving
+from duckicelake.errors import InvalidSettings, Unavailable
+from duckicelake.settings import Settings
+
+
+def caused_by(cause: Exception | None) -> InvalidSettings:
+    error = InvalidSettings("the warehouse can't be used")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool | Exception]:
+    """What becomes of each start, in turn: whether another is due, or why it came to nothing."""
+    outcomes: list[bool | Exception] = []
+
+    def start(_: Settings, listener: socket.socket, *__: object) -> bool:
+        listener.close()
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(serving, "_serve_until_left", start)
+    monkeypatch.setattr(serving, "_PAUSE_SECONDS", 0)
+    return outcomes
+
+
+def serve() -> None:
+    with socket.socket() as listener:
+        serving._serve_here(Settings(), listener, lambda: None)
+
+
+def test_postgres_and_store_that_are_away_are_waited_for(starts: list[bool | Exception]) -> None:
+    starts += [True, Unavailable("Postgres"), caused_by(Unavailable("the store")), True, False]
+    serve()
+    assert starts == []
+
+
+def test_what_lasts_ends_the_server(starts: list[bool | Exception]) -> None:
+    starts += [True, caused_by(None), False]
+    with pytest.raises(InvalidSettings):
+        serve()
