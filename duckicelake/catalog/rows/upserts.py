@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.overtaken import Outdated, until_written
+from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.deletes.equality_commits import key_file
 from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.rows.deletes import KeyDelete, commit_keys, fresh_target
+from duckicelake.catalog.rows.deletes import RowDelete, commit_delete, fresh_target
 from duckicelake.catalog.rows.files import discarding
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, answer, nothing_posted, prepared_rows, write_rows
 from duckicelake.catalog.rows.keys import key_layout, with_keys
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import Written
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.rows import inserts as inlined_rows
-from duckicelake.lake.rows.batches import RowBatch
+from duckicelake.lake.rows.batches import RowBatch, WrittenRows
 from duckicelake.lake.rows.memory import Memory
 from duckicelake.lake.writing.files import StaleBase
 from duckicelake.rows.batch import Batch
@@ -68,19 +68,19 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
         group = inlined_rows.Group(cursor, [prepared.rows], Memory())
-        (inserted,) = group.write()
+        try:
+            (inserted,) = group.write()
+        except StaleBase as error:  # to compute the delete alone anew would not help
+            raise CommitFailed(str(error)) from error
+        assert isinstance(inserted, WrittenRows)
         group.finish()
-        if isinstance(inserted, StaleBase):
-            raise Outdated
-        if isinstance(inserted, Exception):
-            raise inserted
         entry = touched(posted.namespace, posted.table, {"rows": inserted.count, "mode": "upsert"})
         entry = replace(entry, table_id=written[0].table_id, snapshot_id=inserted.snapshot_id)
         services.settle(cursor, [entry], (inserted.snapshot_id, inserted.count, inserted.first_row_id))
         answers[:] = [answer(inserted)]
 
-    delete = KeyDelete(posted.namespace, posted.table, prepared.metadata, key_file(prepared.keys))
-    commit_keys(services, delete, settle, is_alone=is_alone)
+    table = RowDelete(posted.namespace, posted.table, prepared.metadata)
+    commit_delete(services, table, key_file(prepared.keys), settle, is_alone=is_alone)
     return answers[0]
 
 
