@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from duckicelake.bridge.timeline import Timeline
@@ -165,14 +166,18 @@ class _Rows:
     """The inlined rows while the window is replayed, and which virtual file serves them at which position."""
 
     def __init__(self, window: NativeWindow, live: LiveFiles) -> None:
-        self._places = {
-            key: (file.file_id, position)
-            for file in live.virtual.values()
-            for position, key in enumerate(file.keys)
-            if position not in live.deleted.get(file.file_id, ())
-        }
-        self._left = Counter(file_id for file_id, _ in self._places.values())
         known = {row.key for row in window.rows}
+        self._places: dict[InlinedKey, tuple[int, int]] = {}
+        self._left: Counter[int] = Counter()
+        self._flushed: set[int] = set()
+        for file in live.virtual.values():
+            deleted = live.deleted.get(file.file_id, frozenset())
+            left = {key: (file.file_id, at) for at, key in enumerate(file.keys) if at not in deleted}
+            if left and known.isdisjoint(left):
+                self._flushed.add(file.file_id)
+            else:
+                self._places |= left
+                self._left[file.file_id] = len(left)
         self._vanished = [key for key in self._places if key not in known]
         self._appearing = Timeline((row.key.begin_snapshot, row) for row in window.rows)
         self._ending = Timeline((row.end_snapshot, row.key) for row in window.rows if row.end_snapshot is not None)
@@ -180,6 +185,7 @@ class _Rows:
     def end(self, at: int) -> tuple[set[int], defaultdict[int, set[int]]]:
         """Virtual files with no row left, and positions of single rows that ended."""
         gone, self._vanished = [*self._vanished, *self._ending.due(at)], []
+        flushed, self._flushed = self._flushed, set()
         ended: defaultdict[int, set[int]] = defaultdict(set)
         for file_id, position in (self._places.pop(key) for key in gone if key in self._places):
             ended[file_id].add(position)
@@ -187,12 +193,12 @@ class _Rows:
         emptied = {file_id for file_id in ended if not self._left[file_id]}
         for file_id in emptied:
             del ended[file_id]
-        return emptied, ended
+        return emptied | flushed, ended
 
     def add(self, at: int, new_ids: Iterator[int]) -> tuple[tuple[int, tuple[InlinedKey, ...]], ...]:
         """One virtual file for each inlined table, as these have different columns."""
         appeared = (row.key for row in self._appearing.due(at) if row.visible(at))
-        by_table = groupby(sorted(key for key in appeared if key not in self._places), lambda key: key.inlined_table)
+        by_table = groupby(sorted(key for key in appeared if key not in self._places), attrgetter("inlined_table"))
         files = tuple((next(new_ids), tuple(keys)) for _, keys in by_table)
         for file_id, keys in files:
             self._places.update((key, (file_id, position)) for position, key in enumerate(keys))

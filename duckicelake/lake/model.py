@@ -132,8 +132,7 @@ class LakeFile(NamedTuple):
         return self.partial_max is None or self.partial_max <= snapshot_id
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class InlinedKey:
+class InlinedKey(NamedTuple):
     """Names one version of one inlined row: updates keep the row id, so it alone is no key."""
 
     inlined_table: str
@@ -141,8 +140,7 @@ class InlinedKey:
     row_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class InlinedRow:
+class InlinedRow(NamedTuple):
     """A row of a `ducklake_inlined_data_*` table without its values."""
 
     key: InlinedKey

@@ -111,10 +111,9 @@ def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition |
     names = cursor.execute(_SQL.table_names, parameters).fetchone()
     if names is None:
         return None
-    columns = tuple(Column(*row) for row in cursor.execute(_SQL.columns, parameters).fetchall())
-    flaw = flaw_of(columns) if names[0] else "it has no uuid"
-    if flaw is not None:
-        raise DamagedTable(flaw)
+    if not names[0]:
+        raise DamagedTable("it has no uuid")
+    found = columns(cursor, table_id, at)
     keys = cursor.execute(_SQL.partition_keys, parameters).fetchall()
     comment = cursor.execute(_SQL.table_comment, parameters).fetchone()
     return TableDefinition(
@@ -122,12 +121,21 @@ def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition |
         table_uuid=names[0],
         schema_name=names[1],
         table_name=names[2],
-        columns=columns,
+        columns=found,
         partition_id=keys[0][0] if keys else None,
         partition_keys=tuple(PartitionKey(column, transform) for _, column, transform in keys if transform),
         sort_keys=tuple(SortKey(*row) for row in cursor.execute(_SQL.sort_keys, parameters).fetchall()),
         comment=comment[0] if comment else None,
     )
+
+
+def columns(cursor: Cursor[Row], table_id: int, at: int) -> tuple[Column, ...]:
+    """What columns a table has at a snapshot; DamagedTable if they don't make sense, as where it isn't there."""
+    found = tuple(Column(*row) for row in cursor.execute(_SQL.columns, {"table_id": table_id, "at": at}).fetchall())
+    flaw = flaw_of(found)
+    if flaw is not None:
+        raise DamagedTable(flaw)
+    return found
 
 
 def full_name(cursor: Cursor[Row], table_id: int) -> str:

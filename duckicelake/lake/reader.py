@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 
 from psycopg import Cursor
@@ -159,9 +159,7 @@ def virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -
     """Those of the files that serve inlined rows, by file id."""
     rows = cursor.execute(_SQL.virtual_files, {"table_id": table_id, "file_ids": list(file_ids)}).fetchall()
     return {
-        file_id: VirtualFileRow(
-            file_id, tuple(InlinedKey(name, begin, row) for row, begin in zip(row_ids, begins, strict=True))
-        )
+        file_id: VirtualFileRow(file_id, tuple(map(InlinedKey, repeat(name), begins, row_ids)))
         for file_id, name, row_ids, begins in rows
     }
 

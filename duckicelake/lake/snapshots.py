@@ -134,12 +134,12 @@ def begin_snapshot(cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int
     """
     lock(cursor)
     wanted = Wanted(schema_change, catalog_ids, file_ids)
-    claimed, _ = claim(cursor, wanted, lambda: None)
+    claimed, *_ = claim(cursor, wanted, lambda: None)
     return wanted.after(wanted.before(claimed))[0]
 
 
-def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Counters, T]:
-    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says; `lock` is held.
+def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Counters, datetime, T]:
+    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says, and the time of the last; `lock` is held.
 
     ask: sends what is to be asked once the row is there; in a pipeline both are waited for once.
     """
@@ -154,7 +154,7 @@ def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Co
         asked = ask()
         row = tried.fetchone()
         if row is not None:
-            return Counters(*row), asked
+            return Counters(*row[:5]), row[5], asked
     raise Unavailable(f"DuckDB clients took the next {ATTEMPTS} snapshot ids; nothing was written, try again")
 
 

@@ -1,6 +1,7 @@
 """Inlined rows as Postgres copies them, to CSV, read by DuckDB as what they are: for all files made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,13 +53,21 @@ def create_typed(connection: duckdb.DuckDBPyConnection, table: str, rows: Copied
 
     InvalidRequest if a value isn't one of its column's type.
     """
+    with fitting():
+        connection.execute(f"CREATE TABLE {quoted(table)} AS {typed(rows)}")
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """InvalidRequest if a value that is read isn't one of its column's type."""
     try:
-        connection.execute(f"CREATE TABLE {quoted(table)} AS {_typed(rows)}")
+        yield
     except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
         raise InvalidRequest(f"a value isn't one of its column's type: {error}") from error
 
 
-def _typed(rows: CopiedRows) -> str:
+def typed(rows: CopiedRows) -> str:
+    """A query for the rows in their order: the columns, then ROW_ID, SNAPSHOT and END."""
     names = {f"c{at}": "VARCHAR" for at in range(len(rows.columns))}
     read = {"row_id": "BIGINT", "snapshot": "BIGINT", "ended": "BIGINT"} | names
     spelled = ", ".join(f"{name}: '{type_}'" for name, type_ in read.items())

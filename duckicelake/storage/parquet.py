@@ -12,7 +12,7 @@ from typing import Final
 import duckdb
 
 from duckicelake.errors import InvalidRequest, Unavailable
-from duckicelake.storage.csv_rows import END, SNAPSHOT, CopiedRows, ParquetColumn, create_typed
+from duckicelake.storage.csv_rows import END, SNAPSHOT, CopiedRows, ParquetColumn, fitting, typed
 from duckicelake.storage.parquet_copy import quoted
 from duckicelake.storage.parquet_footer import check_footer, in_time
 
@@ -28,7 +28,10 @@ MAX_POSITIONS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class ParquetRows:
-    """An encoded file, and by column position (value count, null count, min, max) in DuckDB's texts, blobs as hex."""
+    """An encoded file, and by column position (value count, null count, lower and upper bound) in DuckDB's texts.
+
+    Blobs are in hex, and the bounds of long values shortened.
+    """
 
     data: bytes
     record_count: int
@@ -78,17 +81,14 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
     """A file of the rows in their order, with their lineage; InvalidRequest if a value isn't of its column's type."""
-    with _own_connection() as connection:
-        create_typed(connection, "rows", rows)
-        with in_room(), tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "rows.parquet"
-            ((count,),) = connection.execute(
-                f"COPY (SELECT * EXCLUDE ({END}) FROM rows) TO '{path}' "
-                f"(FORMAT parquet, COMPRESSION zstd, FIELD_IDS {rows.field_ids})"
+    with _own_connection() as connection, in_room(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        with fitting():
+            ((_, count, _, _, said, _),) = connection.execute(
+                f"COPY (SELECT * EXCLUDE ({END}) FROM ({typed(rows)})) TO '{path}' "
+                f"(FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.field_ids})"
             ).fetchall()
-            made = ParquetRows(path.read_bytes(), count, _stats(connection, rows.columns))
-        connection.execute("DROP TABLE rows")
-        return made
+        return ParquetRows(path.read_bytes(), count, dict(_stats(rows.columns, said)))
 
 
 @contextmanager
@@ -129,17 +129,10 @@ def in_room() -> Iterator[None]:
 
 
 def _stats(
-    connection: duckdb.DuckDBPyConnection, columns: Sequence[ParquetColumn]
-) -> dict[int, tuple[int, int, str | None, str | None]]:
-    bounded = [(index, column) for index, column in enumerate(columns) if column.has_bounds]
-    parts = ", ".join(_aggregates(column) for _, column in bounded)
-    row = connection.execute(f"SELECT {parts} FROM rows").fetchone() if bounded else ()
-    assert row is not None
-    return {index: tuple(row[4 * place : 4 * place + 4]) for place, (index, _) in enumerate(bounded)}
-
-
-def _aggregates(column: ParquetColumn) -> str:
-    name = quoted(column.name)
-    as_text = "hex({})" if column.type == "BLOB" else "{}::VARCHAR"
-    bounds = ", ".join(as_text.format(f"{bound}({name})") for bound in ("min", "max"))
-    return f"count({name}), count(*) - count({name}), {bounds}"
+    columns: Sequence[ParquetColumn], said: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[int, tuple[int, int, str | None, str | None]]]:
+    for index, column in enumerate(columns):
+        found = said.get(quoted(column.name)) if column.has_bounds else None
+        if found is not None:
+            nulls = int(found["null_count"])
+            yield index, (int(found["num_values"]) - nulls, nulls, found.get("min"), found.get("max"))

@@ -1,6 +1,7 @@
 """Pass-through seams that fail on command: the process dies, as far as the code can tell, at the k-th I/O."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -171,6 +172,33 @@ def overtaken(services: Services, act: Callable[[], object]) -> Services:
     """Another server of the lake, whose next commit somebody overtakes so."""
     database: Any = OvertakenDatabase(services.database, [act])
     return replace(fresh(services), database=database, commits=CommitQueue())
+
+
+@dataclass(frozen=True, slots=True)
+class Distant:
+    """A store that is no folder of this machine, and counts how often each file of it is read."""
+
+    store: ObjectStore
+    reads: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    def local_path(self, location: str) -> None:
+        pass
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        self._count(location)
+        return self.store.read(location, at_most)
+
+    def download(self, location: str, path: Path) -> None:
+        self._count(location)
+        self.store.download(location, path)
+
+    def _count(self, location: str) -> None:
+        with self._lock:
+            self.reads[location] += 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
 
 
 def fused(services: Services, fuse: Fuse) -> Services:

@@ -18,11 +18,12 @@ from duckicelake.bridge.table_properties import DUCKLAKE_ID, absorbed_rows, chec
 from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.commits.batches import check_batches
 from duckicelake.catalog.commits.constraints import constrained
-from duckicelake.catalog.commits.increments import increments
+from duckicelake.catalog.commits.increments import Brought, increments
 from duckicelake.catalog.commits.removals import check_removals
 from duckicelake.catalog.commits.runs import check_runs
 from duckicelake.catalog.commits.schema_enforcement import check_schema_of_files
 from duckicelake.catalog.commits.uploads import check_statistics
+from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.files.sharing import check_guard
 from duckicelake.catalog.loads.cache import CachedTable
 from duckicelake.catalog.loads.damage import naming_damage
@@ -38,11 +39,15 @@ from duckicelake.lake.changes import ChangeSet, Creation
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """A request to change one table, or to create it."""
+    """A request to change one table, or to create it.
+
+    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does.
+    """
 
     namespace: Namespace
     name: str
     request: CommitTableRequest
+    found: FoundRows | None = None
 
 
 def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
@@ -75,7 +80,8 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     known = cached.materialized.known
     absorbs = absorbed_rows(target.properties) and appends_of(request)
     absorb = absorber(services, commit.namespace, commit.name, target) if absorbs else None
-    target, new = increments(services, cached.materialized.state, target, renumbered, known=known, absorb=absorb)
+    brought = Brought(absorb=absorb, found=commit.found)
+    target, new = increments(services, cached.materialized.state, target, renumbered, known=known, brought=brought)
     check_removals(services, cached.materialized, target, new)
     check_schema_of_files(services, target, new)
     target, new = constrained(services, cached.materialized, target, new)

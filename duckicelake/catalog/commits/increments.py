@@ -1,6 +1,8 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from duckicelake.bridge.increments import Increment, Move, NewList
 from duckicelake.bridge.manifests import ListOwner, next_list
@@ -11,16 +13,33 @@ from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.commits.moves import move_main
 from duckicelake.catalog.commits.uploads import ParentList, read_upload
 from duckicelake.catalog.commits.workspace import Listed, Workspace
-from duckicelake.catalog.deletes.conversion import listed_files
+from duckicelake.catalog.deletes.conversion import ListedFiles, deleting_files, listed_files
+from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.deletes.uploaded import Targets
 from duckicelake.catalog.services import Services
+from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, ancestry
 from duckicelake.iceberg.updates import AddSnapshot
 from duckicelake.lake.additions import NewFile, SideFiles
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What becomes of new snapshots other than what clients uploaded for them.
+
+    absorb: what inlines the rows of appends, of a request that has nothing else. found: what the only new snapshot
+    deletes.
+    """
+
+    absorb: Callable[[Move], Move] | None = None
+    found: FoundRows | None = None
+
+
+_UPLOADED: Final = Brought()
 
 
 def increments(
@@ -30,16 +49,13 @@ def increments(
     renumbered: Renumbered,
     creation: Creation | None = None,
     known: Known | None = None,
-    absorb: Callable[[Move], Move] | None = None,
+    brought: Brought = _UPLOADED,
 ) -> tuple[TableMetadata, list[Increment]]:
-    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded.
-
-    absorb: what inlines the rows of appends, of a request that has nothing else.
-    """
+    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded."""
     table = creation if state is None else state.row.table_id
     assert table is not None
     builder = _Builder(services, Workspace(services, table, known), state, target, renumbered)
-    builder.absorb = absorb
+    builder.brought = brought
     for update in renumbered.updates:
         if isinstance(update, AddSnapshot):
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
@@ -59,7 +75,7 @@ class _Builder:
         renumbered: Renumbered,
     ) -> None:
         self.increments: list[Increment] = []
-        self.absorb: Callable[[Move], Move] | None = None
+        self.brought = _UPLOADED
         self.target = target
         self._services = services
         self._table_id = state.row.table_id if state else None
@@ -84,7 +100,7 @@ class _Builder:
         if snapshot.snapshot_id in self._line:
             move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
-            move = move if self.absorb is None else self.absorb(move)
+            move = move if self.brought.absorb is None else self.brought.absorb(move)
         proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
         stays = self.target.snapshot(snapshot.snapshot_id) is not None
@@ -100,6 +116,27 @@ class _Builder:
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
+        parent, made = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
+        self._space.learn(made.files, made.deletions)
+        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
+        loaded = self._space.loaded(parent, made.removed, self._version)
+        manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
+        side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
+        return manifests.listed, made.snapshot, side
+
+    def _found(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles]:
+        """The manifests of the parent, and the files that delete what was found in it; CommitFailed if it isn't it."""
+        found, parent = self.brought.found, self._list_of(snapshot.parent_snapshot_id)
+        assert found is not None
+        if self._version < SEQUENCE_NUMBER_VERSION:
+            raise InvalidRequest("Rows are deleted from files by format version 2 and above: upgrade the table")
+        if tuple(manifest.manifest_id for manifest in parent) != found.manifest_ids:
+            raise CommitFailed("The table's files changed after rows were looked for in them", "assert-ref-snapshot-id")
+        targets = Targets(self._space, parent, frozenset(), ())
+        return parent, deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
+
+    def _uploaded(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles]:
+        """The manifests that the snapshot builds on, and the files that its client brings."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
@@ -116,13 +153,7 @@ class _Builder:
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
         targets = Targets(space, parent, frozenset(gone), uploaded)
-        made = listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
-        space.learn(made.files, made.deletions)
-        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
-        loaded = space.loaded(parent, made.removed, self._version)
-        manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
-        side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
-        return manifests.listed, made.snapshot, side
+        return parent, listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
 
     def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
         """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""

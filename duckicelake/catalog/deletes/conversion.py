@@ -49,15 +49,45 @@ def listed_files(
     if not converted:
         return ListedFiles(snapshot, tuple(added), tuple(deletions), targets.removed)
     newly = _newly_deleted(services, metadata, added, targets, [d for d in deletions if d.delete_file_id in converted])
-    deleted = _without_known(targets, newly)
+    own = ListedFiles(
+        snapshot,
+        tuple(file for file in added if file.file_id not in converted),
+        tuple(row for row in deletions if row.delete_file_id not in converted),
+        targets.removed,
+    )
+    return _deleting(services, metadata, own, newly, targets, ids)
+
+
+def deleting_files(
+    services: Services,
+    metadata: TableMetadata,
+    snapshot: Snapshot,
+    found: Mapping[int, frozenset[int]],
+    targets: Targets,
+    ids: Iterator[int],
+) -> ListedFiles:
+    """What a snapshot lists that does nothing but delete these positions of data files."""
+    return _deleting(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
+
+
+def _deleting(
+    services: Services,
+    metadata: TableMetadata,
+    own: ListedFiles,
+    newly: Mapping[int, frozenset[int]],
+    targets: Targets,
+    ids: Iterator[int],
+) -> ListedFiles:
+    """What a snapshot lists as its own, with the files that the server writes for positions that it deletes."""
+    snapshot, deleted = own.snapshot, _without_known(targets, newly)
     served = serve_deletes(services, metadata, Numbering(snapshot.snapshot_id, snapshot.sequence_number), deleted, ids)
-    files = (*(file for file in added if file.file_id not in converted), *served.files)
+    files = (*own.files, *served.files)
     superseded = _vectors(targets, deleted.positions) if metadata.format_version >= ROW_LINEAGE_VERSION else {}
     removed = targets.removed | superseded.keys()
     return ListedFiles(
         _summarised(metadata, snapshot, files, [*targets.space.files(targets.removed).values(), *superseded.values()]),
         files,
-        (*(row for row in deletions if row.delete_file_id not in converted), *served.deletions),
+        (*own.deletions, *served.deletions),
         frozenset(removed),
     )
 

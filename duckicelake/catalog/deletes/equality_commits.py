@@ -1,16 +1,18 @@
-"""Commits that delete rows by their keys: the server writes equality deletes as a client would, and commits them.
+"""Commits that delete rows of main: those with keys, or those that were found.
 
-What these delete is then looked up in the table's files and inlined rows, as it is for every client (`equality`).
+For keys the server writes equality deletes as a client would, and commits them; what these delete is then looked up in
+the table's files and inlined rows, as it is for every client (`equality`).
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 from duckicelake.bridge.entries import column_metrics
 from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.catalog.commits.attempts import TableCommit
+from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import (
     UNASSIGNED,
@@ -89,15 +91,23 @@ def delete_by_key(
         equality_ids=tuple(sorted(keys.field_ids)),
     )
     line = _manifest(uploaded, snapshot_id, spec, file)
-    snapshot = _snapshot(uploaded, snapshot_id, parent, [line, *_listed(services, parent)])
-    updates: list[TableUpdate] = [
-        *_new_specs(metadata, spec),
-        AddSnapshot(snapshot=snapshot),
-        SetSnapshotRef(ref_name=MAIN, **metadata.refs[MAIN].replaced(snapshot_id=snapshot_id).model_dump()),
-    ]
-    requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=parent.snapshot_id)
-    request = CommitTableRequest(requirements=(requirement,), updates=tuple(updates))
-    return TableCommit(namespace, table, request), uploaded.paths
+    snapshot = _snapshot(services, metadata, snapshot_id, parent)
+    snapshot = snapshot.replaced(manifest_list=_list(uploaded, snapshot, [line, *_listed(services, parent)]))
+    return TableCommit(namespace, table, _request(metadata, snapshot, _new_specs(metadata, spec))), uploaded.paths
+
+
+def delete_found(
+    services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, found: FoundRows
+) -> TableCommit:
+    """The commit that deletes from main the rows that were found in it."""
+    snapshot = _snapshot(services, metadata, secrets.randbits(62), parent)
+    return TableCommit(namespace, table, _request(metadata, snapshot), found)
+
+
+def _request(metadata: TableMetadata, snapshot: Snapshot, before: Iterable[TableUpdate] = ()) -> CommitTableRequest:
+    main = SetSnapshotRef(ref_name=MAIN, **metadata.refs[MAIN].replaced(snapshot_id=snapshot.snapshot_id).model_dump())
+    requirement = AssertRefSnapshotId(ref=MAIN, snapshot_id=snapshot.parent_snapshot_id)
+    return CommitTableRequest(requirements=(requirement,), updates=(*before, AddSnapshot(snapshot=snapshot), main))
 
 
 def _manifest(uploaded: _Uploaded, snapshot_id: int, spec: PartitionSpec, file: DataFile) -> ManifestFile:
@@ -127,23 +137,27 @@ def _manifest(uploaded: _Uploaded, snapshot_id: int, spec: PartitionSpec, file: 
     )
 
 
-def _snapshot(uploaded: _Uploaded, snapshot_id: int, parent: Snapshot, manifests: Sequence[ManifestFile]) -> Snapshot:
-    metadata, number = uploaded.metadata, uploaded.metadata.last_sequence_number + 1
-    first_row_id = metadata.next_row_id if metadata.format_version >= ROW_LINEAGE_VERSION else None
+def _list(uploaded: _Uploaded, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> str:
     data = write_manifest_list(
-        format_version=metadata.format_version,
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent.snapshot_id,
-        sequence_number=number,
+        format_version=uploaded.metadata.format_version,
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
         manifests=manifests,
-        first_row_id=first_row_id,
+        first_row_id=snapshot.first_row_id,
     )
+    return uploaded.add("list.avro", data)
+
+
+def _snapshot(services: Services, metadata: TableMetadata, snapshot_id: int, parent: Snapshot) -> Snapshot:
+    """A snapshot without a manifest list."""
+    first_row_id = metadata.next_row_id if metadata.format_version >= ROW_LINEAGE_VERSION else None
     return Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent.snapshot_id,
-        sequence_number=number,
-        timestamp_ms=max(uploaded.services.clock(), metadata.last_updated_ms),
-        manifest_list=uploaded.add("list.avro", data),
+        sequence_number=metadata.last_sequence_number + 1,
+        timestamp_ms=max(services.clock(), metadata.last_updated_ms),
+        manifest_list="",
         summary={"operation": "delete"},
         schema_id=metadata.current_schema_id,
         first_row_id=first_row_id,

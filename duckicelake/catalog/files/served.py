@@ -39,8 +39,7 @@ def serve_rows(
     files: list[NewFile] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
-        columns = _columns(services, table_id, keys[0].inlined_table)
-        rows = _written(services, keys, columns)
+        columns, rows = _written(services, table_id, keys)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
@@ -50,26 +49,21 @@ def serve_rows(
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
 
-def _written(services: Services, keys: Sequence[InlinedKey], columns: Sequence[Column]) -> ParquetRows:
-    """The rows with their lineage; in format version 3 a DuckLake snapshot's id is its sequence number."""
+def _written(services: Services, table_id: int, keys: Sequence[InlinedKey]) -> tuple[tuple[Column, ...], ParquetRows]:
+    """The columns of an inlined table, and the rows with their lineage.
+
+    In format version 3 a DuckLake snapshot's id is its sequence number.
+    """
+    name = keys[0].inlined_table
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.csv")
-        with in_room(), path.open("wb") as file, services.database.reading() as cursor:
+        with in_room(), path.open("wb") as file, services.database.statement() as cursor:
+            columns = native.columns(cursor, table_id, inlined.columns_at(cursor, table_id, name))
             copied = inlined.copy_rows(cursor, keys, children_of(columns, None), file)
         try:
-            return write_rows(CopiedRows(path, copied.longest, parquet_columns(columns)))
+            return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(columns)))
         except InvalidRequest as error:
-            raise DamagedTable(f"{keys[0].inlined_table}, a table of its inlined rows: {error}") from error
-
-
-def _columns(services: Services, table_id: int, inlined_table: str) -> tuple[Column, ...]:
-    """The columns that the inlined table has: those of its schema version."""
-    with services.database.reading() as cursor:
-        at = inlined.columns_at(cursor, table_id, inlined_table)
-        definition = native.definition(cursor, table_id, at)
-    if definition is None:
-        raise DamagedTable(f"it wasn't there at snapshot {at}, from which on {inlined_table} has its columns")
-    return definition.columns
+            raise DamagedTable(f"{name}, a table of its inlined rows: {error}") from error
 
 
 def parquet_columns(columns: Sequence[Column]) -> list[ParquetColumn]:

@@ -12,10 +12,11 @@ from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.committing import Outcome, commit_all
 from duckicelake.catalog.commits.groups import Settle
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
-from duckicelake.catalog.deletes.equality_commits import KeyFile, delete_by_key, key_file
+from duckicelake.catalog.deletes.equality_commits import KeyFile, delete_by_key, delete_found, key_file
+from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.rows.cache import RowTarget
-from duckicelake.catalog.rows.filters import keys_where
+from duckicelake.catalog.rows.filters import rows_where
 from duckicelake.catalog.rows.keys import key_layout, parse_deletion, read_keys
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
@@ -44,13 +45,12 @@ class DeletedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyDelete:
-    """Rows with these keys, which are to go from the table as the metadata says it is."""
+class RowDelete:
+    """The table that rows are to go from, as the metadata says it is."""
 
     namespace: Namespace
     table: str
     metadata: TableMetadata
-    keys: KeyFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +83,21 @@ def _delete(services: Services, deleted: DeletedRows) -> DeletedAnswer:
     def attempt(is_alone: bool) -> DeletedAnswer:
         target = fresh_target(services, deleted.namespace, deleted.table)
         table = current_table(services, deleted.namespace, deleted.table).materialized
-        if isinstance(wanted, list):
-            layout = key_layout(table.metadata, target.layout, deleted.keys)
-            batch = read_keys(wanted, layout)
-            keys = key_file(batch) if batch.num_rows else None
-        else:
-            keys = keys_where(services, table, target.layout, wanted)
-        return _write(services, deleted, table.metadata, keys, is_alone=is_alone)
+        rows = RowDelete(deleted.namespace, deleted.table, table.metadata)
+        if not isinstance(wanted, list):
+            found, count = rows_where(services, table, target.layout, wanted)
+            return _write(services, rows, found if found.positions else None, count, is_alone=is_alone)
+        layout = key_layout(table.metadata, target.layout, deleted.keys)
+        batch = read_keys(wanted, layout)
+        keys = key_file(batch) if batch.num_rows else None
+        return _write(services, rows, keys, batch.num_rows, is_alone=is_alone)
 
     return until_written(services, deleted.table, attempt)
 
 
 def _write(
-    services: Services, deleted: DeletedRows, metadata: TableMetadata, keys: KeyFile | None, *, is_alone: bool
+    services: Services, deleted: RowDelete, rows: KeyFile | FoundRows | None, count: int, *, is_alone: bool
 ) -> DeletedAnswer:
-    count = 0 if keys is None else keys.count
     entry = touched(deleted.namespace, deleted.table, {"keys": count})
 
     def settle(cursor: Transaction, written: Sequence[Written]) -> None:
@@ -107,26 +107,31 @@ def _write(
         at = change.snapshots[-1]
         services.settle(cursor, [replace(entry, table_id=change.table_id, snapshot_id=at)], (at, count))
 
-    if keys is not None and count and metadata.current_snapshot_id is not None:
+    if rows is not None and deleted.metadata.current_snapshot_id is not None:
         with suppress(_NoRows):
-            request = KeyDelete(deleted.namespace, deleted.table, metadata, keys)
-            outcome = commit_keys(services, request, settle, is_alone=is_alone)
+            outcome = commit_delete(services, deleted, rows, settle, is_alone=is_alone)
             assert outcome.written is not None
             return DeletedAnswer(outcome.written.snapshots[-1], count)
     services.settle_unchanged([entry], (None, count))
     return DeletedAnswer(None, count)
 
 
-def commit_keys(services: Services, delete: KeyDelete, settle: Settle, *, is_alone: bool) -> Outcome:
-    """Delete the rows with the keys; Outdated if main isn't the snapshot of the metadata any more.
+def commit_delete(
+    services: Services, deleted: RowDelete, rows: KeyFile | FoundRows, settle: Settle, *, is_alone: bool
+) -> Outcome:
+    """Delete the rows with the keys, or that were found; Outdated if main isn't the snapshot of the metadata any more.
 
     is_alone: the caller keeps all other commits waiting.
     """
-    metadata = delete.metadata
+    namespace, table, metadata = deleted.namespace, deleted.table, deleted.metadata
     assert metadata.current_snapshot_id is not None
     parent = metadata.snapshot(metadata.current_snapshot_id)
     assert parent is not None
-    request, paths = delete_by_key(services, delete.namespace, delete.table, metadata, parent, delete.keys)
+    paths: list[str] = []
+    if isinstance(rows, FoundRows):
+        request = delete_found(services, namespace, table, metadata, parent, rows)
+    else:
+        request, paths = delete_by_key(services, namespace, table, metadata, parent, rows)
     try:
         (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
     except CommitStateUnknown:

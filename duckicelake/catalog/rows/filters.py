@@ -1,7 +1,4 @@
-"""Rows that a filter finds, as the values that its columns have in them: by those they are deleted, as by keys.
-
-Who has the same values in these columns is found by the filter, too, so that nothing else goes.
-"""
+"""Rows that a filter finds in the data files of a table, inlined rows as the file in which they are served."""
 
 from collections.abc import Sequence
 
@@ -10,7 +7,7 @@ from duckicelake.bridge.pruning import may_match
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.commits.workspace import Workspace
 from duckicelake.catalog.deletes.equality import check_sizes, data_rows, key_column
-from duckicelake.catalog.deletes.equality_commits import KeyFile
+from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.deletes.uploaded import Targets
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
@@ -18,19 +15,17 @@ from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.expressions import Predicate, tests_of
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import ColumnStats
 from duckicelake.rows.filters import FilterColumn, bind, condition
 from duckicelake.rows.layout import Layout
 from duckicelake.storage.local_copies import local_copies
-from duckicelake.storage.matching import Matching, find_values
-from duckicelake.storage.parquet import ParquetRows
+from duckicelake.storage.matching import Matching, find_rows
 
 
-def keys_where(services: Services, table: Materialized, layout: Layout, predicate: Predicate) -> KeyFile:
-    """The values of the filter's columns in the rows of main that it finds, each combination once.
+def rows_where(services: Services, table: Materialized, layout: Layout, predicate: Predicate) -> tuple[FoundRows, int]:
+    """The rows of main that the filter finds, and how many combinations of values its columns have in them.
 
-    Reads the data files that may have such rows. InvalidRequest for columns and constants that the table doesn't have,
-    and for more to read than it allows; Unsupported.
+    Reads the data files that may have such rows, each once. InvalidRequest for columns and constants that the table
+    doesn't have, and for more to read than it allows; Unsupported.
     """
     bound, metadata = bind(predicate, layout.columns), table.metadata
     keys = _keys(bound, metadata, layout)
@@ -40,7 +35,9 @@ def keys_where(services: Services, table: Materialized, layout: Layout, predicat
     names = field_names(metadata)
     with local_copies(services.store, (file.path for file in files)) as paths:
         rows = [data_rows(file, keys, names, paths) for file in files]
-        return _key_file(keys, find_values(_matching(bound, keys), rows))
+        matches = find_rows(_matching(bound, keys), rows)
+    current = table.state.current()
+    return FoundRows(tuple(current.manifest_ids) if current else (), matches.positions), matches.values
 
 
 def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[EqualityKey]:
@@ -75,11 +72,3 @@ def _matching(bound: Predicate, keys: Sequence[EqualityKey]) -> Matching:
         columns[key.field.id] = FilterColumn(key.field.type, f"v{number}", key.duckdb_type)
     where = condition(bound, columns)
     return Matching(tuple(map(key_column, keys)), where.sql, where.parameters)
-
-
-def _key_file(keys: Sequence[EqualityKey], found: ParquetRows) -> KeyFile:
-    stats = tuple(
-        ColumnStats(keys[number].field.id, min_value=low, max_value=high, value_count=values, null_count=nulls)
-        for number, (values, nulls, low, high) in found.stats.items()
-    )
-    return KeyFile(found.data, found.record_count, tuple(key.field.id for key in keys), stats)

@@ -7,7 +7,7 @@ from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.deletes.equality_commits import key_file
 from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.rows.deletes import KeyDelete, commit_keys, fresh_target
+from duckicelake.catalog.rows.deletes import RowDelete, commit_delete, fresh_target
 from duckicelake.catalog.rows.files import discarding
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, answer, nothing_posted, prepared_rows, write_rows
 from duckicelake.catalog.rows.keys import key_layout, with_keys
@@ -79,8 +79,8 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
         services.settle(cursor, [entry], (inserted.snapshot_id, inserted.count, inserted.first_row_id))
         answers[:] = [answer(inserted)]
 
-    delete = KeyDelete(posted.namespace, posted.table, prepared.metadata, key_file(prepared.keys))
-    commit_keys(services, delete, settle, is_alone=is_alone)
+    table = RowDelete(posted.namespace, posted.table, prepared.metadata)
+    commit_delete(services, table, key_file(prepared.keys), settle, is_alone=is_alone)
     return answers[0]
 
 

@@ -93,12 +93,16 @@ def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, t
 def copy_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]) -> Copied:
     """Write rows of one table in the order of their keys, as `copy` does; DamagedTable if one isn't there."""
     (name,) = {key.inlined_table for key in keys}
+    begins = [key.begin_snapshot for key in keys]
     rows = sql.SQL(
-        "FROM {} AS i WHERE (i.begin_snapshot, i.row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
+        "FROM {} AS i WHERE i.begin_snapshot BETWEEN {} AND {}"
+        " AND (i.begin_snapshot, i.row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
         " ORDER BY i.begin_snapshot, i.row_id"
     ).format(
         sql.Identifier(name),
-        sql.Literal([key.begin_snapshot for key in keys]),
+        sql.Literal(min(begins)),
+        sql.Literal(max(begins)),
+        sql.Literal(begins),
         sql.Literal([key.row_id for key in keys]),
     )
     copied = _copy(cursor, name, columns, rows, to)

@@ -6,6 +6,7 @@ what DuckDB wrote: when somebody next loads the table.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from psycopg import Cursor, sql
@@ -45,11 +46,10 @@ class Group:
         left = memory.take(batches)
         self._claiming = None if left is None else claim_next(cursor, wanted, left, batches)
         if left is None:
-            self._claimed, asked = claim(cursor, wanted, partial(self._ask, batches))
-            self._now = asked()
+            self._claimed, last, asked = claim(cursor, wanted, partial(self._ask, batches))
+            self._now, self._before = asked(), replace(wanted.before(self._claimed), time=last)
         else:
-            self._claimed, self._now = wanted.after(left.snapshot)[1], left.now()
-        self._before = wanted.before(self._claimed)
+            self._claimed, self._now, self._before = wanted.after(left.snapshot)[1], left.now(), left.snapshot
         self._next_file_id = self._before.next_file_id
         self._new_sequences: dict[Producer, int] = {}
         self._admitted: set[int] = set()
@@ -95,7 +95,7 @@ class Group:
         row = self._claiming.fetchone() if self._claiming is not None else None
         snapshot = self._claimed if row is None else Counters(*row[:5])
         tables = {gain.state.table_id: gain.after for gain in self._gains}
-        self._memory.put(self._before.snapshot_id, Left(snapshot, tables, self._now.sequences))
+        self._memory.put(self._before, Left(snapshot, tables, self._now.sequences))
 
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBase | CatalogError | Repeated:
         if batch.key in self._now.keys:

@@ -67,9 +67,12 @@ class Memory:
         left = self._taken if self._was_calm >= CALM else None
         return left if left is not None and all(map(left.knows, batches)) else None
 
-    def put(self, before: int, left: Left) -> None:
-        """The group that has taken what was known is committed, after this snapshot."""
-        follows = self._taken is not None and self._taken.snapshot.snapshot_id == before
+    def put(self, before: Counters, left: Left) -> None:
+        """The group that has taken what was known is committed, after this snapshot.
+
+        It is told from one of the same id by its time, too: a failover may have lost the one that is remembered.
+        """
+        follows = self._taken is not None and self._taken.snapshot == before
         self._calm = self._was_calm + 1 if follows else 0
         self._left = left.with_older(self._taken if follows else None)
 

@@ -20,7 +20,8 @@ SELECT pg_advisory_lock(%(key)s, %(table_id)s),
 -- leave_lane: no more
 SELECT pg_advisory_unlock(%(key)s, %(table_id)s), set_config('idle_session_timeout', '0', false);
 
--- claim_snapshot: take the next snapshot id; no row if a DuckDB client took it while we waited
+-- claim_snapshot: take the next snapshot id, and tell when the last one was taken; no row if a DuckDB client took it
+-- while we waited
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
 SELECT snapshot_id + 1,
        greatest(clock_timestamp(), snapshot_time),
@@ -31,7 +32,8 @@ FROM ducklake_snapshot
 ORDER BY snapshot_id DESC
 LIMIT 1
 ON CONFLICT DO NOTHING
-RETURNING snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id;
+RETURNING snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id, (
+    SELECT b.snapshot_time FROM ducklake_snapshot b WHERE b.snapshot_id = ducklake_snapshot.snapshot_id - 1);
 
 -- insert_snapshots: those that follow what was claimed
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)

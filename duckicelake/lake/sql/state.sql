@@ -96,8 +96,8 @@ FROM (
 JOIN duckicelake_file f USING (file_id)
 ORDER BY e.manifest_id, e.status = 0, e.status, e.ordinal;
 
--- virtual_files: the inlined rows that files hold, by position
-SELECT file_id, inlined_table, row_ids, begin_snapshots
+-- virtual_files: the inlined rows that files hold, by position; long lists are read soonest from JSON
+SELECT file_id, inlined_table, to_json(row_ids), to_json(begin_snapshots)
 FROM duckicelake_virtual_file
 WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
 

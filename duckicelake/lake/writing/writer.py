@@ -103,7 +103,7 @@ class Group:
         ask = partial(lock_bases, self._cursor, changes)
         if steps:
             wanted = _wanted(steps[0])
-            self._claimed, bases = claim(self._cursor, wanted, ask)
+            self._claimed, _, bases = claim(self._cursor, wanted, ask)
             self._last = wanted.before(self._claimed)
         else:
             bases = ask()

@@ -22,6 +22,7 @@ from duckicelake.iceberg.values import to_json
 from duckicelake.rows.reading import JSON
 from tests.catalog.client import new_client
 from tests.catalog.equality_cases import TYPES
+from tests.catalog.seams import Distant
 from tests.lakes import Lake, iceberg_rows
 
 Json = Any
@@ -380,6 +381,46 @@ def test_filter_sent_again_with_its_key_gets_its_answer_and_deletes_no_more(lake
     append_rows(lake.services, PostedRows(("ns",), "t", b'[{"id": 99}]', JSON))
     assert delete_where(services, lit("gt", "id", 10)) == first
     assert 99 in [row[0] for row in lake.duck_rows("ns.t")]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_each_file_is_read_once(services: Services, ducklake: duckdb.DuckDBPyConnection, version: int) -> None:
+    """However many rows of it go, and whatever was deleted from it before; nothing else is read."""
+    distant = Distant(services.store)
+    lake = Lake(replace(services, store=distant), ducklake)
+    lake.run("CREATE SCHEMA lake.ns", "CREATE TABLE lake.ns.t (id BIGINT, x DOUBLE)")
+    lake.run(*(f"INSERT INTO lake.ns.t SELECT i, -0.0 FROM range({n}, {n + 30}) AS r (i)" for n in range(0, 90, 30)))
+    append_rows(lake.services, PostedRows(("ns",), "t", b'[{"id": 90}, {"id": 91, "x": "NaN"}]', JSON))
+    lake.commit({"action": "upgrade-format-version", "format-version": version}, namespace="ns")
+    lake.run("DELETE FROM lake.ns.t WHERE id IN (1, 31, 90)")
+    for predicate, left, read in ((lit("lt", "id", 20), 70, 1), (lit("not-eq", "id", 25), 1, 4), (True, 0, 4)):
+        files = [task.file.file_path for task in lake.static("t", "ns").scan().plan_files()]
+        distant.reads.clear()
+        assert delete_where(lake.services, predicate).snapshot_id == lake.newest()
+        assert (len(distant.reads), {*distant.reads.values()}) == (read, {1})
+        assert distant.reads.keys() <= {*files}
+        assert iceberg_rows(lake.static("t", "ns")) == lake.duck_rows("ns.t")
+        assert len(lake.duck_rows("ns.t")) == left
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_partitions_stay_as_they_are(services: Services, ducklake: duckdb.DuckDBPyConnection, version: int) -> None:
+    """Rows go from files of several of them at once; the table gets no specification that it didn't have."""
+    lake = Lake(services, ducklake)
+    lake.run(
+        "CREATE SCHEMA lake.ns",
+        "CREATE TABLE lake.ns.t (id BIGINT, part VARCHAR)",
+        "ALTER TABLE lake.ns.t SET PARTITIONED BY (part)",
+        "INSERT INTO lake.ns.t SELECT i, 'p' || i % 3 FROM range(60) AS r (i)",
+        "INSERT INTO lake.ns.t VALUES (60, 'p0'), (61, NULL)",
+    )
+    lake.commit({"action": "upgrade-format-version", "format-version": version}, namespace="ns")
+    specs = lake.metadata("t", "ns").partition_specs
+    for predicate in (lit("lt", "id", 10), lit("eq", "part", "p1"), {"type": "is-null", "term": "part"}):
+        assert delete_where(services, predicate).snapshot_id == lake.newest()
+        assert iceberg_rows(lake.static("t", "ns")) == lake.duck_rows("ns.t")
+    assert [row[0] for row in lake.duck_rows("ns.t")] == [i for i in sorted(range(10, 61), key=str) if i % 3 != 1]
+    assert lake.metadata("t", "ns").partition_specs == specs
 
 
 def test_only_files_that_may_have_such_rows_are_read(lake: Lake) -> None:

@@ -105,6 +105,32 @@ def test_upsert_while_another_table_is_made_is_computed_again_once(lake: Lake) -
     assert_rows(lake, (1, "A"), (2, "b"))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TABLE lake.other (id BIGINT)",
+        "ALTER TABLE lake.t ADD COLUMN more VARCHAR DEFAULT 'as well'",
+        "CALL lake.set_option('data_inlining_row_limit', 1, table_name => 't')",
+        "CALL ducklake_flush_inlined_data('lake')",
+    ],
+)
+def test_upsert_is_computed_anew_if_its_rows_were_prepared_for_another_table(lake: Lake, change: str) -> None:
+    append_rows(lake.services, posted((1, "old"), (2, "old")))
+    write, times = lake.services.commits.write, [0]
+
+    def late(*arguments: Any) -> Any:
+        times[0] += 1
+        if times[0] == 1:
+            lake.run(change)
+        return write(*arguments)
+
+    lake.services.commits.write = late  # type: ignore[method-assign,assignment]
+    upsert_rows(lake.services, posted((2, "new"), (3, "new")), ("id",))
+    assert times[0] <= 3
+    assert [row[:2] for row in lake.duck_rows()] == [(1, "old"), (2, "new"), (3, "new")]
+    assert iceberg_rows(lake.static()) == lake.duck_rows()
+
+
 def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:
     append_rows(lake.services, posted((1, "a"), counted=Counted("p", 4)))
     with pytest.raises(AlreadyApplied):

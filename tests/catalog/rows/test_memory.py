@@ -106,6 +106,25 @@ def test_batches_of_one_group_share_a_snapshot(lake: Lake) -> None:
     assert [row[0] for table in "tu" for row in lake.duck_rows(table) if row[0] >= 200] == [200, 202, 201, 203]
 
 
+def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lake) -> None:
+    """Another one has its id by now, and the sequence that came with it isn't applied."""
+    append_rows(lake.services, replace(posted(201), counted=Counted("app", 1)))
+    memory = lake.services.commits._memories.rows
+    lost = memory._left
+    assert lost is not None
+    memory._left = replace(lost, sequences=dict.fromkeys(lost.sequences, 7))
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(
+            "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time + interval '1 ms' WHERE snapshot_id = %s",
+            [lake.newest()],
+        )
+    memory._calm = 0
+    for id_ in range(202, 204 + CALM):
+        post(lake, id_)
+    append_rows(lake.services, replace(posted(300), counted=Counted("app", 2)))
+    assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [*range(201, 204 + CALM), 300]
+
+
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_rows_wait_for_a_client_that_holds_the_next_snapshot(lake: Lake, end: str) -> None:
     newest = lake.newest()
