@@ -115,7 +115,8 @@ class _Facts:
         if self._known is not None:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
         file = self._as_iceberg.of(row)
-        return PackedStats(file_stats(file, self._leaves)), _values(self._target, self._declared, row, file)
+        stats = PackedStats(file_stats(file, self._leaves)).deflated()
+        return stats, _values(self._target, self._declared, row, file)
 
 
 def inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple[InlinedRows, TableStats]:

@@ -38,11 +38,22 @@ MAX_RATIO: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container file taken apart. blocks: how many records, and their bytes one after the other, unpacked."""
+    """A container file taken apart. packed: of each block how many records it has, and its bytes as they are packed."""
 
     schema_text: bytes
     metadata: Mapping[str, str]
-    blocks: tuple[tuple[int, bytes], ...]
+    packed: tuple[tuple[int, bytes], ...]
+    limit: int = MAX_UNPACKED
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """How many records, and their bytes one after the other; InvalidRequest if it can't be unpacked."""
+        codec, budget = self.metadata.get("avro.codec") or "null", self.limit
+        for count, packed in self.packed:
+            block = _unpack(packed, codec, budget)
+            if len(block) > budget:
+                raise InvalidRequest(f"its blocks unpack to more than {self.limit} bytes")
+            budget -= len(block)
+            yield count, block
 
     @property
     def schema(self) -> Json:
@@ -76,11 +87,12 @@ def read_container(data: bytes) -> Container:
     try:
         header, at = _read_header(data)
         sync, at = take(data, at, _SYNC_BYTES)
-        blocks = tuple(_read_blocks(data, at, sync, _text(header, "avro.codec") or "null"))
+        packed = tuple(_read_blocks(data, at, sync))
     except IndexError as error:
         raise InvalidRequest("it ends before its last block does") from error
     schema = header.pop("avro.schema", b"")
-    return Container(schema, {key: _text(header, key) for key in header}, blocks)
+    limit = min(MAX_UNPACKED, max(MAX_UNPACKED_OF_SMALL, MAX_RATIO * len(data)))
+    return Container(schema, {key: _text(header, key) for key in header}, packed, limit)
 
 
 def _chunks(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -118,8 +130,7 @@ def _text(header: Mapping[str, bytes], key: str) -> str:
         raise InvalidRequest(f"{key!r} in its header isn't text") from error
 
 
-def _read_blocks(data: bytes, at: int, sync: bytes, codec: str) -> Iterator[tuple[int, bytes]]:
-    limit = budget = min(MAX_UNPACKED, max(MAX_UNPACKED_OF_SMALL, MAX_RATIO * len(data)))
+def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         count, at = read_long(data, at)
         size, at = read_long(data, at)
@@ -127,11 +138,7 @@ def _read_blocks(data: bytes, at: int, sync: bytes, codec: str) -> Iterator[tupl
         marker, at = take(data, at, _SYNC_BYTES)
         if marker != sync:
             raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
-        block = _unpack(packed, codec, budget)
-        if len(block) > budget:
-            raise InvalidRequest(f"its blocks unpack to more than {limit} bytes")
-        budget -= len(block)
-        yield count, block
+        yield count, packed
 
 
 def _unpack(packed: bytes, codec: str, budget: int) -> bytes:

@@ -104,10 +104,10 @@ def _compiled(schema_text: bytes) -> Reader:
 
 
 def _rows(container: Container, rows: Reader) -> Iterator[Row]:
-    declared = sum(count for count, _ in container.blocks)
+    declared = sum(count for count, _ in container.packed)
     if declared > MAX_RECORDS:
         raise InvalidRequest(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
-    for count, block in container.blocks:
+    for count, block in container.blocks():
         yield from decode_records(rows, count, block)
 
 

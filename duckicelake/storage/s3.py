@@ -74,6 +74,9 @@ class S3Options:
             retries={"mode": "standard", "total_max_attempts": self.max_attempts},
             max_pool_connections=self.max_connections,
             s3={"addressing_style": "path" if self.path_style else "auto"},
+            # A quarter of botocore's work on a request would be to look at what it is given, and to say who it is.
+            parameter_validation=False,
+            user_agent="duckicelake",
             # Other stores than Amazon's don't all know the checksums that boto3 would send.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

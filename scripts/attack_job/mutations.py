@@ -136,7 +136,7 @@ def spoilt_avro(data: bytes, random: Random) -> bytes:
     except InvalidRequest:
         return spoilt_bytes(data, random)
     header = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
-    schema, blocks = orjson.dumps(opened.schema), list(opened.blocks)
+    schema, blocks = orjson.dumps(opened.schema), list(opened.blocks())
     match random.randrange(8):
         case 0:
             return spoilt_bytes(data, random)

@@ -103,7 +103,7 @@ def uncompressed(data: bytes) -> bytes:
     """The same container with codec null, so that damage reaches the decoder."""
     opened = avro.read_container(data)
     metadata = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
-    return container(opened.schema, *opened.blocks, **metadata)
+    return container(opened.schema, *opened.blocks(), **metadata)
 
 
 FILES: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
@@ -277,7 +277,17 @@ def test_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_of(read) < 8 << 20
     half = zlib.compress(bytes(600 << 10), wbits=-15)
     with pytest.raises(InvalidRequest, match="more than 1048576 bytes"):
-        read_manifest(container(ENTRY, (0, half), (0, half), codec="deflate"))
+        list(avro.read_container(container(ENTRY, (1, half), (1, half), codec="deflate")).blocks())
+
+
+def test_blocks_are_unpacked_one_after_the_other() -> None:
+    packed = zlib.compress(bytes(1 << 20), wbits=-15)
+    opened = avro.read_container(container(ENTRY, *[(1, packed)] * 7, codec="deflate"))
+
+    def read() -> None:
+        assert [(count, len(block)) for count, block in opened.blocks()] == [(1, 1 << 20)] * 7
+
+    assert peak_of(read) < 4 << 20
 
 
 @pytest.mark.parametrize("codec", ["snappy"])
@@ -299,7 +309,7 @@ def test_other_codecs_are_read_if_their_library_is_there_and_named_if_not(codec:
 
 def test_zstandard_is_read_of_one_frame_or_many() -> None:
     opened = avro.read_container(manifest())
-    ((count, block),) = opened.blocks
+    ((count, block),) = opened.blocks()
     metadata = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
     pack = zstandard.compress
     for packed in (pack(block), pack(block[:9]) + pack(block[9:])):
@@ -340,7 +350,7 @@ def test_blocks_of_one_item_each_do_not_add_up_to_more_than_is_read() -> None:
 
 def test_more_records_than_are_read_are_refused_before_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = avro.read_container(manifest())
-    ((count, block),) = opened.blocks
+    ((count, block),) = opened.blocks()
     with pytest.raises(InvalidRequest, match="records; this server reads up to"):
         read_manifest(container(opened.schema, *[(count, block)] * (1 + manifest_read.MAX_RECORDS // count)))
     monkeypatch.setattr(manifest_read, "MAX_ITEMS", 1)
