@@ -9,10 +9,11 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequest, Unsupported
 
 ABSORB_ROWS: Final = "ducklake.absorb-rows"
 APPEND_REBASE: Final = "ducklake.append-rebase"
+DATA_FORMAT: Final = "write.format.default"
 DUCKLAKE_ID: Final = "ducklake.snapshot-id"
 """Of the current snapshot, and in its summary. The server says it; what anybody else says of it is overlooked."""
 HOLD: Final = "ducklake.history.hold"
@@ -42,13 +43,19 @@ _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:
-    """InvalidRequest for what is new in the properties of a table if it is misspelt or can't be understood."""
+    """Check what is new in the properties of a table.
+
+    InvalidRequest for what is misspelt or can't be understood, Unsupported for a format that no commit's files may have.
+    """
     changed = {name for name, value in properties.items() if before.get(name) != value}
     for name in sorted(changed - _KNOWN):
         if name.lower().startswith("ducklake.") or name.replace("duckicelake.", "ducklake.") in _KNOWN:
             raise InvalidRequest(f"There is no table property {name}; {_meant(name)}")
     for name in sorted(changed & _FORMS.keys()):
         _text(properties, name)
+    wanted = properties.get(DATA_FORMAT, "parquet")
+    if DATA_FORMAT in changed and wanted.lower() != "parquet":
+        raise Unsupported("file-formats", f"{DATA_FORMAT} is {wanted}, and DuckLake reads Parquet only")
 
 
 def check_values(properties: Mapping[str, str]) -> None:

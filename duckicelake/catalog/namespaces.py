@@ -5,6 +5,7 @@ A parent that no schema stands for is virtual: it is listed and loads without pr
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Final
 
 from duckicelake.catalog.access.principal import Principal
 from duckicelake.catalog.auditing import touched
@@ -24,6 +25,7 @@ from duckicelake.lake.schemas import (
 )
 from duckicelake.lake.snapshots import begin_snapshot, lock, record_changes, retrying
 
+_LOCATION: Final = "location"
 _NAMED_IN_MESSAGE = 5
 
 
@@ -68,6 +70,14 @@ def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
     with services.database.reading() as cursor:
         schema_id = _require(_known(cursor), namespace)
         return {} if schema_id is None else schema_properties(cursor, schema_id)
+
+
+def with_location(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
+    """Add where the namespace's tables go as `location`, unless it has one.
+
+    Trino lays out tables by it. Where there is none it lets the catalog, and then refuses a place that isn't empty.
+    """
+    return {_LOCATION: services.policy.namespace_folder(namespace), **properties}
 
 
 def drop_namespace(services: Services, namespace: Namespace) -> None:

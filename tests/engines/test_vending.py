@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -16,17 +15,15 @@ from duckdb_extensions import import_extension
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from scripts.backends_job.minio import Minio, create_bucket
-from scripts.backends_job.stack import Backends
-from scripts.demo_job.backend import CLIENT, SECRET, on_servers
+from scripts.backends_job.minio import Minio
+from scripts.demo_job.backend import CLIENT, SECRET
 from scripts.demo_job.connect import duckdb_lake
-from scripts.demo_job.server import PROGRAM, RunningLake, own_environment, running_lake
-from tests.engines.conftest import new_folder
+from scripts.demo_job.server import PROGRAM, RunningLake, own_environment
+from tests.engines.guarded import CREDENTIAL, guarded_lake
 
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
-CREDENTIAL = f"{CLIENT}:{SECRET}"
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"name {number}" for number in range(100)]})
 
 
@@ -43,11 +40,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def lake(minio: Minio) -> Iterator[RunningLake]:
     """With a namespace `ns`, and in it a table that DuckDB made by its `ducklake` extension."""
-    create_bucket(minio, "without-keys")
-    whole = on_servers(Backends("", minio, "without-keys"))
-    settings = {key: value for key, value in whole.settings.items() if key != "DUCKICELAKE_DATABASE_URL"}
-    backend = replace(whole, settings=settings)
-    with new_folder() as folder, running_lake(folder / "lake", folder / "log", backend=backend) as running:
+    with guarded_lake(minio, "without-keys") as running:
         with duckdb_lake(running) as owner:
             owner.execute("CREATE SCHEMA lake.ns")
             owner.execute("CREATE TABLE lake.ns.born_in_duckdb AS SELECT range AS id FROM range(1000)")

@@ -1,9 +1,13 @@
 """Namespaces: list, create, load, test, drop, and change properties."""
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import namespaces
+from duckicelake.catalog.services import Services
+from duckicelake.iceberg.names import Namespace
 from duckicelake.iceberg.rest import CreateNamespaceRequest, UpdateNamespacePropertiesRequest
 from duckicelake.server.context import AppServices
 from duckicelake.server.endpoints import PREFIX
@@ -26,7 +30,7 @@ class NamespaceList(BaseModel):
 
 
 class NamespaceAnswer(BaseModel):
-    """A namespace with all of its properties."""
+    """A namespace with all of its properties, and as `location` where its tables go."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,14 +59,15 @@ def list_namespaces(services: AppServices, parent: ParentQuery, page: PageQuery)
 def create_namespace(admit: KeyedAdmission, body: Body) -> NamespaceAnswer:
     """Create a namespace, with properties if wanted."""
     request = parse_body(CreateNamespaceRequest, body)
-    properties = namespaces.create_namespace(admit(request), request.namespace, request.properties)
-    return NamespaceAnswer(namespace=request.namespace, properties=properties)
+    services = admit(request)
+    properties = namespaces.create_namespace(services, request.namespace, request.properties)
+    return _answer(services, request.namespace, properties)
 
 
 @router.get("/namespaces/{namespace}")
 def load_namespace(services: AppServices, namespace: NamespacePath) -> NamespaceAnswer:
     """Load a namespace's properties."""
-    return NamespaceAnswer(namespace=namespace, properties=namespaces.load_namespace(services, namespace))
+    return _answer(services, namespace, namespaces.load_namespace(services, namespace))
 
 
 @router.head("/namespaces/{namespace}", status_code=204)
@@ -85,3 +90,7 @@ def update_properties(services: KeyedServices, namespace: NamespacePath, body: B
     request = parse_body(UpdateNamespacePropertiesRequest, body)
     result = namespaces.update_namespace(services, namespace, request.removals, request.updates)
     return UpdatedPropertiesAnswer(updated=result.updated, removed=result.removed, missing=result.missing)
+
+
+def _answer(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceAnswer:
+    return NamespaceAnswer(namespace=namespace, properties=namespaces.with_location(services, namespace, properties))

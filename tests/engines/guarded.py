@@ -1,0 +1,24 @@
+"""Lakes on S3 whose server asks who its clients are, and gives them keys for S3."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from scripts.backends_job.minio import Minio, create_bucket
+from scripts.backends_job.stack import Backends
+from scripts.demo_job.backend import CLIENT, SECRET, on_servers
+from scripts.demo_job.server import RunningLake, running_lake
+from tests.engines.conftest import new_folder
+
+CREDENTIAL = f"{CLIENT}:{SECRET}"
+
+
+@contextmanager
+def guarded_lake(minio: Minio, bucket: str) -> Iterator[RunningLake]:
+    """Serve a new lake, with a Postgres of its own, in a new bucket."""
+    create_bucket(minio, bucket)
+    whole = on_servers(Backends("", minio, bucket))
+    settings = {key: value for key, value in whole.settings.items() if key != "DUCKICELAKE_DATABASE_URL"}
+    backend = replace(whole, settings=settings)
+    with new_folder() as folder, running_lake(folder / "lake", folder / "log", backend=backend) as running:
+        yield running
