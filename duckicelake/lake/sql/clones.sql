@@ -44,7 +44,8 @@ WITH other AS MATERIALIZED (
 )
 SELECT EXISTS (
     SELECT FROM own w
-    JOIN duckicelake_file o ON duckicelake_file_name(o.path) = w.name AND duckicelake_canonical_path(o.path) = w.path
+    JOIN duckicelake_file o ON duckicelake_name_hash(o.path) = duckicelake_name_hash(w.path)
+        AND duckicelake_canonical_path(o.path) = w.path
     JOIN other USING (table_id)
     WHERE NOT o.is_released
 ) OR EXISTS (
