@@ -18,7 +18,7 @@ def folders_of_files(cursor: Cursor[Row], table_id: int, known: Sequence[str], m
     found: list[str] = []
     least = ""
     while len(found) < most:
-        row = cursor.execute(_SQL.next_file, {"table_id": table_id, "least": least}).fetchone()
+        row = cursor.execute(_SQL.next_place, {"table_id": table_id, "least": least}).fetchone()
         if row is None:
             break
         holding = next((folder for folder in (*known, *found) if row[0].startswith(folder)), None)

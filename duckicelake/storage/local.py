@@ -157,8 +157,7 @@ def _translated(location: str) -> Iterator[None]:
 
 def _create(path: Path, data: bytes) -> None:
     """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
-    with _temporary(path.parent, data) as temporary:
-        _sync(Path(temporary))
+    with _temporary(path.parent, data, synced=True) as temporary:
         _link(temporary, path)
 
 
@@ -172,7 +171,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path, data: bytes) -> Iterator[str]:
+def _temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[str]:
     """A new file in the folder with this content; the block gives it another name, or raises, and then it is gone."""
     path = f"{folder}/.tmp-{uuid4().hex}"
     descriptor = _new_file(path, folder)
@@ -180,6 +179,9 @@ def _temporary(folder: Path, data: bytes) -> Iterator[str]:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             os.fchmod(descriptor, 0o644)
+            if synced:
+                file.flush()
+                os.fsync(descriptor)
         yield path
     except BaseException:
         Path(path).unlink(missing_ok=True)

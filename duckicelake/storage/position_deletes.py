@@ -76,7 +76,7 @@ def _chunk(
     for content, rows in zip(contents, pages, strict=True):
         stream = zlib.compressobj(wbits=_GZIP_WINDOW)
         packed = stream.compress(content) + stream.flush()
-        said = {1: I32(len(rows)), 2: _PLAIN, 3: _RLE, 4: _RLE}
+        said: Struct = {1: I32(len(rows)), 2: _PLAIN, 3: _RLE, 4: _RLE}
         head = encode_struct({1: I32(0), 2: I32(len(content)), 3: I32(len(packed)), 5: said})
         written += [head, packed]
         unpacked += len(head) + len(content)

@@ -78,10 +78,14 @@ def main() -> None:
 def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Statements by what they are for, with what they would be asked about a table in the midst."""
     state, native, write = queries("state"), queries("native"), queries("write")
+    ownership, garbage, clones = queries("ownership"), queries("garbage"), queries("clones")
     newest = tables * each
     ids = [table + number * tables for number in range(each)]
     of = {"table_id": table}
+    folder = f"/w/ducklake/main/t{table}/"
+    paths = [f"{folder}ducklake-{number}.parquet" for number in ids]
     window = {**of, "after": newest - 10, "upto": newest, "begins": [1], "mark": f":{table}", "live": ids, "prefix": ""}
+    window |= {"first": newest - 9, "last": newest}
     return {
         "table by name": (state.table_id, {"schema_name": "main", "table_name": f"t{table}"}),
         "table's row": (state.table_row, of),
@@ -102,6 +106,18 @@ def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[st
         "data files of the window": (native.data_files, window),
         "data files that vanished": (native.missing_data_files, window),
         "lock of the table": (write.lock_bases, {"table_ids": [table], "after": newest - 10}),
+        "whose files these are": (ownership.files, {"table_id": None, "paths": paths}),
+        "whose files are below a folder": (
+            ownership.files_below,
+            {"table_id": None, "folder": f"file://{folder[:-1]}"},
+        ),
+        "files that nothing names": (garbage.unnamed, {"names": [path.removeprefix(folder) for path in paths]}),
+        "data files at paths": (state.data_files_at, {**of, "paths": paths}),
+        "tables that have these files": (state.sharing, {"paths": paths}),
+        "the table's next folder": (queries("file_folders").next_place, {**of, "least": ""}),
+        "whether files are shared": (clones.shares, of),
+        "files that a purge takes": (write.purgeable, of),
+        "rows that hold files": (write.forget_held, {**of, "paths": paths}),
         "snapshots that leave": (write.delete_snapshots, {**of, "snapshot_ids": ids[:5]}),
     }
 

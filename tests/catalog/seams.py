@@ -176,10 +176,14 @@ def overtaken(services: Services, act: Callable[[], object]) -> Services:
 
 @dataclass(frozen=True, slots=True)
 class Distant:
-    """A store that is no folder of this machine, and counts how often each file of it is read."""
+    """A store that is no folder of this machine, and counts how often each file of it is read.
+
+    `written` are the numbers of files that were written at a time.
+    """
 
     store: ObjectStore
     reads: Counter[str] = field(default_factory=Counter)
+    written: list[int] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
     def local_path(self, location: str) -> None:
@@ -192,6 +196,13 @@ class Distant:
     def download(self, location: str, path: Path) -> None:
         self._count(location)
         self.store.download(location, path)
+
+    def write(self, location: str, data: bytes) -> None:
+        self.write_all([(location, data)])
+
+    def write_all(self, files: Sequence[NewFile]) -> None:
+        self.written.append(len(files))
+        self.store.write_all(files)
 
     def _count(self, location: str) -> None:
         with self._lock:

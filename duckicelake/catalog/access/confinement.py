@@ -26,6 +26,12 @@ def write(services: Services, location: str, data: bytes) -> None:
     services.store.write(location, data)
 
 
+def write_all(services: Services, files: Sequence[NewFile]) -> None:
+    """Write several, sooner than one by one (`ObjectStore.write_all`); raises as `write` does."""
+    _check_places(services, [location for location, _ in files])
+    services.store.write_all(files)
+
+
 def write_derived(services: Services, files: Sequence[NewFile]) -> None:
     """Write several that can be made again (`ObjectStore.write_derived`); raises as `write` does."""
     _check_places(services, [location for location, _ in files])

@@ -15,6 +15,7 @@ from duckicelake.bridge.summary import Totals, summarise
 from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
 from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
 from duckicelake.catalog.deletes.uploaded import Targets, read_deletions
+from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import FileContent
@@ -80,7 +81,9 @@ def _deleting(
 ) -> ListedFiles:
     """What a snapshot lists as its own, with the files that the server writes for positions that it deletes."""
     snapshot, deleted = own.snapshot, _without_known(targets, newly)
-    served = serve_deletes(services, metadata, Numbering(snapshot.snapshot_id, snapshot.sequence_number), deleted, ids)
+    numbers = Numbering(snapshot.snapshot_id, snapshot.sequence_number)
+    with files_beside(services) as beside:
+        served = serve_deletes(beside, metadata, numbers, deleted, ids)
     files = (*own.files, *served.files)
     superseded = _vectors(targets, deleted.positions) if metadata.format_version >= ROW_LINEAGE_VERSION else {}
     removed = targets.removed | superseded.keys()

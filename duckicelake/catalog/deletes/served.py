@@ -11,8 +11,7 @@ import orjson
 from duckicelake.bridge import positions
 from duckicelake.bridge.caught_up import ServedFiles
 from duckicelake.bridge.numbering import Numbering
-from duckicelake.catalog.files.served import write_served
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
 from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -36,7 +35,7 @@ class NewlyDeleted:
 
 
 def serve_deletes(
-    services: Services, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
+    beside: FilesBeside, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
 ) -> ServedFiles:
     """Write the delete files of a snapshot, which take their file ids from `ids`.
 
@@ -46,17 +45,17 @@ def serve_deletes(
     if not deleted.positions:
         return ServedFiles()
     if metadata.format_version >= DELETION_VECTOR_VERSION:
-        return _serve_vectors(services, metadata, numbers, deleted, ids)
-    return _serve_position_deletes(services, metadata, numbers, deleted, ids)
+        return _serve_vectors(beside, metadata, numbers, deleted, ids)
+    return _serve_position_deletes(beside, metadata, numbers, deleted, ids)
 
 
 def _serve_vectors(
-    services: Services, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
+    beside: FilesBeside, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
 ) -> ServedFiles:
     """One Puffin file for all data files."""
     everything = {i: deleted.positions[i] | deleted.before.get(i, frozenset()) for i in sorted(deleted.positions)}
     puffin = write_deletion_vectors((deleted.targets[i].path, found) for i, found in everything.items())
-    path = write_served(services, metadata, f"{numbers.snapshot_id}-{{}}-dv.puffin", puffin.data)
+    path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-dv.puffin", puffin.data)
     files: list[NewFile] = []
     deletions: list[NewDeletion] = []
     for (target_id, found), blob in zip(everything.items(), puffin.blobs, strict=True):
@@ -75,7 +74,7 @@ def _place(blob: PuffinBlob, target: Target) -> dict[str, Any]:
 
 
 def _serve_position_deletes(
-    services: Services, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
+    beside: FilesBeside, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, ids: Iterator[int]
 ) -> ServedFiles:
     """A Parquet file for each partition: position deletes apply within theirs."""
     groups: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
@@ -85,7 +84,7 @@ def _serve_position_deletes(
     files: list[NewFile] = []
     deletions: list[NewDeletion] = []
     for group in groups.values():
-        written = _write_positions(services, metadata, numbers, deleted, group)
+        written = _write_positions(beside, metadata, numbers, deleted, group)
         file = _new_file(next(ids), written, deleted.targets[group[0]], numbers)
         files.append(file)
         deletions += [NewDeletion(file.file_id, i, positions.encode(deleted.positions[i])) for i in group]
@@ -93,12 +92,12 @@ def _serve_position_deletes(
 
 
 def _write_positions(
-    services: Services, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, group: Sequence[int]
+    beside: FilesBeside, metadata: TableMetadata, numbers: Numbering, deleted: NewlyDeleted, group: Sequence[int]
 ) -> "_Written":
     paths = {i: deleted.targets[i].path for i in group}
     rows = [(path, position) for i, path in paths.items() for position in deleted.positions[i]]
     data = write_position_deletes(rows)
-    path = write_served(services, metadata, f"{numbers.snapshot_id}-{{}}-deletes.parquet", data)
+    path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-deletes.parquet", data)
     metrics = {"referenced_data_file": paths[group[0]]} if len(group) == 1 else {}
     return _Written(path, "PARQUET", len(data), len(rows), metrics | _path_bounds(paths.values()))
 

@@ -12,6 +12,7 @@ from duckicelake.catalog.commits.ids import file_ids
 from duckicelake.catalog.commits.moves import write_delete_files
 from duckicelake.catalog.commits.workspace import Listed, Workspace
 from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
+from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.services import Services
 from duckicelake.delta.actions import DeletionVector
 from duckicelake.delta.log import DeltaLog
@@ -81,7 +82,8 @@ class DeltaDeletes:
         parts = [deleted]
         if metadata.format_version >= ROW_LINEAGE_VERSION:
             parts = [replace(deleted, positions={file_id: found}) for file_id, found in deleted.positions.items()]
-        served = [serve_deletes(self._services, metadata, numbers, part, self._ids) for part in parts]
+        with files_beside(self._services) as beside:
+            served = [serve_deletes(beside, metadata, numbers, part, self._ids) for part in parts]
         return tuple(file for each in served for file in each.files), tuple(
             row for each in served for row in each.deletions
         )

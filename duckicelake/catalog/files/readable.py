@@ -10,7 +10,7 @@ from duckicelake.bridge.caught_up import ReadableCopy
 from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.catalog.access.confinement import check_readable
-from duckicelake.catalog.files.served import write_served
+from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
@@ -29,8 +29,9 @@ class ReadableCopies:
     not read them, clients get them as they are.
     """
 
-    def __init__(self, services: Services, table_id: int) -> None:
+    def __init__(self, services: Services, beside: FilesBeside, table_id: int) -> None:
         self._services = services
+        self._beside = beside
         self._table_id = table_id
 
     def of(self, step: NativeStep, metadata: TableMetadata, numbers: Numbering) -> dict[int, ReadableCopy]:
@@ -40,7 +41,7 @@ class ReadableCopies:
         has_odd_types, folder = self._table
         own = [file for _, file in step.data_files if has_odd_types or file.mapping_id is not None]
         readable = [file for file in own if _is_readable(self._services, file, folder, metadata)]
-        return dict(_copies(self._services, readable, metadata, numbers))
+        return dict(_copies(self._services, self._beside, readable, metadata, numbers))
 
     @cached_property
     def _table(self) -> tuple[bool, str]:
@@ -59,7 +60,7 @@ def _is_readable(services: Services, file: LakeFile, folder: str, metadata: Tabl
 
 
 def _copies(
-    services: Services, files: list[LakeFile], metadata: TableMetadata, numbers: Numbering
+    services: Services, beside: FilesBeside, files: list[LakeFile], metadata: TableMetadata, numbers: Numbering
 ) -> Iterator[tuple[int, ReadableCopy]]:
     for file in files:
         with local_copies(services.store, [file.path]) as paths, tempfile.TemporaryDirectory() as scratch:
@@ -67,7 +68,7 @@ def _copies(
             if _copy(paths[file.path], copy, file.path):
                 data = copy.read_bytes()
                 name = f"{numbers.snapshot_id}-{{}}-readable.parquet"
-                path = write_served(services, metadata, name, data, file.path)
+                path = beside.add(metadata, name, data, file.path)
                 yield file.file_id, ReadableCopy(path, len(data))
 
 

@@ -7,9 +7,7 @@ in the file, so it can be registered in DuckLake like any other once its rows ha
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
-from uuid import UUID, uuid5
 
 from duckicelake.bridge.caught_up import ServedFiles, new_file
 from duckicelake.bridge.entries import column_metrics
@@ -18,7 +16,7 @@ from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.bridge.parquet_types import duckdb_type, field_ids
 from duckicelake.bridge.stats import LakeMetrics
-from duckicelake.catalog.access.confinement import write
+from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
@@ -33,7 +31,12 @@ from duckicelake.storage.parquet import ParquetRows, in_room, write_rows
 
 
 def serve_rows(
-    services: Services, table_id: int, step: NativeStep, metadata: TableMetadata, numbers: Numbering
+    services: Services,
+    beside: FilesBeside,
+    table_id: int,
+    step: NativeStep,
+    metadata: TableMetadata,
+    numbers: Numbering,
 ) -> tuple[TableMetadata, ServedFiles]:
     """Write the step's new inlined rows as Parquet, a file for each inlined table, listed as unpartitioned."""
     files: list[NewFile] = []
@@ -41,7 +44,7 @@ def serve_rows(
     for file_id, keys in step.rows:
         columns, rows = _written(services, table_id, keys)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
-        path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
+        path = beside.add(metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
         data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
         files.append(new_file(file_id, data_file, spec.spec_id, partition_type(spec, metadata.schema()), numbers, None))
@@ -95,14 +98,3 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
         file_size_in_bytes=len(rows.data),
         **column_metrics(metrics),
     )
-
-
-def write_served(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
-    """Write a file beside the table's metadata and return its path, `name` with a uuid of the content.
-
-    Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
-    """
-    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
-    path = f"{metadata.location}/metadata/{name.format(unique)}"
-    write(services, path, data)
-    return path

@@ -25,6 +25,7 @@ from duckicelake.catalog.commits.ids import file_ids, manifest_ids
 from duckicelake.catalog.commits.listing import listed_manifests
 from duckicelake.catalog.deletes.ducklake import read_lake_deletes
 from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
+from duckicelake.catalog.files.beside import FilesBeside, files_beside
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.served import serve_rows
 from duckicelake.catalog.loads.missed import Missed
@@ -48,8 +49,9 @@ def folded(services: Services, missed: Missed, base: TableMetadata) -> ChangeSet
     steps = replay(window, missed.live, deleted, file_ids(services))
     metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)
     manifests, known = _referenced(services, missed.state, steps, deletes, metadata.format_version)
-    builder = _Builder(services, row, window, metadata, manifests, known, deletes)
-    builder.add_all(steps)
+    with files_beside(services) as beside:
+        builder = _Builder(services, beside, row, window, metadata, manifests, known, deletes)
+        builder.add_all(steps)
     target = within_limit(without_snapshots(with_row_ids(builder.made(), window.next_row_id), missed.leaving))
     if not builder.steps and target is base:
         return None
@@ -77,6 +79,7 @@ class _Builder:
     def __init__(
         self,
         services: Services,
+        beside: FilesBeside,
         row: TableRow,
         window: NativeWindow,
         metadata: TableMetadata,
@@ -88,6 +91,7 @@ class _Builder:
         self._metadata = metadata
         self._line = Line(metadata)
         self._services = services
+        self._beside = beside
         self._row = row
         self._window = window
         self._manifests = manifests
@@ -95,7 +99,7 @@ class _Builder:
         self._deletes = deletes
         self._file_ids = file_ids(services)
         self._manifest_ids = manifest_ids(services)
-        self._copies = ReadableCopies(services, row.table_id)
+        self._copies = ReadableCopies(services, beside, row.table_id)
         self._upto = window.after
 
     def made(self) -> TableMetadata:
@@ -115,7 +119,7 @@ class _Builder:
         numbers = numbering(self._metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
         copies = self._copies.of(step, self._metadata, numbers)
         metadata, data = native_files(step, window, self._metadata, numbers, copies)
-        metadata, rows = serve_rows(services, self._row.table_id, step, metadata, numbers)
+        metadata, rows = serve_rows(services, self._beside, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
         removed, deletes = self._delete(step, metadata, numbers)
         added = (*data, *rows.files, *deletes.files)
@@ -155,7 +159,7 @@ class _Builder:
         superseded = step.positions if metadata.format_version >= DELETION_VECTOR_VERSION else ()
         idle = self._deletes.leave(step.removed.union(superseded))
         deleted = NewlyDeleted(step.positions, self._deletes.deleted, self._known)
-        served = serve_deletes(self._services, metadata, numbers, deleted, self._file_ids)
+        served = serve_deletes(self._beside, metadata, numbers, deleted, self._file_ids)
         self._learn(served.files)
         self._deletes.join(served.deletions)
         return step.removed | idle, served

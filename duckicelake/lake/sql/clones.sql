@@ -32,33 +32,34 @@ ON CONFLICT DO NOTHING;
 SELECT prefix FROM duckicelake_shared_place WHERE table_id = %(table_id)s;
 
 -- shares: whether another table that is there, or keeps its files, names a file of this one or one in its location
-WITH other AS MATERIALIZED (
-    SELECT d.table_id FROM duckicelake_table d
-    WHERE d.table_id <> %(table_id)s AND (d.outlives_drop
-          OR EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = d.table_id))
-), own AS MATERIALIZED (
+WITH own AS MATERIALIZED (
     SELECT DISTINCT duckicelake_file_name(path) AS name, duckicelake_canonical_path(path) AS path
     FROM duckicelake_file WHERE table_id = %(table_id)s AND NOT is_released
 ), place AS MATERIALIZED (
     SELECT duckicelake_canonical_path(location) AS folder FROM duckicelake_table WHERE table_id = %(table_id)s
+), below AS MATERIALIZED (  -- as a whole: who looks for one only may read all files instead of the index
+    SELECT DISTINCT o.table_id FROM place p
+    JOIN duckicelake_file o ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+            BETWEEN left(p.folder || '/', 500) AND left(p.folder || '0', 500)
+        AND starts_with(duckicelake_canonical_path(o.path), p.folder || '/')
+    WHERE NOT o.is_released AND o.table_id <> %(table_id)s
 )
 SELECT EXISTS (
     SELECT FROM own w
-    JOIN duckicelake_file o ON duckicelake_file_name(o.path) = w.name AND duckicelake_canonical_path(o.path) = w.path
-    JOIN other USING (table_id)
-    WHERE NOT o.is_released
+    JOIN duckicelake_file o ON duckicelake_name_hash(o.path) = duckicelake_name_hash(w.path)
+        AND duckicelake_canonical_path(o.path) = w.path
+    WHERE NOT o.is_released AND o.table_id <> %(table_id)s AND EXISTS (
+        SELECT FROM duckicelake_table d
+        WHERE d.table_id = o.table_id
+          AND (d.outlives_drop OR EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = d.table_id)))
 ) OR EXISTS (
     SELECT FROM own w
     JOIN ducklake_data_file o ON duckicelake_file_name(o.path) = w.name AND NOT o.path_is_relative
         AND duckicelake_canonical_path(o.path) = w.path
     WHERE o.table_id <> %(table_id)s
 ) OR EXISTS (
-    SELECT FROM place p
-    JOIN duckicelake_file o ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
-            BETWEEN left(p.folder || '/', 500) AND left(p.folder || '0', 500)
-        AND starts_with(duckicelake_canonical_path(o.path), p.folder || '/')
-    JOIN other USING (table_id)
-    WHERE NOT o.is_released
+    SELECT FROM below JOIN duckicelake_table d USING (table_id)
+    WHERE d.outlives_drop OR EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = d.table_id)
 ) OR EXISTS (
     SELECT FROM place p
     JOIN ducklake_data_file o ON NOT o.path_is_relative AND left(duckicelake_canonical_path(o.path), 500) COLLATE "C"

@@ -1,7 +1,8 @@
--- next_file: the first of a table's files, in byte order, whose path isn't before this
+-- next_place: the first in byte order, but not before this, of the folders of a table's files and the paths of its metadata
 SELECT path FROM (
-    (SELECT path COLLATE "C" AS path FROM duckicelake_file
-     WHERE table_id = %(table_id)s AND path COLLATE "C" >= %(least)s ORDER BY path COLLATE "C" LIMIT 1)
+    (SELECT duckicelake_folder(path) COLLATE "C" AS path FROM duckicelake_file
+     WHERE table_id = %(table_id)s AND duckicelake_folder(path) COLLATE "C" >= %(least)s
+     ORDER BY duckicelake_folder(path) COLLATE "C" LIMIT 1)
     UNION ALL
     (SELECT path COLLATE "C" FROM duckicelake_artifact
      WHERE table_id = %(table_id)s AND path COLLATE "C" >= %(least)s ORDER BY path COLLATE "C" LIMIT 1)

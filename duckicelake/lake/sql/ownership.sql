@@ -57,7 +57,7 @@ JOIN folder f ON NOT t.path_is_relative AND rtrim(t.path, '/') = ANY(ARRAY[f.pre
 WITH wanted AS MATERIALIZED (SELECT DISTINCT duckicelake_canonical_path(p) AS path FROM unnest(%(paths)s::text[]) p),
 owned AS (
     SELECT w.path, f.table_id FROM wanted w
-    JOIN duckicelake_file f ON duckicelake_file_name(f.path) = duckicelake_file_name(w.path)
+    JOIN duckicelake_file f ON duckicelake_name_hash(f.path) = duckicelake_name_hash(w.path)
         AND duckicelake_canonical_path(f.path) = w.path
     UNION
     SELECT w.path, a.table_id FROM wanted w

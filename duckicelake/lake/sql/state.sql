@@ -157,8 +157,9 @@ FROM duckicelake_file
 WHERE file_id = ANY(%(file_ids)s);
 
 -- data_files_at: data files at paths, live or not
-SELECT file_id FROM duckicelake_file
-WHERE table_id = %(table_id)s AND path COLLATE "C" = ANY(%(paths)s) AND content = 0;
+SELECT f.file_id FROM (SELECT DISTINCT unnest(%(paths)s::text[]) AS path) w
+JOIN duckicelake_file f ON duckicelake_name_hash(f.path) = duckicelake_name_hash(w.path) AND f.path = w.path
+WHERE f.table_id = %(table_id)s AND f.content = 0;
 
 -- files_without_row_ids: data files that were never on main
 SELECT file_id, record_count FROM duckicelake_file
@@ -169,7 +170,7 @@ ORDER BY file_id;
 WITH wanted AS MATERIALIZED (SELECT DISTINCT duckicelake_canonical_path(p) AS path FROM unnest(%(paths)s::text[]) p)
 SELECT DISTINCT s.schema_name, t.table_name
 FROM wanted w
-JOIN duckicelake_file f ON duckicelake_file_name(f.path) = duckicelake_file_name(w.path)
+JOIN duckicelake_file f ON duckicelake_name_hash(f.path) = duckicelake_name_hash(w.path)
     AND duckicelake_canonical_path(f.path) = w.path
 JOIN ducklake_table t USING (table_id)
 JOIN ducklake_schema s USING (schema_id)

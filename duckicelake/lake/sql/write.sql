@@ -184,7 +184,9 @@ FROM (
 ) p
 WHERE EXISTS (SELECT FROM place WHERE starts_with(duckicelake_canonical_path(p.path), prefix))
   AND NOT EXISTS (
-      SELECT FROM duckicelake_file o WHERE o.path = p.path AND o.table_id <> %(table_id)s AND NOT o.is_released);
+      SELECT FROM duckicelake_file o
+      WHERE duckicelake_name_hash(o.path) = duckicelake_name_hash(p.path) AND o.path = p.path
+        AND o.table_id <> %(table_id)s AND NOT o.is_released);
 
 -- take_held: rows that keep DuckLake's orphan cleaner from files of the table, now of no other; they end with it
 UPDATE ducklake_delete_file d SET table_id = %(table_id)s
@@ -196,7 +198,7 @@ WHERE f.table_id = %(table_id)s AND d.table_id <> %(table_id)s AND d.begin_snaps
       SELECT FROM duckicelake_file o
       WHERE o.table_id <> %(table_id)s AND NOT o.is_released AND duckicelake_keeps_files(o.table_id)
         AND duckicelake_canonical_path(o.path) = duckicelake_canonical_path(d.path)
-        AND duckicelake_file_name(o.path) = duckicelake_file_name(d.path));
+        AND duckicelake_name_hash(o.path) = duckicelake_name_hash(d.path));
 
 -- schedule: DuckDB's next cleanup deletes the files, but those that DuckLake still names: its own expiry schedules these
 INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
@@ -229,7 +231,9 @@ WHERE t.table_uuid = %(table_uuid)s AND t.table_id <> %(heir_id)s
   AND NOT EXISTS (
       SELECT FROM duckicelake_file f
       WHERE f.table_id = t.table_id AND NOT EXISTS (
-          SELECT FROM duckicelake_file h WHERE h.table_id = %(heir_id)s AND h.path COLLATE "C" = f.path));
+          SELECT FROM duckicelake_file h
+          WHERE duckicelake_name_hash(h.path) = duckicelake_name_hash(f.path) AND h.path = f.path
+            AND h.table_id = %(heir_id)s));
 
 -- record_registered: a metadata.json of another catalog, older than every version of ours: -1, before that -2
 INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
@@ -446,7 +450,7 @@ WHERE (d.table_id = %(table_id)s OR duckicelake_file_name(d.path) = ANY(ARRAY(
     SELECT FROM duckicelake_file f
     WHERE NOT f.is_released AND duckicelake_keeps_files(f.table_id)
       AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
-      AND duckicelake_file_name(f.path) = duckicelake_file_name(d.path));
+      AND duckicelake_name_hash(f.path) = duckicelake_name_hash(d.path));
 
 -- unnamed: those of the paths that nothing in the catalog names
 SELECT path FROM unnest(%(paths)s::text[]) AS p (path)
