@@ -7,13 +7,14 @@ depends on the snapshot before it (parent, sequence number, row ids, totals) is 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from duckicelake.bridge.table_properties import may_rebase
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.iceberg.snapshot import MAIN, Snapshot
+from duckicelake.iceberg.snapshot import MAIN, Snapshot, ancestry
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 
 _ADDED: Final = {"data-files": "added-data-files", "records": "added-records", "files-size": "added-files-size"}
@@ -67,8 +68,8 @@ def rebase(request: CommitTableRequest, base: TableMetadata, aliases: Mapping[in
     for snapshot in appends:
         parent = snapshot.parent_snapshot_id
         parent_id = None if parent is None else aliases.get(parent, parent)
-        is_known = parent_id is None or parent_id in base.snapshots_by_id or parent_id in built_on
-        is_repeated = snapshot.snapshot_id in {*base.snapshots_by_id, *aliases, *built_on}
+        is_known = parent_id in built_on or _lists_all_since(base, parent_id)
+        is_repeated = any(snapshot.snapshot_id in known for known in (base.snapshots_by_id, aliases, built_on))
         if is_repeated or not is_known or not _is_compatible(snapshot, base):
             return None
         built_on[snapshot.snapshot_id] = BuiltOn(parent_id, head.row_shift(snapshot))
@@ -135,6 +136,14 @@ def _moves(update: object, added: AddSnapshot) -> bool:
 
 def _move(snapshot: Snapshot) -> SetSnapshotRef:
     return SetSnapshotRef(ref_name=MAIN, snapshot_id=snapshot.snapshot_id, type="branch")
+
+
+def _lists_all_since(base: TableMetadata, parent_id: int | None) -> bool:
+    """Whether that snapshot is listed with all that main was since: an append that isn't among those isn't on main."""
+    listed, main = base.snapshots_by_id, base.refs.get(MAIN)
+    since = takewhile(lambda id_: id_ != parent_id, ancestry(listed, None if main is None else main.snapshot_id))
+    parents = (listed[each].parent_snapshot_id for each in since)
+    return all(each is None or each in listed for each in (parent_id, *parents))
 
 
 def _is_compatible(snapshot: Snapshot, base: TableMetadata) -> bool:

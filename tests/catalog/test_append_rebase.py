@@ -34,6 +34,7 @@ from tests.catalog.client import (
     pyiceberg_rows,
     remove,
     set_properties,
+    set_ref,
 )
 from tests.catalog.seams import fresh
 
@@ -288,6 +289,44 @@ def test_append_that_arrives_twice_is_a_conflict_and_there_once(client: Client, 
     answers = at_once([twice, twice, twice], [client])
     assert sorted(type(answer).__name__ for answer in answers) == ["CommitFailed", "CommitFailed", "dict"]
     assert pyiceberg_rows(client.load()) == [(1, "one"), (2, "two"), (3, "three")]
+
+
+@pytest.mark.parametrize("way", ["to the empty table", "to a tag", "compacted", "with another"])
+def test_append_that_arrives_again_after_its_snapshot_has_left_history_is_there_once(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, way: str
+) -> None:
+    properties = {**REBASE, "ducklake.max-listed-snapshots": "2", "ducklake.history.hold": "0 hours"}
+    metadata = client.create(properties=properties)["metadata"]
+    rows = [(1, "one")]
+    if way == "to a tag":
+        metadata = client.commit(drafted(client.metadata(), (0, None)))["metadata"]
+        rows = [(0, None), *rows]
+        client.commit({"requirements": [], "updates": [set_ref("kept", metadata["current-snapshot-id"], "tag")]})
+    late = drafted(metadata, (1, "one"))
+    client.commit(late)
+    for number in range(2, 6):
+        client.commit(drafted(client.metadata(), (number, None)))
+        rows.append((number, None))
+    if way == "compacted":
+        ducklake.execute("CALL ducklake_merge_adjacent_files('lake')")
+        assert client.load()
+    sent = [late, drafted(client.metadata(), (6, None))] if way == "with another" else [late]
+    refused = [answer for answer in at_once(sent, [client]) if isinstance(answer, Exception)]
+    assert [type(each) for each in refused] == [CommitFailed]
+    rows += [(6, None)] if way == "with another" else []
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == rows
+
+
+def test_append_to_what_has_left_main_needs_all_of_main_to_be_listed(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    """All of main is listed here, so that an append that isn't there was never put on it."""
+    client.create(properties=REBASE)
+    first = client.commit(drafted(client.metadata(), (1, "one")))["metadata"]["current-snapshot-id"]
+    old = client.commit(drafted(client.metadata(), (2, "two")))["metadata"]
+    client.commit({"requirements": [], "updates": [set_ref("main", first)]})
+    client.commit(drafted(old, (3, "three")))
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(1, "one"), (3, "three")]
 
 
 def test_appends_that_are_committed_but_cannot_be_shown_are_not_committed_again(
