@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 from duckicelake.bridge.table_properties import may_rebase
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.iceberg.snapshot import MAIN, Snapshot, ancestry
+from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef, ancestry
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 
 _ADDED: Final = {"data-files": "added-data-files", "records": "added-records", "files-size": "added-files-size"}
+Retention: TypeAlias = tuple[int | None, int | None, int | None]
+_NONE: Final[Retention] = (None, None, None)
 _TOTALS: Final = (*_ADDED, "delete-files", "position-deletes", "equality-deletes")
 
 
@@ -64,6 +66,9 @@ def rebase(request: CommitTableRequest, base: TableMetadata, aliases: Mapping[in
     main = base.refs.get(MAIN)
     head = _Head(base, None if main is None else main.snapshot_id)
     built_on: dict[int, BuiltOn] = {}
+    moves = {each.snapshot_id: each for each in request.updates if isinstance(each, SetSnapshotRef)}
+    if not all(_retention(each) in {_NONE, _retention(main)} for each in moves.values()):
+        return None
     moved = []
     for snapshot in appends:
         parent = snapshot.parent_snapshot_id
@@ -76,7 +81,7 @@ def rebase(request: CommitTableRequest, base: TableMetadata, aliases: Mapping[in
         moved.append(head.put(snapshot))
     if all(built_on[each.snapshot_id].parent_id == each.parent_snapshot_id for each in moved):
         return None
-    updates = (update for snapshot in moved for update in (AddSnapshot(snapshot=snapshot), _move(snapshot)))
+    updates = (update for snapshot in moved for update in (AddSnapshot(snapshot=snapshot), moves[snapshot.snapshot_id]))
     uuids = tuple(each for each in request.requirements if isinstance(each, AssertTableUuid))
     return Rebased(request.replaced(requirements=uuids, updates=tuple(updates)), built_on)
 
@@ -130,12 +135,16 @@ def _is_of_main(requirement: object, parents: AbstractSet[int | None]) -> bool:
 
 
 def _moves(update: object, added: AddSnapshot) -> bool:
-    """Whether the update points main to the snapshot and says no more."""
-    return isinstance(update, SetSnapshotRef) and update == _move(added.snapshot)
+    """Whether the update points main to the snapshot; with it come main's limits, as engines know them."""
+    return (
+        isinstance(update, SetSnapshotRef)
+        and (update.ref_name, update.type) == (MAIN, "branch")
+        and update.snapshot_id == added.snapshot.snapshot_id
+    )
 
 
-def _move(snapshot: Snapshot) -> SetSnapshotRef:
-    return SetSnapshotRef(ref_name=MAIN, snapshot_id=snapshot.snapshot_id, type="branch")
+def _retention(ref: SetSnapshotRef | SnapshotRef | None) -> Retention:
+    return _NONE if ref is None else (ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep)
 
 
 def _lists_all_since(base: TableMetadata, parent_id: int | None) -> bool:

@@ -172,6 +172,37 @@ def test_append_of_an_older_schema_needs_all_columns_that_rows_must_have(client:
         assert client.commit(late)["metadata"]["snapshots"][-1]["schema-id"] == 0
 
 
+LIMITS = {"min_snapshots_to_keep": 3, "max_snapshot_age_ms": 1000}
+
+
+def limited(body: Json, **limits: int) -> Json:
+    """The append as Java sends it, which says main's limits again."""
+    added, moved = body["updates"]
+    return {**body, "updates": [added, set_ref("main", moved["snapshot-id"], **limits)]}
+
+
+def test_append_that_says_the_limits_that_main_has_is_put_on_top(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create(properties=REBASE)
+    client.commit(limited(drafted(client.metadata(), (1, "one")), **LIMITS))
+    old = client.metadata()
+    bodies = [limited(drafted(old, (number, None)), **LIMITS) for number in range(2, 6)]
+    answers = [*at_once(bodies[:3], [client]), client.commit(bodies[3])]
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    refs = client.metadata()["refs"]["main"]
+    assert (refs["min-snapshots-to-keep"], refs["max-snapshot-age-ms"]) == (3, 1000)
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(1, "one"), *((n, None) for n in range(2, 6))]
+
+
+def test_append_that_says_other_limits_than_main_has_is_a_conflict(client: Client) -> None:
+    old = client.create(properties=REBASE)["metadata"]
+    client.commit(limited(drafted(old, (1, "one")), **LIMITS))
+    with pytest.raises(CommitFailed, match="was created concurrently"):
+        client.commit(limited(drafted(old, (2, "two")), min_snapshots_to_keep=4))
+    assert pyiceberg_rows(client.load()) == [(1, "one")]
+
+
 def test_append_in_a_transaction_over_several_tables_is_put_on_top(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
