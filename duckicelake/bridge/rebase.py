@@ -7,16 +7,19 @@ depends on the snapshot before it (parent, sequence number, row ids, totals) is 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from itertools import takewhile
+from typing import Final, TypeAlias
 
 from duckicelake.bridge.table_properties import may_rebase
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.iceberg.snapshot import MAIN, Snapshot
+from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef, ancestry
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 
 _ADDED: Final = {"data-files": "added-data-files", "records": "added-records", "files-size": "added-files-size"}
+Retention: TypeAlias = tuple[int | None, int | None, int | None]
+_NONE: Final[Retention] = (None, None, None)
 _TOTALS: Final = (*_ADDED, "delete-files", "position-deletes", "equality-deletes")
 
 
@@ -63,19 +66,22 @@ def rebase(request: CommitTableRequest, base: TableMetadata, aliases: Mapping[in
     main = base.refs.get(MAIN)
     head = _Head(base, None if main is None else main.snapshot_id)
     built_on: dict[int, BuiltOn] = {}
+    moves = {each.snapshot_id: each for each in request.updates if isinstance(each, SetSnapshotRef)}
+    if not all(_retention(each) in {_NONE, _retention(main)} for each in moves.values()):
+        return None
     moved = []
     for snapshot in appends:
         parent = snapshot.parent_snapshot_id
         parent_id = None if parent is None else aliases.get(parent, parent)
-        is_known = parent_id is None or parent_id in base.snapshots_by_id or parent_id in built_on
-        is_repeated = snapshot.snapshot_id in {*base.snapshots_by_id, *aliases, *built_on}
+        is_known = parent_id in built_on or _lists_all_since(base, parent_id)
+        is_repeated = any(snapshot.snapshot_id in known for known in (base.snapshots_by_id, aliases, built_on))
         if is_repeated or not is_known or not _is_compatible(snapshot, base):
             return None
         built_on[snapshot.snapshot_id] = BuiltOn(parent_id, head.row_shift(snapshot))
         moved.append(head.put(snapshot))
     if all(built_on[each.snapshot_id].parent_id == each.parent_snapshot_id for each in moved):
         return None
-    updates = (update for snapshot in moved for update in (AddSnapshot(snapshot=snapshot), _move(snapshot)))
+    updates = (update for snapshot in moved for update in (AddSnapshot(snapshot=snapshot), moves[snapshot.snapshot_id]))
     uuids = tuple(each for each in request.requirements if isinstance(each, AssertTableUuid))
     return Rebased(request.replaced(requirements=uuids, updates=tuple(updates)), built_on)
 
@@ -129,12 +135,24 @@ def _is_of_main(requirement: object, parents: AbstractSet[int | None]) -> bool:
 
 
 def _moves(update: object, added: AddSnapshot) -> bool:
-    """Whether the update points main to the snapshot and says no more."""
-    return isinstance(update, SetSnapshotRef) and update == _move(added.snapshot)
+    """Whether the update points main to the snapshot; with it come main's limits, as engines know them."""
+    return (
+        isinstance(update, SetSnapshotRef)
+        and (update.ref_name, update.type) == (MAIN, "branch")
+        and update.snapshot_id == added.snapshot.snapshot_id
+    )
 
 
-def _move(snapshot: Snapshot) -> SetSnapshotRef:
-    return SetSnapshotRef(ref_name=MAIN, snapshot_id=snapshot.snapshot_id, type="branch")
+def _retention(ref: SetSnapshotRef | SnapshotRef | None) -> Retention:
+    return _NONE if ref is None else (ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep)
+
+
+def _lists_all_since(base: TableMetadata, parent_id: int | None) -> bool:
+    """Whether that snapshot is listed with all that main was since: an append that isn't among those isn't on main."""
+    listed, main = base.snapshots_by_id, base.refs.get(MAIN)
+    since = takewhile(lambda id_: id_ != parent_id, ancestry(listed, None if main is None else main.snapshot_id))
+    parents = (listed[each].parent_snapshot_id for each in since)
+    return all(each is None or each in listed for each in (parent_id, *parents))
 
 
 def _is_compatible(snapshot: Snapshot, base: TableMetadata) -> bool:

@@ -6,22 +6,23 @@ share the tables: who has a table's lease flushes it, and the others pass by.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.access.principal import Caller, Principal
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, NoSuchTable
+from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import flush, maintenance
 from duckicelake.lake.maintenance import Waiting
 
 PAUSE: Final = 5.0
 """Seconds between two looks at the tables."""
-_AFTER_FAILURE: Final = 300_000
-"""Milliseconds for which a table is left alone that couldn't be flushed."""
+_AFTER_FAILURE: Final = 300
+"""Seconds for which a table is left alone that couldn't be flushed."""
 _FLUSHER: Final = Caller(Principal("duckicelake", ()), operation="flush_table_rows")
 
 
@@ -38,9 +39,9 @@ class Thresholds:
         """Whether there is one at all."""
         return (self.rows, self.bytes, self.age) != (None, None, None)
 
-    def reached(self, waiting: Waiting, now_ms: int) -> bool:
+    def reached(self, waiting: Waiting) -> bool:
         """Whether the table has waited for long enough. Deletes of rows in files go with the rows, or of age."""
-        is_old = self.age is not None and waiting.oldest_ms is not None and now_ms - waiting.oldest_ms >= self.age
+        is_old = self.age is not None and (waiting.age_ms is None or waiting.age_ms >= self.age)
         is_long = self.rows is not None and waiting.rows >= self.rows
         return is_long or is_old or (self.bytes is not None and waiting.bytes >= self.bytes)
 
@@ -104,7 +105,7 @@ class _Flusher:
         self._thresholds = thresholds
         self._failed = failed
         self._ended = ended
-        self._left_alone: dict[int, int] = {}
+        self._left_alone: dict[int, float] = {}
 
     def run(self) -> None:
         """Until the event is set: a flush under way comes to its end."""
@@ -115,17 +116,23 @@ class _Flusher:
                         return
                     self._look_at(table)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
-                self._failed(None, error)
+                self._tell(None, error)
 
     def _look_at(self, table: Waiting) -> None:
-        now = self._services.clock()
-        if self._left_alone.get(table.table_id, 0) > now or not self._thresholds.reached(table, now):
+        if self._left_alone.get(table.table_id, 0) > monotonic() or not self._thresholds.reached(table):
             return
         try:
             flushed = flush_if_free(self._services, table)
-        except CatalogError as error:
-            self._left_alone[table.table_id] = now + _AFTER_FAILURE
-            self._failed(table, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the other tables are to be flushed
+            self._leave_alone(table)
+            self._tell(table, error)
             return
         if flushed is not None and flushed.snapshot_id is None:
-            self._left_alone[table.table_id] = now + _AFTER_FAILURE
+            self._leave_alone(table)
+
+    def _leave_alone(self, table: Waiting) -> None:
+        self._left_alone[table.table_id] = monotonic() + _AFTER_FAILURE
+
+    def _tell(self, table: Waiting | None, error: Exception) -> None:
+        with suppress(Exception):  # who can't hear of it doesn't keep rows from being flushed
+            self._failed(table, error)

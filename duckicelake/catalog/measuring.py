@@ -21,6 +21,7 @@ Retry = Literal[
     "stale_base",  # others changed the table since the commit was planned
     "serialization",  # Postgres took back the transaction: SQLSTATE 40001, 40P01, 55P03, or 23505, a lost snapshot id
     "append_rebase",  # main moved, and the append was put on top of it
+    "unasked",  # computed of a table as this process had left it, an append failed: it is asked what the table is
 ]
 Task = Literal[
     "follow",  # the lake, into its history

@@ -47,7 +47,7 @@ def flusher_of(settings: Settings, services: Services) -> AbstractContextManager
 
 
 def _is_due(table: Waiting, before_ms: float | None, min_rows: int) -> bool:
-    is_old = before_ms is None or (table.oldest_ms is not None and table.oldest_ms < before_ms)
+    is_old = before_ms is None or table.oldest_ms is None or table.oldest_ms < before_ms
     return is_old and table.rows >= min_rows
 
 

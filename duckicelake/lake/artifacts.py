@@ -8,18 +8,24 @@ from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.state import TableRow
 from duckicelake.lake.writing.side_tables import unschedule
 
 _SQL = queries("artifacts")
 
 
-def record(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile], version: int) -> bool:
-    """Note that files were written, the metadata.json of a version last; whether that is the newest version.
+def record(cursor: Cursor[Row], row: TableRow, files: Sequence[WrittenFile]) -> bool:
+    """Note that files of a table's version were written, its metadata.json last; whether that is the newest version.
 
-    If it isn't, its metadata.json isn't noted. Files may have been another table's of the same UUID, and let go of:
-    they are kept from cleanups.
+    If it isn't, its metadata.json isn't noted, nor are lists of snapshots that have left history. Files may have been
+    another table's of the same UUID, and let go of: they are kept from cleanups.
     """
-    parameters = {"table_id": table_id, "version": version, "files": _document(files)}
+    parameters = {
+        "table_id": row.table_id,
+        "version": row.version,
+        "caught_up_to": row.caught_up_to,
+        "files": _document(files),
+    }
     is_newest, may_be_scheduled = cursor.execute(_SQL.record, parameters).fetchone() or (False, False)
     if may_be_scheduled:
         unschedule(cursor, [file.path for file in files])

@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.postgres.timeline import Timeline, timeline_behind
+from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_behind
 from duckicelake.lake.state import Asked, Freshness
 
 Row = tuple[Any, ...]
@@ -82,10 +82,17 @@ class FreshnessLine:
 
 async def _check(timeline: Timeline, connection: AsyncConnection[Any]) -> None:
     try:
+        _check_primary(connection)
         timeline.check(await timeline_behind(connection))
     except BaseException:
         await connection.close()
         raise
+
+
+def _check_primary(connection: AsyncConnection[Any]) -> None:
+    """Unavailable on a standby: a line lasts, and nobody would hear on it that this has become the primary."""
+    if is_standby(connection):
+        raise Unavailable("This Postgres is a standby")
 
 
 class _Line:

@@ -4,8 +4,8 @@ Numbers are of DuckLake's newest state; those of Iceberg's history are as of whe
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -106,7 +106,7 @@ def _inlined(cursor: Cursor[Row], table_ids: Sequence[int]) -> tuple[dict[int, I
             counts[table_id] += count
             begins[table_id] = min(begin, begins.get(table_id, begin))
     noted = _read(cursor, _DELETES, [(id_, name) for id_, name, has_rows in named if not has_rows])
-    times: dict[int, int] = dict(cursor.execute(_SQL.times, {"snapshot_ids": list(begins.values())}).fetchall())
+    times = {snapshot_id: at for snapshot_id, (at, _) in _times(cursor, begins.values()).items()}
     rows = {table_id: InlinedRows(count, times.get(begins[table_id])) for table_id, count in counts.items()}
     return rows, {file_id: count for _, file_id, count in noted}
 
@@ -115,7 +115,8 @@ def _inlined(cursor: Cursor[Row], table_ids: Sequence[int]) -> tuple[dict[int, I
 class Waiting:
     """What of a table is in Postgres, past versions of rows included, and since when the oldest of it is.
 
-    bytes: of the rows alone. oldest_ms: None if nothing tells any more.
+    bytes: of the rows alone. oldest_ms: None if nothing tells any more. age_ms: the same by Postgres's clock, which
+    tells the times of snapshots.
     """
 
     table_id: int
@@ -125,6 +126,7 @@ class Waiting:
     deletes: int
     bytes: int
     oldest_ms: int | None
+    age_ms: int | None = field(compare=False)
 
 
 def waiting(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[Waiting]:
@@ -138,11 +140,18 @@ def waiting(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[Waiting]:
                 rows, deletes, bytes_, oldest = sums.get(table_id, (0, 0, 0, begin))
                 own = (rows + count, deletes) if are_rows else (rows, deletes + count)
                 sums[table_id] = (*own, bytes_ + size, min(oldest, begin))
-    times: dict[int, int] = dict(
-        cursor.execute(_SQL.times, {"snapshot_ids": [sum_[3] for sum_ in sums.values()]}).fetchall()
-    )
+    times = _times(cursor, [sum_[3] for sum_ in sums.values()])
     names = cursor.execute(_SQL.names, {"table_ids": list(sums)}).fetchall()
-    return [Waiting(id_, schema, name, *sums[id_][:3], times.get(sums[id_][3])) for id_, schema, name in names]
+    return [
+        Waiting(id_, schema, name, *sums[id_][:3], *times.get(sums[id_][3], (None, None)))
+        for id_, schema, name in names
+    ]
+
+
+def _times(cursor: Cursor[Row], snapshot_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """When snapshots were made and how long ago that is, in milliseconds, of those that are there still."""
+    rows = cursor.execute(_SQL.times, {"snapshot_ids": list(snapshot_ids)}).fetchall()
+    return {snapshot_id: (at, age) for snapshot_id, at, age in rows}
 
 
 _ALL: Final = sql.SQL(

@@ -317,6 +317,11 @@ def table_column_stats(cursor: Cursor[Row], table_id: int) -> dict[int, ColumnSt
     return {row[0]: ColumnStats(*row) for row in rows}
 
 
+def keep(cursor: Cursor[Row], table_id: int) -> bool:
+    """Whether the table is there; who drops it waits for this transaction to end."""
+    return cursor.execute(_SQL.keep, {"table_id": table_id}).fetchone() is not None
+
+
 def created_at(cursor: Cursor[Row], table_id: int) -> int | None:
     """The snapshot that created the table."""
     row = cursor.execute(_SQL.created_at, {"table_id": table_id}).fetchone()

@@ -34,6 +34,7 @@ from tests.catalog.client import (
     pyiceberg_rows,
     remove,
     set_properties,
+    set_ref,
 )
 from tests.catalog.seams import fresh
 
@@ -171,6 +172,37 @@ def test_append_of_an_older_schema_needs_all_columns_that_rows_must_have(client:
         assert client.commit(late)["metadata"]["snapshots"][-1]["schema-id"] == 0
 
 
+LIMITS = {"min_snapshots_to_keep": 3, "max_snapshot_age_ms": 1000}
+
+
+def limited(body: Json, **limits: int) -> Json:
+    """The append as Java sends it, which says main's limits again."""
+    added, moved = body["updates"]
+    return {**body, "updates": [added, set_ref("main", moved["snapshot-id"], **limits)]}
+
+
+def test_append_that_says_the_limits_that_main_has_is_put_on_top(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create(properties=REBASE)
+    client.commit(limited(drafted(client.metadata(), (1, "one")), **LIMITS))
+    old = client.metadata()
+    bodies = [limited(drafted(old, (number, None)), **LIMITS) for number in range(2, 6)]
+    answers = [*at_once(bodies[:3], [client]), client.commit(bodies[3])]
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    refs = client.metadata()["refs"]["main"]
+    assert (refs["min-snapshots-to-keep"], refs["max-snapshot-age-ms"]) == (3, 1000)
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(1, "one"), *((n, None) for n in range(2, 6))]
+
+
+def test_append_that_says_other_limits_than_main_has_is_a_conflict(client: Client) -> None:
+    old = client.create(properties=REBASE)["metadata"]
+    client.commit(limited(drafted(old, (1, "one")), **LIMITS))
+    with pytest.raises(CommitFailed, match="was created concurrently"):
+        client.commit(limited(drafted(old, (2, "two")), min_snapshots_to_keep=4))
+    assert pyiceberg_rows(client.load()) == [(1, "one")]
+
+
 def test_append_in_a_transaction_over_several_tables_is_put_on_top(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
@@ -288,6 +320,44 @@ def test_append_that_arrives_twice_is_a_conflict_and_there_once(client: Client, 
     answers = at_once([twice, twice, twice], [client])
     assert sorted(type(answer).__name__ for answer in answers) == ["CommitFailed", "CommitFailed", "dict"]
     assert pyiceberg_rows(client.load()) == [(1, "one"), (2, "two"), (3, "three")]
+
+
+@pytest.mark.parametrize("way", ["to the empty table", "to a tag", "compacted", "with another"])
+def test_append_that_arrives_again_after_its_snapshot_has_left_history_is_there_once(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, way: str
+) -> None:
+    properties = {**REBASE, "ducklake.max-listed-snapshots": "2", "ducklake.history.hold": "0 hours"}
+    metadata = client.create(properties=properties)["metadata"]
+    rows = [(1, "one")]
+    if way == "to a tag":
+        metadata = client.commit(drafted(client.metadata(), (0, None)))["metadata"]
+        rows = [(0, None), *rows]
+        client.commit({"requirements": [], "updates": [set_ref("kept", metadata["current-snapshot-id"], "tag")]})
+    late = drafted(metadata, (1, "one"))
+    client.commit(late)
+    for number in range(2, 6):
+        client.commit(drafted(client.metadata(), (number, None)))
+        rows.append((number, None))
+    if way == "compacted":
+        ducklake.execute("CALL ducklake_merge_adjacent_files('lake')")
+        assert client.load()
+    sent = [late, drafted(client.metadata(), (6, None))] if way == "with another" else [late]
+    refused = [answer for answer in at_once(sent, [client]) if isinstance(answer, Exception)]
+    assert [type(each) for each in refused] == [CommitFailed]
+    rows += [(6, None)] if way == "with another" else []
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == rows
+
+
+def test_append_to_what_has_left_main_needs_all_of_main_to_be_listed(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    """All of main is listed here, so that an append that isn't there was never put on it."""
+    client.create(properties=REBASE)
+    first = client.commit(drafted(client.metadata(), (1, "one")))["metadata"]["current-snapshot-id"]
+    old = client.commit(drafted(client.metadata(), (2, "two")))["metadata"]
+    client.commit({"requirements": [], "updates": [set_ref("main", first)]})
+    client.commit(drafted(old, (3, "three")))
+    assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [(1, "one"), (3, "three")]
 
 
 def test_appends_that_are_committed_but_cannot_be_shown_are_not_committed_again(

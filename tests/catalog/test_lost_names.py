@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 import psycopg
@@ -12,6 +14,8 @@ import pytest
 from duckicelake.catalog import namespaces, tables
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.rest import RenameTableRequest
+from duckicelake.lake import tables as lake_tables
+from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import NS, Client
 
 BEGIN = """
@@ -53,10 +57,10 @@ def while_it_waits(database_url: str, held: str, act: Callable[[], object]) -> I
         acting.result()
 
 
-def _await_waiter(database_url: str) -> None:
+def _await_waiter(database_url: str, unless: Callable[[], bool] = lambda: False) -> None:
     waits = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with psycopg.connect(database_url, autocommit=True) as looking:
-        while not looking.execute(waits).fetchall():
+        while not (unless() or looking.execute(waits).fetchall()):
             time.sleep(0.01)
 
 
@@ -95,3 +99,44 @@ def test_namespace_that_duckdb_makes_while_it_gets_properties_is_there_once(clie
         found = cursor.execute("SELECT schema_id FROM ducklake_schema WHERE schema_name = 'a'").fetchall()
     assert len(found) == 1
     assert namespaces.load_namespace(client.services, ("a",)) == properties
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A policy that tells when it is asked where a table goes."""
+
+    policy: LocationPolicy
+    act: Callable[[], object]
+
+    def table_location(self, *about: Any) -> str:
+        self.act()
+        return self.policy.table_location(*about)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+
+def test_table_that_is_purged_while_it_is_loaded_for_the_first_time_leaves_nothing(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, database_url: str
+) -> None:
+    ducklake.execute("CREATE TABLE lake.ns.t (i INTEGER)")
+    services = client.services
+    purging: list[Future[None]] = []
+
+    def purge() -> None:
+        with services.database.transaction() as cursor:
+            assert lake_tables.drop_table(cursor, NS[0], "t", purge=True)
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin_to_purge() -> None:
+            purging.append(pool.submit(purge))
+            _await_waiter(database_url, unless=purging[0].done)
+
+        policy: Any = Asked(services.policy, begin_to_purge)
+        with suppress(NoSuchTable):
+            tables.load_table(replace(services, policy=policy), NS, "t")
+        purging[0].result()
+    with services.database.reading() as cursor:
+        assert cursor.execute("SELECT table_id FROM duckicelake_table").fetchall() == []
+        assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []

@@ -18,20 +18,24 @@ from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
+from duckicelake.lake import artifacts as lake_artifacts
 from duckicelake.lake.artifacts import record
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
     NS,
     Client,
+    Draft,
     Json,
     append,
     assert_whole,
     data_files,
     delete,
+    duckdb_rows,
     local,
     pyiceberg_rows,
     set_properties,
+    set_ref,
 )
 from tests.catalog.seams import Killed, fresh
 
@@ -331,8 +335,43 @@ def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_record
     tables.drop_table(services, NS, "t", purge=True)
     file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
     with services.database.transaction() as cursor:
-        assert not record(cursor, table.table_id, [file], table.version)
+        assert not record(cursor, table, [file])
         assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []
+
+
+def test_list_that_is_recorded_late_is_not_that_of_another_snapshot_of_the_same_id(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create()
+    first = client.append((1, "one"))["metadata"]
+    body = append(first, (2, "two"))
+    id_ = body["updates"][0]["snapshot"]["snapshot-id"]
+    client.commit(body)
+    forget_list(services, id_)
+
+    def record_late(*about: Any) -> bool:
+        monkeypatch.setattr(lake_artifacts, "record", record)
+        gone = {"action": "remove-snapshots", "snapshot-ids": [id_]}
+        client.commit({"requirements": [], "updates": [set_ref("main", first["current-snapshot-id"]), gone]})
+        draft = Draft(client.metadata(), snapshot_id=id_)
+        client.commit(draft.body([draft.manifest([draft.data_file([(3, "three")])]), *draft.parent_manifests]))
+        forget_list(services, id_)
+        return record(*about)
+
+    monkeypatch.setattr(lake_artifacts, "record", record_late)
+    Client(fresh(services)).load()
+    answer = Client(fresh(services)).load()
+    assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [(1, "one"), (3, "three")]
+
+
+def forget_list(services: Services, snapshot_id: int) -> None:
+    """As a server leaves it that dies before it has recorded what it wrote."""
+    with services.database.transaction() as cursor:
+        cursor.execute(
+            "DELETE FROM duckicelake_artifact WHERE kind = 'manifest-list' AND object_id = %s "
+            "OR kind = 'metadata' AND object_id = (SELECT version FROM duckicelake_table)",
+            [snapshot_id],
+        )
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

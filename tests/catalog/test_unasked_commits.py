@@ -1,16 +1,17 @@
 """Appends in quick succession: nobody asks before each whether the table is as it was left; the writer sees."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, cast
 
 import duckdb
 import pytest
 
+from duckicelake.catalog.commits import planning
 from duckicelake.catalog.loads import loading
-from duckicelake.catalog.measuring import UNMEASURED, Meter, Phase
+from duckicelake.catalog.measuring import UNMEASURED, Meter, Phase, Retry
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.errors import CommitFailed, NoSuchTable
 from duckicelake.iceberg.rest import RenameTableRequest
@@ -23,6 +24,10 @@ class Listener:
     """A meter that remembers how often Postgres was asked whether a table is as it was."""
 
     asked: int = 0
+    again: list[Retry] = field(default_factory=list)
+
+    def retried(self, reason: Retry) -> None:
+        self.again.append(reason)
 
     def phase(self, phase: Phase) -> AbstractContextManager[object]:
         self.asked += phase == "freshness"
@@ -156,3 +161,23 @@ def test_servers_that_append_in_turns_lose_nothing(
             client.commit(append(stale, (number + offset, "x")))
     assert [row[0] for row in duckdb_rows(ducklake)] == list(range(1, 15))
     assert_whole(writer.load())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_fails_unasked_is_counted_and_if_it_fails_again_raised(
+    writer: Client, listener: Listener, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    failing, change_over = iter(range(times)), planning.change_over
+
+    def fail(*about: Any) -> Any:
+        if next(failing, None) is not None:
+            raise RuntimeError("a mistake of ours")
+        return change_over(*about)
+
+    monkeypatch.setattr(planning, "change_over", fail)
+    asked = listener.asked
+    with pytest.raises(RuntimeError, match="of ours") if times == 2 else nullcontext():
+        follow_up(writer, (3, "x"))
+    assert listener.again == ["unasked"]
+    assert listener.asked > asked
+    assert len(pyiceberg_rows(writer.load())) == 4 - times

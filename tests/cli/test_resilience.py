@@ -1,5 +1,6 @@
 """Postgres goes away and comes back, here or elsewhere: requests are told to try again, and then they succeed."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.test_commands import lake, serving
+from tests.cli.test_commands import COMMAND, SECONDS, environment, lake, serving
 from tests.replicas import following, lagging, running_cluster, url_of
 
 __all__ = ["lake"]
@@ -31,16 +32,19 @@ def served_from(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
 @contextmanager
 def another_server(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
     """A client of a server of the lake whose tables are in this database."""
-    settings = {
+    with (
+        serving(lake, "--workers", workers, **settings_of(url, lake)) as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+    ):
+        yield client
+
+
+def settings_of(url: str, lake: Path) -> dict[str, str]:
+    return {
         "DUCKICELAKE_DATABASE_URL": url,
         "DUCKICELAKE_WAREHOUSE": str(lake.parent / "warehouse"),
         "DUCKICELAKE_POOL_SECONDS": "0.5",
     }
-    with (
-        serving(lake, "--workers", workers, **settings) as served,
-        httpx.Client(base_url=served.uri, timeout=60) as client,
-    ):
-        yield client
 
 
 def set_property(client: httpx.Client, name: str) -> httpx.Response:
@@ -121,3 +125,39 @@ def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: st
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "instead"}
         until_it_succeeds(lambda: set_property(client, "b"))
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "b", "instead"}
+
+
+def test_sync_that_follows_waits_for_postgres_and_ends_where_another_has_taken_over(lake: Path) -> None:
+    """It remembers tables as they were, of which the last commits may be lost."""
+    with running_cluster() as primary, following(primary) as standby:
+        url, told = url_of([standby, primary]), lake.parent / "told"
+        with served_from(url, lake, "1"):
+            pass
+        with told.open("wb") as stream:
+            syncing = subprocess.Popen(
+                [*COMMAND, "delta", "sync", "--follow", "--interval", "0.05", "--lake", str(lake)],
+                cwd=lake.parent,
+                env=environment(**settings_of(url, lake)),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            until_told(syncing, told, "no table follows a Delta table")
+            primary.stop()
+            until_told(syncing, told, "nothing was written")
+            assert syncing.poll() is None
+            standby.promote()
+            assert syncing.wait(SECONDS) != 0
+            assert told.read_text().splitlines()[-1] == (
+                "duckicelake: Postgres has failed over; nothing was written, try again"
+            )
+        finally:
+            syncing.kill()
+
+
+def until_told(process: subprocess.Popen[bytes], told: Path, text: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while text not in told.read_text():
+        assert process.poll() is None, told.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,7 +1,8 @@
 """Flushing over HTTP, and the thread that does it by itself."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +73,77 @@ def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(servic
     ],
 )
 def test_each_threshold_alone_is_enough(thresholds: Thresholds, reached: bool) -> None:
-    assert thresholds.reached(Waiting(1, "ns", "t", 2, 0, 100, oldest_ms=1000), 6000) is reached
+    assert thresholds.reached(Waiting(1, "ns", "t", 2, 0, 100, oldest_ms=1000, age_ms=5000)) is reached
+
+
+@contextmanager
+def until_flushed(services: Services, thresholds: Thresholds, failed: Callable[..., object] = print) -> Iterator[None]:
+    """The flusher, until it has flushed something since what the block does."""
+    done = threading.Event()
+
+    class Heard(Metrics):
+        def rows_flushed(self, rows: int) -> None:  # noqa: ARG002
+            done.set()
+
+    with flushing_in_background(replace(services, meter=Heard(dict)), thresholds, failed):
+        yield
+        assert done.wait(30)
+
+
+@pytest.fixture
+def two(services: Services, ducklake: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Two tables, with rows in the second one."""
+    client = new_client(services)
+    for name in ("first", "second"):
+        client.create(name)
+    return ducklake.execute("INSERT INTO lake.ns.second VALUES (2, 'two')")
+
+
+@pytest.mark.parametrize("by_ms", [24 * 3_600_000, -24 * 3_600_000])
+def test_age_is_told_by_the_clock_that_tells_the_times_of_snapshots(
+    services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, by_ms: int
+) -> None:
+    """Of a server whose clock is wrong, too."""
+    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    with services.database.transaction() as cursor:
+        cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '1 hour'")
+    two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
+    with until_flushed(replace(services, clock=lambda: services.clock() + by_ms), Thresholds(age=1_800_000)):
+        pass
+    assert [table.table_name for table in waiting_tables(services)] == ["first"]
+
+
+def test_rows_older_than_any_snapshot_are_old(
+    services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
+    two.execute("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 DAY)")
+    with until_flushed(services, Thresholds(age=1_800_000)):
+        pass
+    assert [table.table_name for table in waiting_tables(services)] == ["first"]
+
+
+def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobody_can_be_told(
+    services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
+    told: list[object] = []
+
+    def fail_once() -> None:
+        if not told:
+            raise RuntimeError("the store is broken")
+
+    def failed(table: Waiting | None, error: Exception) -> None:
+        told.append((table and table.table_name, str(error)))
+        raise RuntimeError("nobody hears")
+
+    broken = replace(services, store=FusedStore(services.store, Fuse(0, fail_once)))
+    with until_flushed(broken, Thresholds(rows=1), failed):
+        pass
+    assert told == [("first", "the store is broken")]
+    assert [table.table_name for table in waiting_tables(services)] == ["first"]
 
 
 def silent() -> None:

@@ -1,7 +1,6 @@
 """Plans: what an attempt at a commit would write over the tables' newest state, computed outside of any lock."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.rebase import appends_of
@@ -66,10 +65,13 @@ def _plan_unasked(services: Services, commits: Sequence[TableCommit], *, prepare
     lately = lately_current(services, commits[0].namespace, commits[0].name)
     if lately is None:
         return None
-    with services.meter.phase("plan"), suppress(Exception):
-        planned = _changes(services, commits, [lately], prepare=prepare)
-        return planned if planned[0].change is not None else None
-    return None
+    try:
+        with services.meter.phase("plan"):
+            planned = _changes(services, commits, [lately], prepare=prepare)
+    except Exception:  # noqa: BLE001 - it may be of what the table was; if not, it is raised again of what was asked for
+        services.meter.retried("unasked")
+        return None
+    return planned if planned[0].change is not None else None
 
 
 def _foreseen(services: Services, plan: Planned) -> Planned:

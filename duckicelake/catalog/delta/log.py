@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from duckicelake.bridge.delta.out_commits import Files, Moment, NewVersion, Said, next_version
 from duckicelake.bridge.delta.out_definition import as_before, check_sayable, delta_metadata, protocol_for
 from duckicelake.bridge.delta.out_names import are_names_plain, ids_of_names, names_told, physical_names
-from duckicelake.catalog.delta.log_files import clear, publish, remove
+from duckicelake.catalog.delta.log_files import OtherLog, clear, publish, remove
 from duckicelake.catalog.delta.log_states import Base, differences, names_in_files, paths_at
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
@@ -57,7 +57,9 @@ class _Next:
 
 
 def keep_in_step(services: Services, table: Materialized) -> LogRow:
-    """Bring the table's log up to this version of it, all files written; the log. It begins anew in another location.
+    """Bring the table's log up to this version of it, all files written; the log.
+
+    It begins anew in another location, and where its files tell of commits that a restored Postgres doesn't know.
 
     Raises Unsupported, and notes it with the log, where Delta can't say what the table has become: the log stays as it
     is until a state of the table can be said again.
@@ -71,7 +73,12 @@ def keep_in_step(services: Services, table: Materialized) -> LogRow:
         _catch_up(services, table)
     elif log.problem is not None:
         raise Unsupported("delta-out", log.problem)
-    return publish(services, table_id)
+    try:
+        return publish(services, table_id)
+    except OtherLog:
+        remove(services, table_id)
+        _catch_up(services, table)
+        return publish(services, table_id)
 
 
 def _has_looked_at(log: LogRow, table: Materialized) -> bool:
@@ -186,7 +193,8 @@ def _to_record(
 
 
 def _log_id(table: Materialized) -> str:
-    return str(uuid5(UUID(table.row.table_uuid), f"delta log of version {table.row.version}"))
+    """The name of a metadata.json says what is in it: a Postgres that was restored counts the same versions again."""
+    return str(uuid5(UUID(table.row.table_uuid), f"delta log of {table.location.rpartition('/')[2]}"))
 
 
 def _first(table: Materialized) -> _Next:

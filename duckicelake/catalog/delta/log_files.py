@@ -27,8 +27,15 @@ EVERY: Final = 100
 """Versions after which there is a checkpoint: it takes as long as the table has files."""
 
 
+class OtherLog(Exception):  # noqa: N818 - says what happened; never leaves the use case
+    """Of a version that is to be written there is a file already that says something else."""
+
+
 def publish(services: Services, table_id: int) -> LogRow:
-    """Write the files of recorded versions that may not be there, in order, and let go of those too old to be read."""
+    """Write the files of recorded versions that may not be there, in order, and let go of those too old to be read.
+
+    OtherLog if one can't be written.
+    """
     log = _log(services, table_id)
     while versions := _unwritten(services, table_id):
         for version in versions:
@@ -105,11 +112,19 @@ def _locations(log: LogRow, version: WrittenVersion) -> Iterator[str]:
 def _write(services: Services, log: LogRow, version: WrittenVersion) -> None:
     """The vectors before what names them."""
     if version.vectors_path is not None and version.vectors is not None:
-        write(services, f"{log.root}/{version.vectors_path}", version.vectors)
+        _write_once(services, f"{log.root}/{version.vectors_path}", version.vectors)
     if version.version >= log.oldest:
-        write(services, f"{log.root}/{FOLDER}/{commit_name(version.version)}", version.body)
+        _write_once(services, f"{log.root}/{FOLDER}/{commit_name(version.version)}", version.body)
         if version.version and version.version % EVERY == 0:
             _checkpoint(services, log, version.version)
+
+
+def _write_once(services: Services, location: str, data: bytes) -> None:
+    with suppress(AlreadyExists):
+        write(services, location, data)
+        if services.store.read(location) == data:
+            return
+    raise OtherLog
 
 
 def _checkpoint(services: Services, log: LogRow, version: int) -> None:

@@ -83,7 +83,7 @@ def write(services: Services, prepared: Prepared) -> bool:
 
     def attempt() -> bool:
         with services.database.statement() as cursor:
-            return lake_artifacts.record(cursor, row.table_id, prepared.rows, row.version)
+            return lake_artifacts.record(cursor, row, prepared.rows)
 
     is_newest = retrying(attempt)
     if is_newest:

@@ -102,9 +102,8 @@ def _pending(services: Services, table_id: int) -> _Pending:
 def _adopt(services: Services, table_id: int) -> None:
     """Give a table that DuckDB created its side-table row, as it was when it was created."""
     with services.database.transaction() as cursor:
-        created = native.created_at(cursor, table_id)
-        if native.definition(cursor, table_id, native.newest_snapshot(cursor)) is None:
-            created = None  # dropped: its row was purged while somebody loaded it
+        is_there = native.keep(cursor, table_id)  # else its row may have been purged while somebody loaded it
+        created = native.created_at(cursor, table_id) if is_there else None
         definition = None if created is None else native.definition(cursor, table_id, created)
         if created is None or definition is None:
             raise NoSuchTable(f"Table {table_id} does not exist")

@@ -2,6 +2,8 @@
 
 import errno
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from duckicelake.errors import StartupError
 
@@ -9,17 +11,41 @@ _BACKLOG = 2048
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0 picks a free one. Raises StartupError saying what to do."""
-    try:
+def bind(host: str, port: int) -> socket.socket:
+    """A TCP socket at that address, where nobody is heard before `listen`; port 0 picks a free one.
+
+    Raises StartupError saying what to do.
+    """
+    with _explained(host, port):
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise StartupError(_explain(error, host, port)) from error
+        bound = socket.socket(family)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((host, port))
+        except OSError:
+            bound.close()
+            raise
     # Connections inherit it. asyncio sets it on sockets of its own only, and without it every answer waits 40 ms for
     # the client's delayed acknowledgement of the headers.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
+
+
+def listen(bound: socket.socket) -> None:
+    """Let clients connect; raises as `bind` does if somebody else at the address was sooner."""
+    with _explained(*bound.getsockname()[:2]):
+        bound.listen(_BACKLOG)
+
+
+@contextmanager
+def _explained(host: str, port: int) -> Iterator[None]:
+    """Have StartupError raised that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise StartupError(_explain(error, host, port)) from error
 
 
 def uri_of(listener: socket.socket, *, is_tls: bool = False) -> str:

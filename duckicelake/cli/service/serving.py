@@ -21,7 +21,7 @@ from duckicelake.cli.assembly.tls import check_certificate
 from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import config_of, edge_of
 from duckicelake.cli.service.lineage_events import named_by
-from duckicelake.cli.service.listening import listen, uri_of
+from duckicelake.cli.service.listening import bind, listen, uri_of
 from duckicelake.cli.service.renewal import Renewal, may_pass
 from duckicelake.cli.service.running import noted
 from duckicelake.cli.service.supervising import Supervisor
@@ -52,7 +52,8 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
     check_receivers(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
-    with running_postgres(settings) as complete, listen(settings.host, settings.port) as listener:
+    with bind(settings.host, settings.port) as listener, running_postgres(settings) as complete:
+        listen(listener)
         uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
         with noted(settings.lake, uri) if settings.database_url is None else nullcontext():
             run = _serve_here if settings.workers == 1 else _serve_in_workers

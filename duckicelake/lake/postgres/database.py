@@ -19,7 +19,7 @@ from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
-from duckicelake.lake.postgres.timeline import Timeline, timeline_of
+from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of
 from duckicelake.lake.postgres.traced import Around, traced_by
 
 Row = tuple[Any, ...]
@@ -193,8 +193,7 @@ class Database:
     def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
         try:
             with self._pool.connection() as connection:
-                if self._timeline is not None:
-                    self._timeline.check(connection.timeline)
+                self._check_timeline(connection)
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
                 try:
@@ -206,7 +205,7 @@ class Database:
                     unfulfilled = _UNFULFILLED.get((error.diag.table_name, error.diag.column_name))
                     if isinstance(error, NotNullViolation) and unfulfilled is not None:
                         raise unfulfilled from error
-                    if read_only or connection.info.parameter_status("in_hot_standby") != "on":
+                    if read_only or not is_standby(connection):
                         raise
                     self._leave(connection)
                     raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
@@ -216,6 +215,13 @@ class Database:
             if is_retryable(error):
                 raise
             raise _translated(error) from error
+
+    def _check_timeline(self, connection: PatientConnection) -> None:
+        """FailedOver if the connection is on another one than this process. A standby may have become the primary."""
+        if self._timeline is not None:
+            if is_standby(connection):
+                connection.timeline = timeline_of(connection)
+            self._timeline.check(connection.timeline)
 
     def _leave(self, connection: Connection[Row]) -> None:
         """Connect anew, with all of the pool, to where the primary is by now."""

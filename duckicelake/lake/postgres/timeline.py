@@ -1,7 +1,8 @@
 """Which timeline of Postgres a process lives on: a failover begins another, on which the last commits may be missing.
 
 What a process remembers of those it can't tell from what is there, as another may have given their numbers again. So it
-uses one timeline only. Each connection is asked once, since none outlives a failover.
+uses one timeline only. Each connection is asked once, since none outlives a failover; but those to a standby, which may
+become the primary, each time.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,11 @@ from psycopg import AsyncConnection, Connection
 from duckicelake.errors import FailedOver
 
 _TIMELINE: Final = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
+
+
+def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether Postgres was one when it last answered."""
+    return connection.info.parameter_status("in_hot_standby") == "on"
 
 
 def timeline_of(connection: Connection[Any]) -> str | None:

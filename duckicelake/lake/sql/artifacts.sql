@@ -1,5 +1,6 @@
 -- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest,
--- and of a table that has been purged meanwhile nothing does.
+-- and of a table that has been purged meanwhile nothing does. A list counts if it is the listed snapshot's: one that came
+-- after the version may have the id of another, which has left history.
 -- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
 WITH newest AS MATERIALIZED (
     SELECT version = %(version)s AS is_newest
@@ -13,6 +14,9 @@ WITH newest AS MATERIALIZED (
     SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
     FROM files
     WHERE (SELECT is_newest OR kind <> 'metadata' FROM newest)
+      AND (kind <> 'manifest-list' OR EXISTS (
+          SELECT FROM duckicelake_snapshot s
+          WHERE s.table_id = %(table_id)s AND s.snapshot_id = object_id AND s.ducklake_id <= %(caught_up_to)s))
     ON CONFLICT DO NOTHING
 )
 SELECT is_newest, EXISTS (

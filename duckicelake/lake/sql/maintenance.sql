@@ -169,8 +169,9 @@ FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.
 WHERE t.end_snapshot IS NULL AND t.table_id = ANY(%(table_ids)s)
 ORDER BY t.table_id;
 
--- times: when DuckLake snapshots were made, in milliseconds since the epoch, as far as they are there still
-SELECT snapshot_id, trunc(extract(epoch FROM snapshot_time) * 1000)::bigint
+-- times: when DuckLake snapshots were made, in milliseconds since the epoch and ago, as far as they are there still
+SELECT snapshot_id, trunc(extract(epoch FROM snapshot_time) * 1000)::bigint,
+       trunc(extract(epoch FROM clock_timestamp() - snapshot_time) * 1000)::bigint
 FROM ducklake_snapshot WHERE snapshot_id = ANY(%(snapshot_ids)s);
 
 -- location: of a live table that an Iceberg client knows

@@ -178,6 +178,9 @@ WHERE table_id = %(table_id)s;
 -- created_at: the snapshot that created a table
 SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %(table_id)s;
 
+-- keep: a table that is there, and isn't dropped before the end of the transaction
+SELECT FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot IS NULL FOR SHARE;
+
 -- time_of: when a snapshot was made, in epoch milliseconds; the next one's time if it has expired
 SELECT (extract(epoch FROM snapshot_time) * 1000)::bigint
 FROM ducklake_snapshot WHERE snapshot_id >= %(at)s ORDER BY snapshot_id LIMIT 1;

@@ -1,5 +1,6 @@
 """Structured logs: one JSON object, or one coloured line on a terminal, per event."""
 
+import json
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -39,11 +40,11 @@ class _Unfailing:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.write(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.flush()
 
 
@@ -80,4 +81,7 @@ def _as_json(logger: WrappedLogger, method: str, event: EventDict) -> str:
     event["level"], event["timestamp"] = method, datetime.now(UTC)
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, method, event)
-    return orjson.dumps(event, default=repr, option=orjson.OPT_UTC_Z).decode()
+    try:
+        return orjson.dumps(event, default=repr, option=orjson.OPT_UTC_Z).decode()
+    except TypeError:  # a name of a file that is no UTF-8
+        return json.dumps(event, default=str)

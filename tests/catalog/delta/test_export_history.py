@@ -18,6 +18,7 @@ from duckicelake.errors import AlreadyExists
 from duckicelake.storage.policy import canonical
 from tests.catalog.client import NS
 from tests.catalog.delta.readers import assert_read_alike, keep, read_by, rows_of, versions
+from tests.catalog.foreign import register, unregister
 from tests.catalog.history import FLUSH, MERGE, History
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh
 from tests.lakes import Lake
@@ -185,6 +186,39 @@ def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: 
         cursor.execute("DELETE FROM duckicelake_delta_version")
     with pytest.raises(AlreadyExists, match="isn't ours"):
         keep(lake, namespace="ns")
+
+
+@SECOND
+@pytest.mark.parametrize("lost", [b"{}", None], ids=["of another length", "of the same length"])
+def test_log_begins_anew_where_a_restored_postgres_lacks_versions_of_it(
+    history: History, lake: Lake, delta: duckdb.DuckDBPyConnection, lost: bytes | None
+) -> None:
+    history.append()
+    before = keep(lake, namespace="ns")
+    history.delete("main", history.ids()[:1])
+    keep(lake, namespace="ns")
+    for name, data in files_of(before.root).items():
+        if name.endswith("1.json"):
+            Path(before.root.removeprefix("file://"), name).write_bytes(
+                lost or data.replace(b"duckicelake", b"DUCKICELAKE")
+            )
+    with lake.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_delta_version SET is_written = false")
+        cursor.execute("UPDATE duckicelake_delta_log SET is_looked_at = false")
+    history.append()
+    assert_read_alike(lake, delta, namespace="ns")
+    assert keep(lake, namespace="ns").metadata["id"] != before.metadata["id"]
+
+
+@SECOND
+def test_log_of_a_table_that_is_registered_again_is_another_one(history: History, lake: Lake) -> None:
+    """Both tables are of version 0, and of the same UUID."""
+    ids = []
+    for _ in range(2):
+        history.append()
+        register(history.client, unregister(history.client)["metadata-location"], "t")
+        ids.append(keep(lake, namespace="ns").metadata["id"])
+    assert ids[0] != ids[1]
 
 
 @THIRD

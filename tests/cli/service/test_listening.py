@@ -5,19 +5,20 @@ import urllib.request
 
 import pytest
 
-from duckicelake.cli.service.listening import listen, uri, uri_of
+from duckicelake.cli.service.listening import bind, listen, uri, uri_of
 from duckicelake.errors import StartupError
 
 
 def test_port_zero_finds_a_free_port_and_the_uri_names_it() -> None:
-    with listen("127.0.0.1", 0) as listener:
+    with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         assert port > 0
         assert uri_of(listener) == f"http://127.0.0.1:{port}"
 
 
 def test_listener_takes_connections_at_its_uri() -> None:
-    with listen("localhost", 0) as listener:
+    with bind("localhost", 0) as listener:
+        listen(listener)
         server = http.server.HTTPServer(listener.getsockname()[:2], http.server.SimpleHTTPRequestHandler, False)
         server.socket.close()
         server.socket = listener
@@ -29,9 +30,9 @@ def test_listener_takes_connections_at_its_uri() -> None:
 
 
 def test_accepted_connections_send_without_delay() -> None:
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
-        connection, _ = listener.accept()
-        with connection:
+    with bind("127.0.0.1", 0) as listener:
+        listen(listener)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
@@ -39,13 +40,24 @@ def test_busy_port_says_which_and_how_to_choose_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(StartupError, match=f"port {port} of 127.0.0.1 is in use.*--port"):
-            listen("127.0.0.1", port)
+            bind("127.0.0.1", port)
+
+
+def test_nobody_connects_before_it_listens_and_who_listens_first_has_the_port() -> None:
+    with bind("127.0.0.1", 0) as listener:
+        address = listener.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        with bind(*address) as other:
+            listen(other)
+            with pytest.raises(StartupError, match=f"port {address[1]} of 127.0.0.1 is in use"):
+                listen(listener)
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
 def test_address_of_another_machine_says_so(host: str) -> None:
     with pytest.raises(StartupError, match=f"can't listen on {host}.*--host"):
-        listen(host, 0)
+        bind(host, 0)
 
 
 @pytest.mark.parametrize(

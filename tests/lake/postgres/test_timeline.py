@@ -1,10 +1,12 @@
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 
 import psycopg
 import pytest
 
 from duckicelake.errors import FailedOver, Unavailable
+from duckicelake.lake.format import prepare
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.timeline import Timeline, timeline_of
@@ -48,6 +50,48 @@ def test_who_remembers_uses_one_timeline_only() -> None:
             with forgetful.transaction() as cursor:
                 assert cursor.execute("SELECT 1").fetchone() == (1,)
     assert left == [True]
+
+
+def test_session_on_a_standby_that_becomes_the_primary_is_on_another_timeline() -> None:
+    """As may be of several hosts of which the URL takes any."""
+    left: list[bool] = []
+    with running_cluster() as primary, following(primary) as standby:
+        url = f"{url_of([standby, primary])}?target_session_attrs=any&load_balance_hosts=random"
+        with closing(that_has_met_both(lambda: Database(url, 2, left=lambda: left.append(True)))) as database:
+            fail_over(primary, standby)
+            for begin in (database.transaction, database.reading, database.statement):
+                with pytest.raises(FailedOver), begin():
+                    pytest.fail("what it remembers may be of commits that are lost")
+    assert left == [True]
+
+
+def that_has_met_both(connect: Callable[[], Database]) -> Database:
+    """With a session on a primary, and one on a standby."""
+    while True:
+        database = connect()
+        with database.reading() as first, database.reading() as second:
+            found = {cursor.execute("SELECT pg_is_in_recovery()").fetchone() for cursor in (first, second)}
+        if len(found) == 2:
+            return database
+        database.close()
+
+
+def test_freshness_is_asked_of_no_standby() -> None:
+    """A line lasts, and on it nobody would hear that the standby has become the primary."""
+    with running_cluster() as primary, following(primary) as standby:
+        with closing(Database(primary.url, 1)) as database:
+            prepare(database, "/lake/")
+        standby.wait_for(primary)
+
+        async def ask() -> None:
+            line = FreshnessLine(standby.url, {}, Timeline(pytest.fail))
+            for _ in range(10):
+                with pytest.raises(Unavailable, match="no line"):
+                    await line.freshness([])
+                await asyncio.sleep(0.1)
+            line.close()
+
+        asyncio.run(asyncio.wait_for(ask(), 60))
 
 
 def test_freshness_is_not_asked_of_another_timeline() -> None:

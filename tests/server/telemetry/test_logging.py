@@ -1,5 +1,6 @@
 """The log: that it can't be written is nobody's concern."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,23 @@ def test_a_line_that_does_not_fit_on_the_disk_is_dropped(log_format: LogFormat) 
     log.warning("failed", exc_info=ValueError("no"))
     with pytest.raises(OSError, match="No space left"):
         stream.close()
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_name_of_a_file_that_is_no_text_is_told_as_it_goes(tmp_path: Path, log_format: LogFormat) -> None:
+    with (tmp_path / "log").open("w+", encoding="utf-8") as stream:
+        log = make_logger(stream, log_format)
+        log.warning("failed", error="no such file: \udc80.parquet")
+        log.info("request", status=200)
+        stream.seek(0)
+        lines = stream.read().splitlines()
+    if log_format == "json":
+        assert [json.loads(line)["event"] for line in lines] == ["failed", "request"]
+    else:
+        assert "request" in lines[-1]
+
+
+def test_log_that_is_closed_takes_nothing_more(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        log = make_logger(stream, "json")
+    log.warning("failed")
