@@ -1,5 +1,6 @@
 """One embedded Postgres per session, one database cloned from a prepared template per test, real DuckDB beside it."""
 
+import gc
 import itertools
 import shutil
 import signal
@@ -31,6 +32,12 @@ _numbers = itertools.count(1)
 def pytest_configure() -> None:
     """A shell lets what it starts in the background be deaf to Ctrl-C, which some tests press."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector needn't look through all modules and all tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

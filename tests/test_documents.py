@@ -67,6 +67,12 @@ def test_every_page_begins_with_whom_it_is_for() -> None:
             assert re.match(r"# [^\n]+\n\nFor who", text), page
 
 
+def test_every_folder_of_the_package_has_a_row() -> None:
+    rows = re.findall(r"^\| (`\w+/`.*?) \|", PAGES["docs/development.md"], re.MULTILINE)
+    named = re.findall(r"`(\w+)/`", " ".join(rows))
+    assert sorted(named) == sorted(path.parent.name for path in (ROOT / "duckicelake").glob("*/__init__.py"))
+
+
 def test_every_snippet_is_run_by_a_test() -> None:
     assert {page for page, text in PAGES.items() if "<!-- run" in text} == set(RUN_BY)
     for page, module in RUN_BY.items():

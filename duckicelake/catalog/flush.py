@@ -6,8 +6,7 @@ they see DuckDB's, when they next load the table.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +14,10 @@ from typing import Any, Final
 from duckicelake.bridge.flushed import bucket_of, folder_names, key_expression, leaf_paths, order_terms
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.deletes.ducklake import read_lake_deletes
+from duckicelake.catalog.files.discarding import discarding
 from duckicelake.catalog.files.served import parquet_columns
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitStateUnknown, DamagedTable, InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.errors import DamagedTable, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.lake import flush, reader
 from duckicelake.lake.flush import DeletedFrom, Flush, FlushedDeletes, FlushedFile, Inlined, InlinedTable
@@ -74,7 +74,7 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
             return Flushed()
         with flushing(made, source.prefix, has_folders=source.has_folders) as files:
             plan = _Plan(services, source, files)
-            with plan.discarding():
+            with discarding(services, plan.written):
                 planned = plan.made()
                 flushed = retrying(lambda: _write(services, namespace, name, planned))
     services.meter.rows_flushed(flushed.rows)
@@ -99,26 +99,13 @@ class _Plan:
         self._source = source
         self._files = files
         self._names: dict[Path, str] = {}
-        self._written: list[str] = []
+        self.written: list[str] = []
 
     def made(self) -> Flush:
         """What is to be written in the catalog; the files are there."""
         files = [file for table in self._source.tables for file in self._rows(table)]
         deletes = [self._deletes_from(each) for each in self._source.deletes]
         return Flush(self._source, files, deletes, self._places)
-
-    @contextmanager
-    def discarding(self) -> Iterator[None]:
-        """Delete the files, as well as it goes, if the block comes to nothing for certain."""
-        try:
-            yield
-        except CommitStateUnknown:
-            raise
-        except Exception:
-            for location in self._written:
-                with suppress(Exception):
-                    self._services.store.delete(location)
-            raise
 
     def _places(self, name: str, keys: Sequence[InlinedKey]) -> list[tuple[str, int]]:
         found = self._files.places(name, [(key.begin_snapshot, key.row_id) for key in keys])
@@ -164,7 +151,7 @@ class _Plan:
 
     def _put(self, file: Path, name: str) -> None:
         location = self._source.prefix + name
-        self._written.append(location)
+        self.written.append(location)
         self._services.store.write(location, file.read_bytes())
         file.unlink()
 

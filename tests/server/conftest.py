@@ -1,5 +1,6 @@
 """Apps are tested over real HTTP: uvicorn in a thread as the command runs it, on a free port of loopback."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -17,19 +18,44 @@ from duckicelake.settings import Settings
 Serve = Callable[[Any], httpx.Client]
 
 
+class PromptServer(Server):
+    """Uvicorn's, which takes 0.2 s to end: it looks ten times a second. Most tests would wait longer than they work."""
+
+    async def main_loop(self) -> None:
+        ticking = asyncio.create_task(super().main_loop())
+        while not self.should_exit:
+            await asyncio.sleep(0.005)
+        ticking.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in self.servers:
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0.005)
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+
+
 @contextmanager
-def running(app: Any) -> Iterator[str]:
+def in_a_thread(server: Server) -> Iterator[tuple[str, int]]:
+    """Its address, on a free port of loopback."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(config_of(Settings(), app))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     while not server.started:
         time.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield listener.getsockname()
     finally:
         server.should_exit = True
         thread.join()
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    with in_a_thread(PromptServer(config_of(Settings(), app))) as (host, port):
+        yield f"http://{host}:{port}"
 
 
 @pytest.fixture

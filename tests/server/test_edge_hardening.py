@@ -30,6 +30,7 @@ from duckicelake.server.limits import bodies
 from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.settings import Settings
 from tests.catalog.client import SCHEMA
+from tests.server.conftest import in_a_thread
 
 Serve = Callable[[Any], httpx.Client]
 TABLES = "/v1/namespaces/main/tables"
@@ -44,17 +45,8 @@ SAFE = {
 @contextmanager
 def behind(app: Any, **settings: Any) -> Iterator[str]:
     """The app as the command serves it, with these settings; its URI."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(config_of(Settings(**settings), app))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with in_a_thread(Server(config_of(Settings(**settings), app))) as (host, port):
+        yield f"http://{host}:{port}"
 
 
 @pytest.mark.parametrize("path", ["/v1/config", "/healthz", "/metrics", "/openapi.json", "/nothing", f"{TABLES}/gone"])

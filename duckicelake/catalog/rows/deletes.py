@@ -3,7 +3,7 @@
 Unlike inserts, these are commits of Iceberg's: each makes a snapshot of the table, with all its files.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +14,14 @@ from duckicelake.catalog.commits.groups import Settle
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.deletes.equality_commits import KeyFile, delete_by_key, delete_found, key_file
 from duckicelake.catalog.deletes.found import FoundRows
+from duckicelake.catalog.files.discarding import discard, discarding
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.rows.filters import rows_where
 from duckicelake.catalog.rows.keys import key_layout, parse_deletion, read_keys
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
+from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
 from duckicelake.lake.changes import Written
@@ -132,26 +133,15 @@ def commit_delete(
         request = delete_found(services, namespace, table, metadata, parent, rows)
     else:
         request, paths = delete_by_key(services, namespace, table, metadata, parent, rows)
-    try:
-        (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
-    except CommitStateUnknown:
-        raise
-    except Exception as error:
-        _forget(services, paths)
-        if isinstance(error, CommitFailed):
+    with discarding(services, paths):
+        try:
+            (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
+        except CommitFailed as error:
             raise Outdated from error
-        raise
-    _forget(services, paths)
+    discard(services, paths)
     return outcome
 
 
 def fresh_target(services: Services, namespace: Namespace, table: str) -> RowTarget:
     """The table as it is now."""
     return row_target(services, namespace, table, services.rows.find(namespace, table))
-
-
-def _forget(services: Services, paths: Iterable[str]) -> None:
-    """Nothing lists these files; what isn't deleted is an orphan."""
-    for path in paths:
-        with suppress(Exception):
-            services.store.delete(path)

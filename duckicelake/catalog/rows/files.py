@@ -1,12 +1,10 @@
 """Batches of rows that are too large to be inlined, as data files in DuckLake's own folder of the table."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from uuid import uuid4
 
 from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitStateUnknown
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.packed import PackedStats
 from duckicelake.rows.batch import Batch
@@ -25,18 +23,8 @@ def write_files(services: Services, target: RowTarget, batch: Batch) -> list[New
     return [_new(name, file) for name, file in named]
 
 
-@contextmanager
-def discarding(services: Services, target: RowTarget, files: Sequence[NewDataFile]) -> Iterator[None]:
-    """Delete the files, as well as it goes, if the block comes to nothing for certain."""
-    try:
-        yield
-    except CommitStateUnknown:
-        raise
-    except Exception:
-        for file in files:
-            with suppress(Exception):
-                services.store.delete(f"{target.folder}{file.path}")
-        raise
+def locations_of(target: RowTarget, files: Sequence[NewDataFile]) -> list[str]:
+    return [f"{target.folder}{file.path}" for file in files]
 
 
 def _new(name: str, file: RowFile) -> NewDataFile:

@@ -12,8 +12,9 @@ from typing import Any
 from duckicelake.catalog.auditing import Noted, origin, touched
 from duckicelake.catalog.commits.groups import RowsCommit
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
+from duckicelake.catalog.files.discarding import discarding
 from duckicelake.catalog.rows.cache import RowTarget
-from duckicelake.catalog.rows.files import discarding, write_files
+from duckicelake.catalog.rows.files import locations_of, write_files
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
@@ -92,7 +93,7 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
         if not batch.num_rows:
             return nothing_posted(services, posted)
         prepared = prepared_rows(services, posted, target, batch)
-        with discarding(services, target, prepared.files):
+        with discarding(services, locations_of(target, prepared.files)):
             return answer(write_rows(services, posted, prepared, is_alone=is_alone))
 
     return until_written(services, full_name(posted.namespace, posted.table), attempt)

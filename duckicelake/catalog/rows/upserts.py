@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.deletes.equality_commits import key_file
+from duckicelake.catalog.files.discarding import discarding
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.rows.deletes import RowDelete, commit_delete, fresh_target
-from duckicelake.catalog.rows.files import discarding
+from duckicelake.catalog.rows.files import locations_of
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, answer, nothing_posted, prepared_rows, write_rows
 from duckicelake.catalog.rows.keys import key_layout, with_keys
 from duckicelake.catalog.services import Services
@@ -53,7 +54,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
         if not batch.num_rows:
             return nothing_posted(services, posted)
         rows = prepared_rows(services, posted, target, batch)
-        with discarding(services, target, rows.files):
+        with discarding(services, locations_of(target, rows.files)):
             if metadata.current_snapshot_id is None:
                 first = replace(rows, untouched_since=table.checked_upto)
                 return answer(write_rows(services, posted, first, is_alone=is_alone))

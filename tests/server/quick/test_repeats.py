@@ -28,6 +28,7 @@ from duckicelake.settings import Settings
 from duckicelake.tracing.opening import tracing
 from tests.catalog.client import NS, Client, new_client
 from tests.collector import Collector
+from tests.server.conftest import in_a_thread
 
 TABLE = "/v1/namespaces/ns/tables/t"
 LOAD = f"GET {TABLE} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
@@ -103,17 +104,9 @@ def serving(app: App, **settings: Any) -> Iterator[Served]:
         await layers(scope, receive, send)
 
     app.layers = counted
-    listener = socket.create_server(("127.0.0.1", 0))
     server = Server(config_of(Settings(**settings), app))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    try:
-        yield Served(server, listener.getsockname()[:2], layered)
-    finally:
-        server.should_exit = True
-        thread.join()
+    with in_a_thread(server) as address:
+        yield Served(server, address, layered)
 
 
 @pytest.fixture
