@@ -5,8 +5,9 @@ in the file, so it can be registered in DuckLake like any other once its rows ha
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from uuid import UUID, uuid5
@@ -29,19 +30,43 @@ from duckicelake.lake.additions import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
 from duckicelake.lake.rows import inlined
 from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
+from duckicelake.storage.parallel import begun
 from duckicelake.storage.parquet import ParquetRows, in_room, write_rows
 
 
+class Writing:
+    """Files that are being written while others are made; one at a time, so that few are in memory."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._finish: Callable[[], object] = tuple
+
+    def begin(self, path: str, data: bytes) -> None:
+        """Write the file once the one before is written; raises as that did."""
+        self.finish()
+        self._finish = begun(partial(write, self._services, path, data))
+
+    def finish(self) -> None:
+        """Wait until all are written."""
+        self._finish()
+
+
 def serve_rows(
-    services: Services, table_id: int, step: NativeStep, metadata: TableMetadata, numbers: Numbering
+    services: Services,
+    table_id: int,
+    step: NativeStep,
+    metadata: TableMetadata,
+    numbers: Numbering,
+    writing: Writing,
 ) -> tuple[TableMetadata, ServedFiles]:
-    """Write the step's new inlined rows as Parquet, a file for each inlined table, listed as unpartitioned."""
+    """Begin to write the step's new inlined rows as Parquet, a file for each inlined table, listed as unpartitioned."""
     files: list[NewFile] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
         columns, rows = _written(services, table_id, keys)
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
-        path = write_served(services, metadata, name, rows.data, keys[0].inlined_table)
+        path = _path(metadata, name, rows.data, keys[0].inlined_table)
+        writing.begin(path, rows.data)
         metadata, spec = with_unpartitioned(metadata)
         data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
         files.append(new_file(file_id, data_file, spec.spec_id, partition_type(spec, metadata.schema()), numbers, None))
@@ -98,11 +123,13 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
 
 
 def write_served(services: Services, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
-    """Write a file beside the table's metadata and return its path, `name` with a uuid of the content.
-
-    Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
-    """
-    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
-    path = f"{metadata.location}/metadata/{name.format(unique)}"
+    """Write a file beside the table's metadata and return its path, `name` with a uuid of the content."""
+    path = _path(metadata, name, data, source)
     write(services, path, data)
     return path
+
+
+def _path(metadata: TableMetadata, name: str, data: bytes, source: str) -> str:
+    """Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths."""
+    unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
+    return f"{metadata.location}/metadata/{name.format(unique)}"
