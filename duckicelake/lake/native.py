@@ -81,7 +81,11 @@ def changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[
     """
     parameters = {"table_id": table_id, "after": after, "upto": upto, "mark": f":{table_id}"}
     rows = cursor.execute(_SQL.changes, parameters).fetchall()
-    found = (LakeChange(at, time, kinds_of(text, table_id, begins=begins)) for _, at, time, text, begins in rows if at)
+    found = (
+        LakeChange(at, time, kinds_of(text, table_id, begins=begins))
+        for _, at, time, text, begins in rows
+        if at is not None
+    )
     touching = [change for change in found if change.kinds]
     if rows[0][0] != upto - after:
         kinds = frozenset({"compacted_table", "altered_table"})
