@@ -45,7 +45,7 @@ _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:
     """Check what is new in the properties of a table.
 
-    InvalidRequest for what is misspelt or can't be understood, Unsupported for a format that no commit's files may have.
+    InvalidRequest for what is misspelt or can't be understood, Unsupported for a format that no file may have.
     """
     changed = {name for name, value in properties.items() if before.get(name) != value}
     for name in sorted(changed - _KNOWN):

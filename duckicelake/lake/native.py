@@ -1,9 +1,9 @@
 """Reads of DuckLake's own tables, as values of `model`; each function runs inside the caller's transaction."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import LiteralString
+from typing import NamedTuple
 
 from psycopg import Cursor
 
@@ -26,6 +26,7 @@ from duckicelake.lake.model import (
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.together import Ask, together
 from duckicelake.lake.rows import inlined
 from duckicelake.lake.snapshots import ROWS_CHECKED
 from duckicelake.lake.soundness import flaw_of
@@ -78,13 +79,15 @@ def changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[
     Where some were expired or aren't recorded their changes are not known: the last one then counts as a rewrite of
     history.
     """
-    begins = [row[0] for row in cursor.execute(_SQL.table_begins, {"table_id": table_id}).fetchall()]
-    parameters = {"after": after, "upto": upto, "begins": begins, "mark": f":{table_id}"}
+    parameters = {"table_id": table_id, "after": after, "upto": upto, "mark": f":{table_id}"}
     rows = cursor.execute(_SQL.changes, parameters).fetchall()
-    found = (LakeChange(at, time, kinds_of(text, table_id, begins=at in begins)) for at, time, text in rows)
+    found = (
+        LakeChange(at, time, kinds_of(text, table_id, begins=begins))
+        for _, at, time, text, begins in rows
+        if at is not None
+    )
     touching = [change for change in found if change.kinds]
-    recorded = cursor.execute(_SQL.count_changes, parameters).fetchone()
-    if recorded != (upto - after,):
+    if rows[0][0] != upto - after:
         kinds = frozenset({"compacted_table", "altered_table"})
         touching = [change for change in touching if change.snapshot_id < upto]
         touching.append(LakeChange(upto, time_of(cursor, upto), kinds))
@@ -159,15 +162,34 @@ def new_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
     return f"{row[0]}{folder_name(creation)}"
 
 
-def reach(cursor: Cursor[Row], after: int, upto: int, touching: Sequence[LakeChange]) -> Reach | None:
+class Ground(NamedTuple):
+    """What reading a window begins with.
+
+    first, last: ids of files that came in it, if that can be told. inlined: the tables of inlined rows. has_deletes:
+    whether deletes are inlined.
+    """
+
+    first: int | None
+    last: int | None
+    inlined: Sequence[str]
+    has_deletes: bool
+
+
+def asked_ground(table_id: int, after: int, upto: int) -> Ask:
+    """What finds the fields of a Ground."""
+    return Ask(_SQL.ground, {"table_id": table_id, "after": after, "upto": upto})
+
+
+def reach(ground: Ground, after: int, touching: Sequence[LakeChange]) -> Reach | None:
     """What these changes alone can have changed of a table; None if all of its files have to be looked at.
 
-    No snapshot in (after, upto] may have expired since `after`: what was visible there only would be gone.
+    No snapshot of the window may have expired since `after`: what was visible there only would be gone.
     """
     if not all(change.kinds <= _KEEPS_ROWS_OF_FILES for change in touching):
         return None
-    ids = cursor.execute(_SQL.file_ids, {"after": after, "upto": upto}).fetchone() if touching else (0, -1)
-    return None if ids is None else Reach(after, *ids)
+    if not touching:
+        return Reach(after, 0, -1)
+    return None if ground.first is None or ground.last is None else Reach(after, ground.first, ground.last)
 
 
 def only_adds(touching: Sequence[LakeChange]) -> bool:
@@ -181,11 +203,10 @@ def window(
     after: int,
     upto: int,
     touching: Sequence[LakeChange],
+    ground: Ground,
     reach: Reach,
-    *,
-    all_rows: bool,
 ) -> NativeWindow:
-    """Everything that catching up with these changes needs; DamagedTable. all_rows: the inlined ones of before, too."""
+    """Everything that catching up with these changes needs; DamagedTable."""
     parameters = {
         "table_id": table_id,
         "after": after,
@@ -193,29 +214,36 @@ def window(
         "live": list(reach.live),
         "first": reach.first,
         "last": reach.last,
-        "prefix": path_prefix(cursor, table_id),
     }
-    data_files = _lake_files(cursor, _SQL.data_files, parameters)
+    of_files = (_SQL.data_files, _SQL.delete_files, _SQL.missing_data_files, _SQL.table_stats)
+    names, asked = ground.inlined, [Ask(query, parameters) for query in of_files]
+    asked_rows = inlined.asked_rows if reach.served is None else inlined.asked_new_rows
+    with inlined.reading(*names):
+        data, deletes, vanished, sizes, *of_rows = together(cursor, *asked, *asked_rows(names, after, upto))
+        rows, before = inlined.rows_found(dict(zip(names, of_rows, strict=True)), counted=reach.served is not None)
+        if before != reach.served:
+            of_rows = together(cursor, *inlined.asked_rows(names, after, upto))
+            rows, before = inlined.rows_found(dict(zip(names, of_rows, strict=True)), counted=False)
+    prefix = path_prefix(cursor, table_id) if data or deletes else ""
+    data_files, delete_files = (_lake_files(each, prefix) for each in (data, deletes))
     new = [file.file_id for file in data_files]
-    vanished = {row[0] for row in cursor.execute(_SQL.missing_data_files, parameters).fetchall()}
     defined = [change.snapshot_id for change in touching if change.kinds & _DEFINES]
     definitions = {at: found for at in defined if (found := definition(cursor, table_id, at))}
-    delete_files = _lake_files(cursor, _SQL.delete_files, parameters)
     _check_delete_files(cursor, delete_files, upto)
-    rows = (inlined.rows if all_rows else inlined.new_rows)(cursor, table_id, after, upto)
     return NativeWindow(
         after=after,
         upto=upto,
         changes=tuple(touching),
         definitions=definitions,
         data_files=data_files,
-        vanished=frozenset(vanished),
+        vanished=frozenset(file_id for (file_id,) in vanished),
         delete_files=delete_files,
         rows=rows,
-        deletes=inlined.deletes(cursor, table_id, upto, reach.deletes_after),
+        all_rows=before is None,
+        deletes=inlined.deletes(cursor, table_id, upto, reach.deletes_after) if ground.has_deletes else (),
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, [f.file_id for f in data_files if f.partition_id is not None]),
-        next_row_id=_next_row_id(cursor, table_id, data_files, rows),
+        next_row_id=_next_row_id(_whole_stats(cursor, table_id, sizes), data_files, rows),
         name_maps=name_maps(cursor, {file.mapping_id for file in data_files if file.mapping_id is not None}),
     )
 
@@ -231,12 +259,15 @@ def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: in
         raise DamagedTable(f"data file {data_file_id} has more than one live delete file: {delete_file_ids}")
 
 
-def _lake_files(cursor: Cursor[Row], query: LiteralString, parameters: Mapping[str, object]) -> tuple[LakeFile, ...]:
-    found = tuple(map(LakeFile._make, cursor.execute(query, parameters).fetchall()))
-    for file in found:
+def _lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
+    """prefix: of the paths that are relative, as the beginning of each row says."""
+    found = []
+    for is_relative, *row in rows:
+        file = LakeFile._make(row)
         if None in (file.path, file.file_format, file.record_count, file.file_size_bytes) or file.record_count < 0:
             raise DamagedTable(f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows")
-    return found
+        found.append(file._replace(path=f"{prefix}{file.path}") if is_relative else file)
+    return tuple(found)
 
 
 def file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, PackedStats]:
@@ -290,7 +321,10 @@ def table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | No
 
     To go on from no row ids would give them twice.
     """
-    rows = cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall()
+    return _whole_stats(cursor, table_id, cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall())
+
+
+def _whole_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -> tuple[int, int, int] | None:
     if len(rows) == 1 and None not in rows[0]:
         records, next_row_id, size = rows[0]
         return records, next_row_id, size
@@ -300,9 +334,8 @@ def table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | No
     return None
 
 
-def _next_row_id(cursor: Cursor[Row], table_id: int, data_files: Sequence[LakeFile], rows: Sequence[InlinedRow]) -> int:
+def _next_row_id(stats: tuple[int, int, int] | None, data_files: Sequence[LakeFile], rows: Sequence[InlinedRow]) -> int:
     """DuckLake's; DamagedTable if that one was given before."""
-    stats = table_stats(cursor, table_id)
     next_row_id = stats[1] if stats else 0
     in_files = (file.row_id_start for file in data_files if file.row_id_start is not None and file.record_count)
     highest = max(max(in_files, default=-1), max((row.key.row_id for row in rows), default=-1))

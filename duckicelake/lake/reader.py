@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
+from typing import NamedTuple
 
 from psycopg import Cursor
 
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.together import Ask, together
 from duckicelake.lake.state import (
     DeletionRow,
     Entry,
@@ -25,6 +27,18 @@ from duckicelake.lake.state import (
 DEFAULT_PREVIOUS_VERSIONS = 100
 _SQL = queries("state")
 _INT = re.compile(r"[0-9]{1,9}")
+
+
+class Standing(NamedTuple):
+    """DuckLake's newest snapshot, the expiry epoch, and of a table that Iceberg clients have seen its side-table row.
+
+    overdue: listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6).
+    """
+
+    newest: int
+    epoch: int
+    overdue: frozenset[int]
+    row: TableRow | None
 
 
 def table_id(cursor: Cursor[Row], schema_name: str, table_name: str) -> int | None:
@@ -126,10 +140,9 @@ def live_files(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> tuple[LiveFi
     return tuple(LiveFile(*row) for row in rows)
 
 
-def live_virtual(cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int]) -> tuple[LiveFile, ...]:
-    """Those of the files that the manifests list as live which serve inlined rows."""
-    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids)}
-    return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_virtual, parameters).fetchall())
+def asked_virtual(table_id: int, manifest_ids: Sequence[int]) -> Ask:
+    """What finds those of the files that the manifests list as live which serve inlined rows; each after its rows."""
+    return Ask(_SQL.live_virtual, {"table_id": table_id, "manifest_ids": list(manifest_ids)})
 
 
 def live_data(
@@ -162,11 +175,6 @@ def virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -
         file_id: VirtualFileRow(file_id, tuple(map(InlinedKey, repeat(name), begins, row_ids)))
         for file_id, name, row_ids, begins in rows
     }
-
-
-def virtual_sizes(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -> dict[int, int]:
-    """How many inlined rows those of the files hold that serve any, by file id."""
-    return dict(cursor.execute(_SQL.virtual_sizes, {"table_id": table_id, "file_ids": list(file_ids)}).fetchall())
 
 
 def deletions(cursor: Cursor[Row], table_id: int, delete_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
@@ -257,9 +265,10 @@ def epoch(cursor: Cursor[Row]) -> int:
     return int(row[0])
 
 
-def overdue_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:
-    """Listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6)."""
-    return frozenset(row[0] for row in cursor.execute(_SQL.overdue, {"table_id": table_id}).fetchall())
+def standing(cursor: Cursor[Row], table_id: int) -> Standing:
+    """How a table stands to DuckLake."""
+    [[(newest, epoch, overdue, *columns)]] = together(cursor, Ask(_SQL.standing, {"table_id": table_id}))
+    return Standing(newest, epoch, frozenset(overdue), TableRow(*columns) if columns[0] is not None else None)
 
 
 def expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:

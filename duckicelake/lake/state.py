@@ -198,13 +198,14 @@ class Reach:
     """How far it is looked for what DuckDB did to a table.
 
     Files that came since have ids of DuckLake's from `first` to `last`, but for those `live`, which were known; deletes
-    that are inlined came after `deletes_after`.
+    that are inlined came after `deletes_after`. Inlined rows of before are left out if there are `served` many.
     """
 
     deletes_after: int = -1
     first: int = 0
     last: int = 2**63 - 1
     live: tuple[int, ...] = ()
+    served: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,8 @@ class NativeWindow:
     `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
     definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live
     files that DuckLake no longer has at all; `delete_files` those not seen before; `rows` and `deletes` all that are
-    visible in the window; `next_row_id` DuckLake's at its end; `name_maps` those of files without field ids, by id.
+    visible in the window, `rows` without those of before unless `all_rows`; `next_row_id` DuckLake's at its end;
+    `name_maps` those of files without field ids, by id.
     """
 
     after: int
@@ -225,6 +227,7 @@ class NativeWindow:
     vanished: frozenset[int]
     delete_files: tuple[LakeFile, ...]
     rows: tuple[InlinedRow, ...]
+    all_rows: bool
     deletes: tuple[InlinedDelete, ...]
     stats: Mapping[int, PackedStats]
     partition_values: Mapping[int, Mapping[PartitionKey, str | None]]

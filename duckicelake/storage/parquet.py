@@ -80,9 +80,12 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
-    """A file of the rows in their order, with their lineage; InvalidRequest if a value isn't of its column's type."""
-    with _own_connection() as connection, in_room(), tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.parquet"
+    """A file of the rows in their order, with their lineage; InvalidRequest if a value isn't of its column's type.
+
+    It is made beside their copy, and stays there.
+    """
+    with _own_connection() as connection, in_room():
+        path = rows.path.with_suffix(".parquet")
         with fitting():
             ((_, count, _, _, said, _),) = connection.execute(
                 f"COPY (SELECT * EXCLUDE ({END}) FROM ({typed(rows)})) TO '{path}' "

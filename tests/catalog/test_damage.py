@@ -510,15 +510,15 @@ def test_type_that_is_not_one_is_refused_as_such_and_no_damage(lake: Damaged) ->
 def test_damage_that_is_mended_in_the_meantime_is_none(lake: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when DuckDB flushes and drops a table of inlined rows between two statements of ours."""
     flushed: list[None] = []
-    rows = inlined.rows
+    asked_rows = inlined.asked_rows
 
     def flushing(*arguments: Any) -> Any:
         if not flushed:
             flushed.append(None)
             raise DamagedTable("its table of inlined rows isn't there")
-        return rows(*arguments)
+        return asked_rows(*arguments)
 
-    monkeypatch.setattr(inlined, "rows", flushing)
+    monkeypatch.setattr(inlined, "asked_rows", flushing)
     assert lake.http.get(T).status_code == 200
     assert flushed
 

@@ -1,10 +1,11 @@
 """Files that the server writes beside a table's metadata, for rows and deletes of DuckDB's (design §6.2).
 
-They are gathered, as a disk is waited for whenever some are written, be they one or many.
+They are gathered, as a disk is waited for whenever some are written, be they one or many, and that while others work.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Final
 from uuid import UUID, uuid5
@@ -12,6 +13,7 @@ from uuid import UUID, uuid5
 from duckicelake.catalog.access.confinement import write_all
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.storage.parallel import begun
 
 _GATHERED: Final = 16 * 1024 * 1024
 """Bytes from which on files are written before there are all of them."""
@@ -24,6 +26,7 @@ class FilesBeside:
         self._services = services
         self._unwritten: dict[str, bytes] = {}
         self._bytes = 0
+        self._begun: Callable[[], object] | None = None
 
     def add(self, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
         """Have a file written and return its path, `name` with a uuid of the content.
@@ -35,14 +38,25 @@ class FilesBeside:
         self._unwritten[path] = data
         self._bytes += len(data)
         if self._bytes >= _GATHERED:
-            self.write()
+            self.begin()
         return path
 
-    def write(self) -> None:
-        """Write what was added since the last time."""
+    def begin(self) -> None:
+        """Begin to write what was added since the last time, once that is written; raises as that did."""
+        self._wait()
         if self._unwritten:
-            write_all(self._services, list(self._unwritten.items()))
+            self._begun = begun(partial(write_all, self._services, list(self._unwritten.items())))
         self._unwritten, self._bytes = {}, 0
+
+    def finish(self) -> None:
+        """Wait until all that was added is written."""
+        self.begin()
+        self._wait()
+
+    def _wait(self) -> None:
+        last, self._begun = self._begun, None
+        if last is not None:
+            last()
 
 
 @contextmanager
@@ -50,4 +64,4 @@ def files_beside(services: Services) -> Iterator[FilesBeside]:
     """Files that are written as the block ends, before any row names them."""
     files = FilesBeside(services)
     yield files
-    files.write()
+    files.finish()

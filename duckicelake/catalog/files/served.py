@@ -38,7 +38,7 @@ def serve_rows(
     metadata: TableMetadata,
     numbers: Numbering,
 ) -> tuple[TableMetadata, ServedFiles]:
-    """Write the step's new inlined rows as Parquet, a file for each inlined table, listed as unpartitioned."""
+    """Have the step's new inlined rows written as Parquet, a file for each inlined table, listed as unpartitioned."""
     files: list[NewFile] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:

@@ -5,10 +5,11 @@ is made and no lock is held while computing. A table that no Iceberg client has 
 """
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duckicelake.bridge.evolve import first_metadata
 from duckicelake.bridge.project import project, target_of
+from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.files.releasing import release_files
 from duckicelake.catalog.loads.ahead import Encoding, encode_ahead
 from duckicelake.catalog.loads.folding import folded
@@ -18,7 +19,8 @@ from duckicelake.errors import DamagedTable, NoSuchTable
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import ChangeSet, Progress
-from duckicelake.lake.state import TableRow
+from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.state import TableRow, TableState
 from duckicelake.lake.writing import side_tables, writer
 from duckicelake.lake.writing.files import StaleBase
 
@@ -75,8 +77,7 @@ class _Pending:
 
 def _pending(services: Services, table_id: int) -> _Pending:
     with services.database.reading() as cursor:
-        row = reader.table_row(cursor, table_id)
-        upto, epoch = native.newest_snapshot(cursor), reader.epoch(cursor)
+        upto, epoch, leaving, row = reader.standing(cursor, table_id)
         if row is not None:
             if row.caught_up_to > upto:
                 raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
@@ -85,18 +86,26 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 services.meter.caught_up(len(touching))
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTable(f"Table {table_id} does not exist any more")
-            leaving = reader.overdue_snapshots(cursor, table_id)
             if row.epoch != epoch:
                 leaving |= reader.expired_snapshots(cursor, table_id)
             if not (touching or leaving):
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row if is_behind else None)
-            known = services.cache.version(table_id)
-            state = reader.table_state(cursor, row, known[0] if known else None)
+            state = _state(services, cursor, row)
             found = missed(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, found)
     _adopt(services, table_id)
     return _pending(services, table_id)
+
+
+def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState:
+    """The table's, read as far as it isn't known."""
+    known = services.cache.version(row.table_id)
+    if known is None:
+        return reader.table_state(cursor, row)
+    state, _ = known
+    is_same = (state.row.table_uuid, state.row.version) == (row.table_uuid, row.version)
+    return replace(state, row=row) if is_same else reader.table_state(cursor, row, state)
 
 
 def _adopt(services: Services, table_id: int) -> None:
@@ -118,5 +127,7 @@ def _adopt(services: Services, table_id: int) -> None:
 def _change_of(services: Services, missed: Missed, progress: Progress) -> tuple[ChangeSet | None, Encoding | None]:
     """The change that takes the table there, if there is anything to say, and what it makes of the table."""
     base = project(missed.state, services.cache.version(missed.state.row.table_id))
-    change = folded(services, missed, base)
-    return change, encode_ahead(services, (missed.state, base), change, progress) if change else None
+    with files_beside(services) as beside:
+        change = folded(services, missed, base, beside)
+        beside.begin()
+        return change, encode_ahead(services, (missed.state, base), change, progress) if change else None

@@ -22,10 +22,11 @@ from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
 from duckicelake.bridge.retention import within_limit
 from duckicelake.catalog.commits.constraints import unverified_natively
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
+from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.commits.listing import listed_manifests
 from duckicelake.catalog.deletes.ducklake import read_lake_deletes
 from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
-from duckicelake.catalog.files.beside import FilesBeside, files_beside
+from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.served import serve_rows
 from duckicelake.catalog.loads.missed import Missed
@@ -42,16 +43,18 @@ _NOT_RECORDED = frozenset({"compacted_table", "altered_table"})
 """What a snapshot is said to have changed if others before it have expired."""
 
 
-def folded(services: Services, missed: Missed, base: TableMetadata) -> ChangeSet | None:
-    """The side-table rows of the window's steps, their served files written; None if there is nothing to say."""
+def folded(services: Services, missed: Missed, base: TableMetadata, beside: FilesBeside) -> ChangeSet | None:
+    """The side-table rows of the window's steps, None if there is nothing to say.
+
+    beside: gets their served files, which must be there before anybody is told of them.
+    """
     row, window = missed.state.row, missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
     steps = replay(window, missed.live, deleted, file_ids(services))
     metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)
     manifests, known = _referenced(services, missed.state, steps, deletes, metadata.format_version)
-    with files_beside(services) as beside:
-        builder = _Builder(services, beside, row, window, metadata, manifests, known, deletes)
-        builder.add_all(steps)
+    builder = _Builder(services, beside, row, window, metadata, manifests, known, deletes)
+    builder.add_all(steps)
     target = within_limit(without_snapshots(with_row_ids(builder.made(), window.next_row_id), missed.leaving))
     if not builder.steps and target is base:
         return None
@@ -66,10 +69,13 @@ def _referenced(
     targets = {file_id for step in steps for file_id in step.positions}
     superseded = targets if format_version >= DELETION_VECTOR_VERSION else set[int]()
     leaving = removed | deletes.idle_without(removed | superseded)
-    current = state.current()
-    with services.database.reading() as cursor:
-        listed = current.manifest_ids if current else ()
-        manifests = listed_manifests(cursor, listed, leaving, format_version)
+    current, cached = state.current(), services.cache.get(state.row.table_id)
+    known = Known() if cached is None else cached.materialized.known
+    listed = known.manifests_of(services.database, current.manifest_ids if current else ())
+    manifests = listed_manifests(services.database, listed.values(), leaving, format_version)
+    if not (leaving or targets):
+        return manifests, {}
+    with services.database.statement() as cursor:
         return manifests, reader.files(cursor, leaving | targets)
 
 

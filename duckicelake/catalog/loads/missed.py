@@ -4,7 +4,7 @@ Up to then DuckLake's files are the table's own, so only what the snapshots sinc
 changed, however many files there are. Where the snapshots don't tell, all files are compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.realise import DELETION_VECTOR, deleted_positions
@@ -12,7 +12,7 @@ from duckicelake.iceberg.manifest import FileContent
 from duckicelake.lake import native, reader
 from duckicelake.lake.model import LakeChange
 from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.rows import inlined
+from duckicelake.lake.postgres.together import together
 from duckicelake.lake.state import LiveFile, LiveFiles, NativeWindow, Reach, TableRow, TableState
 
 
@@ -39,20 +39,25 @@ def missed(
     row, current = state.row, state.current()
     listed = current.manifest_ids if current else ()
     is_known = current is not None and not (expired and touching)
-    reach = native.reach(cursor, row.caught_up_to, upto, touching) if is_known else None
+    asked = native.asked_ground(row.table_id, row.caught_up_to, upto), reader.asked_virtual(row.table_id, listed)
+    [found], virtual = together(cursor, *asked)
+    ground, sizes = native.Ground(*found), {LiveFile(*each): size for size, *each in virtual}
+    reach = native.reach(ground, row.caught_up_to, touching) if is_known else None
     if reach is None:
         is_whole, files = True, reader.live_files(cursor, listed)
         reach = Reach(live=tuple(file.ducklake_id for file in files if file.ducklake_id is not None))
     else:
-        is_whole, files = False, _with_deletes(cursor, row, listed, reader.live_virtual(cursor, row.table_id, listed))
+        is_whole, files = False, _with_deletes(cursor, row, listed, tuple(sizes))
     live = _live(cursor, row, files)
     serving = [file for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
-    all_rows = not (native.only_adds(touching) and _serve_as_many(cursor, row, serving, live))
-    window = native.window(cursor, row.table_id, row.caught_up_to, upto, touching, reach, all_rows=all_rows)
-    if not is_whole:
-        touched = reader.live_data(cursor, row.table_id, row.caught_up_to, lake_ids=_touched(window))
+    if native.only_adds(touching):
+        reach = replace(reach, served=_served(sizes, live))
+    window = native.window(cursor, row.table_id, row.caught_up_to, upto, touching, ground, reach)
+    lake_ids = set[int]() if is_whole else _touched(window)
+    if lake_ids:
+        touched = reader.live_data(cursor, row.table_id, row.caught_up_to, lake_ids=lake_ids)
         live = _live(cursor, row, _with_deletes(cursor, row, listed, (*serving, *touched))) if touched else live
-    if all_rows:
+    if window.all_rows:
         ids = [file.file_id for file in serving]
         live = replace(live, virtual=reader.virtual_files(cursor, row.table_id, ids))
     return Missed(state, window, live, leaving)
@@ -91,8 +96,7 @@ def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> Live
     return LiveFiles(tuple(files), {}, deleted_positions(deletions, deletes), targets)
 
 
-def _serve_as_many(cursor: Transaction, row: TableRow, serving: Sequence[LiveFile], live: LiveFiles) -> bool:
-    """Whether these files serve as many inlined rows as there were when the table was last caught up."""
-    sizes = reader.virtual_sizes(cursor, row.table_id, [file.file_id for file in serving])
-    served = sum(size - len(live.deleted.get(file_id, ())) for file_id, size in sizes.items())
-    return served == inlined.count(cursor, row.table_id, row.caught_up_to)
+def _served(sizes: Mapping[LiveFile, int], live: LiveFiles) -> int:
+    """How many inlined rows files of these sizes serve that aren't DuckLake's by now."""
+    own = ((file.file_id, size) for file, size in sizes.items() if file.ducklake_id is None)
+    return sum(size - len(live.deleted.get(file_id, ())) for file_id, size in own)

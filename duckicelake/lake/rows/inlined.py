@@ -15,6 +15,7 @@ from duckicelake.errors import DamagedTable
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, folded
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.together import Ask
 
 _SQL = queries("inlined")
 _FORMS: Final = {
@@ -24,6 +25,16 @@ _FORMS: Final = {
     (True, True): "encode(i.{}, 'hex')",
 }
 """How a value is read, by whether it is wanted in hex and whether it is bytes."""
+_ROWS: Final = sql.SQL(
+    "SELECT begin_snapshot, row_id, end_snapshot FROM {}"
+    " WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
+)
+_NEW_ROWS: Final = sql.SQL(
+    "SELECT count(*) FILTER (WHERE begin_snapshot <= %(after)s"
+    " AND (end_snapshot IS NULL OR end_snapshot > %(after)s)),"
+    " array_agg(ARRAY[begin_snapshot, row_id, end_snapshot]) FILTER (WHERE begin_snapshot > %(after)s)"
+    " FROM {} WHERE begin_snapshot <= %(upto)s"
+)
 _IN_HEX: Final = frozenset({"varchar", "json", "blob"})
 
 
@@ -47,38 +58,22 @@ def columns_at(cursor: Cursor[Row], table_id: int, name: str) -> int:
     return at
 
 
-def rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
-    """All inlined rows that are visible somewhere in (after, upto]; DamagedTable."""
-    visible = "begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
-    return _rows(cursor, table_id, visible, {"after": after, "upto": upto})
+def asked_rows(names: Sequence[str], after: int, upto: int) -> list[Ask]:
+    """What finds all rows of these tables that are visible somewhere in (after, upto]."""
+    return [Ask(_ROWS.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names]
 
 
-def new_rows(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[InlinedRow, ...]:
-    """Those that begin in (after, upto]; DamagedTable."""
-    return _rows(cursor, table_id, "begin_snapshot BETWEEN %(first)s AND %(upto)s", {"first": after + 1, "upto": upto})
+def asked_new_rows(names: Sequence[str], after: int, upto: int) -> list[Ask]:
+    """What finds those that begin in (after, upto], and how many are visible at `after`."""
+    return [Ask(_NEW_ROWS.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names]
 
 
-def count(cursor: Cursor[Row], table_id: int, at: int) -> int:
-    """How many inlined rows are visible at a snapshot; DamagedTable."""
-    visible = "begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)"
-    found = _select(cursor, table_id, "count(*)", visible, {"at": at})
-    return sum(counted for _, [(counted,)] in found)
-
-
-def _rows(cursor: Cursor[Row], table_id: int, condition: str, parameters: Mapping[str, int]) -> tuple[InlinedRow, ...]:
-    found = _select(cursor, table_id, "begin_snapshot, row_id, end_snapshot", condition, parameters)
-    return tuple(InlinedRow(InlinedKey(name, begin, row), end) for name, these in found for begin, row, end in these)
-
-
-def _select(
-    cursor: Cursor[Row], table_id: int, wanted: str, condition: str, parameters: Mapping[str, int]
-) -> Iterator[tuple[str, list[Row]]]:
-    """What each table of inlined rows has where the condition holds."""
-    for name in tables(cursor, table_id):
-        query = sql.SQL(f"SELECT {wanted} FROM {{}} WHERE {condition}").format(sql.Identifier(name))
-        with _reading(name):
-            found = cursor.execute(query, parameters).fetchall()
-        yield name, found
+def rows_found(answers: Mapping[str, Sequence[Row]], *, counted: bool) -> tuple[tuple[InlinedRow, ...], int | None]:
+    """The rows by what tables of these names answered and, if they were asked for new ones, how many were before."""
+    before = sum(count for [(count, _)] in answers.values()) if counted else None
+    found = {name: new or () for name, [(_, new)] in answers.items()} if counted else answers
+    rows = (InlinedRow(InlinedKey(name, begin, row), end) for name, each in found.items() for begin, row, end in each)
+    return tuple(rows), before
 
 
 def copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> Copied:
@@ -112,7 +107,7 @@ def copy_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence
 
 
 def _copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.Composable, to: IO[bytes]) -> Copied:
-    with _reading(name):
+    with reading(name):
         query = sql.SQL("COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} {}) TO STDOUT (FORMAT csv)")
         values = sql.SQL(", ").join(_values(cursor, name, columns))
         count, longest = 0, 0
@@ -133,7 +128,7 @@ def deletes(cursor: Cursor[Row], table_id: int, upto: int, after: int = -1) -> t
         "SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot > %(after)s AND begin_snapshot <= %(upto)s"
         " ORDER BY 1, 2"
     )
-    with _reading(name):
+    with reading(name):
         found = cursor.execute(wanted.format(sql.Identifier(name)), {"after": after, "upto": upto}).fetchall()
     return tuple(InlinedDelete(*row) for row in found)
 
@@ -150,8 +145,9 @@ def _values(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[s
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Say of which table Postgres complains."""
+def reading(*names: str) -> Iterator[None]:
+    """Say of which table Postgres complains, or of which."""
+    name = " or ".join(names)
     try:
         yield
     except UndefinedTable as error:

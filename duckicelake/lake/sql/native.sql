@@ -1,20 +1,20 @@
 -- newest: the newest DuckLake snapshot
 SELECT max(snapshot_id) FROM ducklake_snapshot;
 
--- changes: what DuckLake snapshots in (after, upto] changed, those left out that can't be about a table
-SELECT s.snapshot_id, (extract(epoch FROM s.snapshot_time) * 1000)::bigint, c.changes_made
-FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
-WHERE s.snapshot_id > %(after)s AND s.snapshot_id <= %(upto)s
-  AND (strpos(c.changes_made, %(mark)s) > 0 OR s.snapshot_id = ANY(%(begins)s::bigint[]))
-ORDER BY s.snapshot_id;
-
--- count_changes: how many DuckLake snapshots in (after, upto] are there and say what they changed
-SELECT count(*)
-FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
-WHERE snapshot_id > %(after)s AND snapshot_id <= %(upto)s;
-
--- table_begins: snapshots at which a table got a name, at its creation or by a rename
-SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s;
+-- changes: what DuckLake snapshots in (after, upto] changed, those left out that can't be about a table, and whether it
+-- got a name there, at its creation or by a rename; first, in every row, how many are there and say what they changed
+WITH recorded AS MATERIALIZED (
+    SELECT s.snapshot_id, s.snapshot_time, c.changes_made
+    FROM ducklake_snapshot s JOIN ducklake_snapshot_changes c USING (snapshot_id)
+    WHERE s.snapshot_id > %(after)s AND s.snapshot_id <= %(upto)s
+), begun AS MATERIALIZED (
+    SELECT begin_snapshot FROM ducklake_table WHERE table_id = %(table_id)s
+)
+SELECT n.count, r.snapshot_id, (extract(epoch FROM r.snapshot_time) * 1000)::bigint, r.changes_made,
+       r.snapshot_id IN (SELECT * FROM begun)
+FROM (SELECT count(*) FROM recorded) n
+LEFT JOIN recorded r ON strpos(r.changes_made, %(mark)s) > 0 OR r.snapshot_id IN (SELECT * FROM begun)
+ORDER BY r.snapshot_id;
 
 -- table_names: name and identity of a table at a snapshot
 SELECT t.table_uuid::text, s.schema_name, t.table_name
@@ -67,19 +67,25 @@ SELECT value FROM ducklake_tag
 WHERE object_id = %(table_id)s AND key = 'comment'
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
 
--- file_ids: the first and the last id that files got which came in (after, upto], `upto` the newest snapshot; none if
--- nothing tells, as `after` has expired, or files have ids that are yet to be given
-SELECT a.next_file_id, u.next_file_id - 1
-FROM ducklake_snapshot a, ducklake_snapshot u
-WHERE a.snapshot_id = %(after)s AND u.snapshot_id = %(upto)s AND u.next_file_id > greatest(
-    (SELECT max(data_file_id) FROM ducklake_data_file), (SELECT max(delete_file_id) FROM ducklake_delete_file));
+-- ground: what reading a window begins with. The first and the last id that files got which came in (after, upto],
+-- `upto` the newest snapshot, are null if nothing tells, as `after` has expired, or files have ids that are yet to be
+-- given; then the tables of inlined rows, and whether there is one of inlined deletes
+SELECT f.first, f.last,
+       ARRAY(SELECT i.table_name::text FROM ducklake_inlined_data_tables i
+             WHERE i.table_id = %(table_id)s ORDER BY i.schema_version),
+       to_regclass('ducklake_inlined_delete_' || %(table_id)s::bigint) IS NOT NULL
+FROM (VALUES (true)) one LEFT JOIN (
+    SELECT a.next_file_id AS first, u.next_file_id - 1 AS last
+    FROM ducklake_snapshot a, ducklake_snapshot u
+    WHERE a.snapshot_id = %(after)s AND u.snapshot_id = %(upto)s AND u.next_file_id > greatest(
+        (SELECT max(data_file_id) FROM ducklake_data_file), (SELECT max(delete_file_id) FROM ducklake_delete_file))
+) f ON true;
 
 -- data_files: data files that appear or disappear for a reader who knows `live` as of `after`; those that come have ids
--- from `first` to `last`
-SELECT d.data_file_id, NULL, d.begin_snapshot, d.end_snapshot,
-       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+-- from `first` to `last`. Before the fields of a LakeFile stands whether its path is relative
+SELECT d.path_is_relative, d.data_file_id, NULL, d.begin_snapshot, d.end_snapshot, d.path,
        d.file_format, d.record_count, d.file_size_bytes, d.row_id_start, d.partition_id, d.partial_max, d.mapping_id
-FROM ducklake_data_file d, (SELECT %(prefix)s::text AS prefix) p
+FROM ducklake_data_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
   AND (d.end_snapshot > %(after)s AND d.end_snapshot <= %(upto)s
@@ -91,10 +97,9 @@ SELECT l.id FROM unnest(%(live)s::bigint[]) AS l (id)
 WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = l.id AND d.begin_snapshot <= %(upto)s);
 
 -- delete_files: delete files of a table that are visible somewhere in (after, upto] and not seen yet, with such ids
-SELECT d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot,
-       CASE WHEN d.path_is_relative THEN p.prefix || d.path ELSE d.path END,
+SELECT d.path_is_relative, d.delete_file_id, d.data_file_id, d.begin_snapshot, d.end_snapshot, d.path,
        d.format, d.delete_count, d.file_size_bytes, NULL, NULL, d.partial_max, NULL
-FROM ducklake_delete_file d, (SELECT %(prefix)s::text AS prefix) p
+FROM ducklake_delete_file d
 WHERE d.table_id = %(table_id)s AND d.begin_snapshot <= %(upto)s
   AND (d.end_snapshot IS NULL OR d.end_snapshot > %(after)s)
   AND d.delete_file_id BETWEEN %(first)s AND %(last)s

@@ -101,10 +101,6 @@ SELECT file_id, inlined_table, to_json(row_ids), to_json(begin_snapshots)
 FROM duckicelake_virtual_file
 WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
 
--- virtual_sizes: how many inlined rows files hold
-SELECT file_id, cardinality(row_ids)
-FROM duckicelake_virtual_file
-WHERE table_id = %(table_id)s AND file_id = ANY(%(file_ids)s);
 
 -- deletions: the positions that delete files remove
 SELECT delete_file_id, data_file_id, positions
@@ -123,8 +119,8 @@ FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
 JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s);
 
--- live_virtual: those of the files that the manifests list as live which serve inlined rows
-SELECT f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
+-- live_virtual: those of the files that the manifests list as live which serve inlined rows, and how many
+SELECT cardinality(v.row_ids), f.file_id, f.content, f.sequence_number, f.ducklake_id, f.file_format
 FROM duckicelake_virtual_file v JOIN duckicelake_file f USING (file_id)
 WHERE v.table_id = %(table_id)s AND v.file_id IN (
     SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m
@@ -215,8 +211,13 @@ SELECT s.snapshot_id FROM duckicelake_snapshot s
 WHERE s.table_id = %(table_id)s
   AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);
 
--- overdue: listed snapshots whose files DuckLake gave up, and that were held long enough
-SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now();
+-- standing: DuckLake's newest snapshot, the epoch, a table's listed snapshots whose files DuckLake gave up and that were
+-- held long enough, and its `table_row`, of nulls if there is none
+SELECT (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
+       ARRAY(SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now()),
+       t.table_id, t.table_uuid::text, t.location, t.version, t.caught_up_to, t.epoch, t.ducklake_id, t.format_version,
+       t.last_sequence_number, t.next_row_id, t.last_updated_ms, t.current_snapshot_id, t.metadata
+FROM duckicelake_epoch e LEFT JOIN duckicelake_table t ON t.table_id = %(table_id)s;
 
 -- artifacts: what was written for a table, older metadata aside
 SELECT a.path, a.length

@@ -1,7 +1,8 @@
 """Posted rows beside other writers and readers: DuckDB's clients see them and get their turn, and so do upserts."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -11,11 +12,14 @@ import duckdb
 import psycopg
 import pytest
 
+from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.rows.deletes import DeletedRows, delete_rows
 from duckicelake.catalog.rows.groups import append_together, prepared_to_join
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.pipelines import PatientConnection
 from duckicelake.lake.rows import inlined
 from tests.catalog.test_group_commits import Ears, sent_together
 from tests.lakes import Lake, iceberg_rows
@@ -129,6 +133,67 @@ def test_duckdb_client_that_came_too_late_for_an_id_is_noticed_and_left_a_pause(
     assert iceberg_rows(lake.static()) == lake.duck_rows()
 
 
+def test_load_between_posts_asks_nothing_twice_and_reads_no_more_the_more_was_posted(
+    lake: Lake, database_url: str
+) -> None:
+    asked: list[str] = []
+
+    @contextmanager
+    def noted(name: str) -> Iterator[None]:
+        asked.append(name)
+        yield
+
+    database = Database(database_url, traced=noted)
+    served = Lake(replace(lake.services, database=database, cache=TableCache()), lake.duck)
+    try:
+        append_rows(lake.services, posted((1, 1)))
+        served.metadata()
+        counts = []
+        for number in range(2, 8):
+            for id_ in range(number):
+                append_rows(lake.services, posted((number * 10 + id_, id_)))
+            asked.clear()
+            served.metadata()
+            counts.append(len(asked))
+            reads = [name for name in asked if name.split(".")[0] in {"native", "state", "inlined", "freshness"}]
+            assert len(set(reads)) == len(reads)
+        assert set(counts) == {counts[0]}
+        assert counts[0] <= 28
+        assert iceberg_rows(served.static()) == lake.duck_rows()
+    finally:
+        database.close()
+
+
+def test_load_between_posts_waits_for_postgres_as_often_however_much_was_posted(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[None] = []
+    wait = PatientConnection.wait
+
+    def noted(connection: PatientConnection, answers: Generator[Any, Any, Any], *arguments: Any) -> Any:
+        def counted() -> Generator[Any, Any, Any]:
+            try:
+                asked = next(answers)
+                waits.append(None)
+                while True:
+                    asked = answers.send((yield asked))
+            except StopIteration as end:
+                return end.value
+
+        return wait(connection, counted(), *arguments)
+
+    append_rows(lake.services, posted((1, 1)))
+    lake.metadata()
+    for number in range(2, 6):
+        for id_ in range(number):
+            append_rows(lake.services, posted((number * 10 + id_, id_)))
+        with monkeypatch.context() as patched:
+            patched.setattr(PatientConnection, "wait", noted)
+            waits.clear()
+            lake.metadata()
+        assert 0 < len(waits) <= 15
+
+
 def test_load_between_posts_reads_the_rows_that_are_new_and_no_others(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,11 +201,11 @@ def test_load_between_posts_reads_the_rows_that_are_new_and_no_others(
     lake.run("UPDATE lake.t SET v = 3 WHERE id = 1")
     assert iceberg_rows(lake.static()) == lake.duck_rows()
 
-    def rows(*_: object) -> Any:
+    def asked_rows(*_: object) -> Any:
         raise AssertionError("all rows are read")
 
     with monkeypatch.context() as patched:
-        patched.setattr(inlined, "rows", rows)
+        patched.setattr(inlined, "asked_rows", asked_rows)
         append_rows(lake.services, posted((4, 4)))
         assert iceberg_rows(lake.static()) == [(1, 3), (2, 2), (4, 4)]
         lake.run("DELETE FROM lake.t WHERE id = 2")
