@@ -17,6 +17,8 @@ from scripts.engines_job.packages import EngineError, java_home, trino_home
 START_SECONDS = 180
 STOP_SECONDS = 30
 HOST = "127.0.0.1"
+_NOT_YET = "NO_NODES_AVAILABLE"
+"""What a Trino says that has just started, and doesn't know yet that it is a node itself."""
 _MEMORY = ("-Xmx2g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _OPENED = ("--sun-misc-unsafe-memory-access=allow", "--enable-native-access=ALL-UNNAMED")
 _ATTACHED = ("-XX:+EnableDynamicAgentLoading", "-Djdk.attach.allowAttachSelf=true")
@@ -30,21 +32,28 @@ class Trino:
 
     def rows(self, statement: str) -> list[list[Any]]:
         """Run a statement; its rows as JSON has them. EngineError says why it failed."""
-        answer = self._ask("POST", "/v1/statement", statement)
-        rows = list(answer.get("data", ()))
-        while "nextUri" in answer:
-            next_place = urlsplit(answer["nextUri"]).path
-            answer = self._ask("GET", next_place)
-            rows += answer.get("data", ())
-        if "error" in answer:
-            raise EngineError(f"{statement}: {_reasons(answer['error']['failureInfo'])}")
+        deadline = time.monotonic() + START_SECONDS
+        rows, error = self._run(statement)
+        while error and error["errorName"] == _NOT_YET and time.monotonic() < deadline:
+            time.sleep(0.5)
+            rows, error = self._run(statement)
+        if error:
+            raise EngineError(f"{statement}: {_reasons(error['failureInfo'])}")
         return rows
 
     def is_ready(self) -> bool:
-        """Whether it answers, and knows itself as a node that queries can run on."""
-        with suppress(OSError, ValueError, EngineError):
-            return self.rows("SELECT 1 FROM system.runtime.nodes WHERE state = 'active'") == [[1]]
+        """Whether it answers."""
+        with suppress(OSError, ValueError):
+            return self._ask("GET", "/v1/info").get("starting") is False
         return False
+
+    def _run(self, statement: str) -> tuple[list[list[Any]], dict[str, Any] | None]:
+        answer = self._ask("POST", "/v1/statement", statement)
+        rows = list(answer.get("data", ()))
+        while "nextUri" in answer:
+            answer = self._ask("GET", urlsplit(answer["nextUri"]).path)
+            rows += answer.get("data", ())
+        return rows, answer.get("error")
 
     def _ask(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
         connection = HTTPConnection(HOST, self._port, timeout=120)

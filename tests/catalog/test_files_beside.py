@@ -80,6 +80,7 @@ def test_large_files_are_not_gathered(services: Services, client: Client) -> Non
         beside.add(metadata, "{}-small", b"x")
         assert distant.written == []
         beside.add(metadata, "{}-large", bytes(16 * 1024 * 1024))
+        beside.begin()  # waits for what has begun
         assert distant.written == [2]
         path = beside.add(metadata, "{}-later", b"y")
         assert beside.add(metadata, "{}-later", b"y") == path

@@ -12,8 +12,8 @@ from tests.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
-PAGES = ("README.md", "docs/small-writes.md", "docs/clients.md")
-SNIPPETS = [each for page in PAGES for each in snippets(page) if each.name not in ("trino", "flink")]
+ALL = [*snippets("README.md"), *snippets("docs/small-writes.md"), *snippets("docs/clients.md")]
+SNIPPETS = [each for each in ALL if each.name not in ("trino", "flink")]
 """Each goes on with the table that the one before has left. Trino's and Flink's have tests of their own."""
 
 

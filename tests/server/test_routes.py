@@ -128,17 +128,41 @@ def test_config_of_another_warehouse_is_404(client: httpx.Client) -> None:
 
 def test_namespace_lives_from_create_to_drop(client: httpx.Client) -> None:
     created = client.post("/v1/namespaces", json={"namespace": ["a"], "properties": {"k": "v"}})
-    assert (created.status_code, created.json()) == (200, {"namespace": ["a"], "properties": {"k": "v"}})
+    where = {"location": created.json()["properties"]["location"]}
+    assert (created.status_code, created.json()) == (200, {"namespace": ["a"], "properties": {"k": "v", **where}})
     assert error(client.post("/v1/namespaces", json={"namespace": ["a"]})) == (409, "AlreadyExistsException")
     head = client.head("/v1/namespaces/a")
     assert (head.status_code, head.content) == (204, b"")
     changed = client.post("/v1/namespaces/a/properties", json={"removals": ["k", "x"], "updates": {"n": "1"}})
     assert changed.json() == {"updated": ["n"], "removed": ["k"], "missing": ["x"]}
-    assert client.get("/v1/namespaces/a").json() == {"namespace": ["a"], "properties": {"n": "1"}}
+    assert client.get("/v1/namespaces/a").json() == {"namespace": ["a"], "properties": {"n": "1", **where}}
     dropped = client.delete("/v1/namespaces/a")
     assert (dropped.status_code, dropped.content) == (204, b"")
     assert error(client.get("/v1/namespaces/a")) == (404, "NoSuchNamespaceException")
     assert client.head("/v1/namespaces/a").status_code == 404
+
+
+def test_a_namespace_says_where_its_tables_go_unless_it_has_a_place(client: httpx.Client) -> None:
+    """Trino makes no table where none is said."""
+    client.post("/v1/namespaces", json={"namespace": ["a"]})
+    said = client.get("/v1/namespaces/a").json()["properties"]["location"]
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    made = client.post("/v1/namespaces/a/tables", json={"name": "t", "schema": schema}).json()["metadata"]
+    assert made["location"].startswith(f"{said}/t-")
+    place = f"{said}/elsewhere"
+    client.post("/v1/namespaces/a/properties", json={"updates": {"location": place}})
+    assert client.get("/v1/namespaces/a").json()["properties"] == {"location": place}
+
+
+def test_a_table_of_files_that_ducklake_does_not_read_is_refused(client: httpx.Client) -> None:
+    client.post("/v1/namespaces", json={"namespace": ["a"]})
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+    request = {"name": "t", "schema": schema, "properties": {"write.format.default": "ORC"}}
+    answer = client.post("/v1/namespaces/a/tables", json=request)
+    assert "file-formats" in answer.json()["error"]["message"]
+    assert (answer.status_code, client.head("/v1/namespaces/a/tables/t").status_code) == (406, 404)
+    request["properties"] = {"write.format.default": "PARQUET"}
+    assert client.post("/v1/namespaces/a/tables", json=request).status_code == 200
 
 
 def test_key_both_removed_and_updated_is_422(client: httpx.Client) -> None:
@@ -310,7 +334,9 @@ def test_renamed_table_answers_under_its_new_name_only(client: httpx.Client, tab
 
 def test_pyiceberg_works_with_nested_and_odd_names(catalog: Catalog) -> None:
     catalog.create_namespace(("a b", "ü/x"), {"owner": "me"})
-    assert catalog.load_namespace_properties(("a b", "ü/x")) == {"owner": "me"}
+    properties = catalog.load_namespace_properties(("a b", "ü/x"))
+    location = properties.pop("location")
+    assert properties == {"owner": "me"}
     assert catalog.list_namespaces(("a b",)) == [("a b", "ü/x")]
     schema = Schema(NestedField(1, "id", LongType(), required=False))
     catalog.create_table(("a b", "ü/x", "t.1 %"), schema)
