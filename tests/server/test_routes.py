@@ -342,7 +342,9 @@ def test_pyiceberg_works_with_nested_and_odd_names(catalog: Catalog) -> None:
     catalog.create_table(("a b", "ü/x", "t.1 %"), schema)
     assert catalog.list_tables(("a b", "ü/x")) == [("a b", "ü/x", "t.1 %")]
     assert catalog.table_exists(("a b", "ü/x", "t.1 %"))
-    assert catalog.load_table(("a b", "ü/x", "t.1 %")).schema().column_names == ["id"]
+    table = catalog.load_table(("a b", "ü/x", "t.1 %"))
+    assert table.schema().column_names == ["id"]
+    assert table.location().startswith(f"{location}/")
 
 
 def test_health_needs_nothing_and_readiness_needs_everything(client: httpx.Client) -> None:
