@@ -16,6 +16,7 @@ from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.layout import Part, SortKey, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.session import stamped_with
 from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.json_http import Json
 from duckicelake.rest.names import Namespace, quoted
 
 _SORT_ORDER: Final = "duckicelake.sort-order"
@@ -51,18 +52,19 @@ def create(
 @contextmanager
 def namespace_for(client: CatalogClient, target: Target) -> Iterator[None]:
     """Make the table's namespace unless it is there; if the block fails, it goes again unless others use it by then."""
-    is_made = client.make_namespace(target.namespace)
+    made = client.namespace_properties(target.namespace) if client.make_namespace(target.namespace) else None
     try:
         yield
     except BaseException:
-        if is_made:
+        if made is not None:
             with suppress(PipelineError):
-                _drop_unused(client, target.namespace)
+                _drop_unused(client, target.namespace, made)
         raise
 
 
-def _drop_unused(client: CatalogClient, namespace: Namespace) -> None:
-    if not client.namespace_properties(namespace):
+def _drop_unused(client: CatalogClient, namespace: Namespace, made: Json) -> None:
+    """Drop it unless it has something in it, or other properties than it was made with."""
+    if client.namespace_properties(namespace) == made:
         client.drop_namespace(namespace)
 
 
