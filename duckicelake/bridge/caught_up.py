@@ -234,8 +234,8 @@ def with_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetadata:
 
 def without_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableMetadata:
     """The metadata without the snapshots that leave its history, but for those that a branch or tag names."""
-    named = {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in leaving - named]
+    unnamed = leaving - {ref.snapshot_id for ref in metadata.refs.values()}
+    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in unnamed]
     if not gone:
         return metadata
     return apply(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)

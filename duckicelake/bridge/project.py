@@ -1,7 +1,7 @@
 """PURE. From the side tables' rows to TableMetadata, and back to the row that holds it (design D3, D9)."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from duckicelake.bridge.table_properties import DUCKLAKE_ID
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
@@ -9,6 +9,9 @@ from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLog
 from duckicelake.lake.additions import NewSnapshot
 from duckicelake.lake.changes import TableTarget
 from duckicelake.lake.state import SnapshotRow, TableRow, TableState
+
+Row = TypeVar("Row")
+Made = TypeVar("Made")
 
 _IN_ROWS = (
     "format-version",
@@ -40,9 +43,11 @@ def project(state: TableState, before: tuple[TableState, TableMetadata] | None =
         properties={**row.metadata["properties"], DUCKLAKE_ID: str(row.ducklake_id)},
         current_snapshot_id=row.current_snapshot_id,
         refs=_refs(row.metadata),
-        snapshots=_snapshots(state, before),
-        snapshot_log=_snapshot_log(state, before),
-        metadata_log=_metadata_log(state, before),
+        snapshots=_carried(state.snapshots, before and (before[0].snapshots, before[1].snapshots), snapshot_of),
+        snapshot_log=_carried(state.snapshot_log, before and (before[0].snapshot_log, before[1].snapshot_log), _logged),
+        metadata_log=_carried(
+            state.metadata_log, before and (before[0].metadata_log, before[1].metadata_log), _written
+        ),
     )
 
 
@@ -67,28 +72,28 @@ def defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> T
     return parse_table_metadata({**stored, **columns})
 
 
-def _snapshots(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[Snapshot, ...]:
-    if before is None:
-        return tuple(map(snapshot_of, state.snapshots))
-    rows, made = before[0].snapshots, before[1].snapshots
-    known = {id(row): snapshot for row, snapshot in zip(rows, made, strict=True)}
-    return tuple(known.get(id(row)) or snapshot_of(row) for row in state.snapshots)
+def _carried(
+    rows: tuple[Row, ...], before: tuple[tuple[Row, ...], tuple[Made, ...]] | None, make: Callable[[Row], Made]
+) -> tuple[Made, ...]:
+    """What the rows make; those of before, given with what they made, keep it.
+
+    Most often the oldest have left and new ones have come, so that nothing is looked at one by one.
+    """
+    known, made = before or ((), ())
+    start = known.index(rows[0]) if rows and rows[0] in known else len(known)
+    kept = known[start:]
+    if kept == rows[: len(kept)]:
+        return (*made[start:], *map(make, rows[len(kept) :]))
+    by_row = {id(row): each for row, each in zip(known, made, strict=True)}
+    return tuple(by_row.get(id(row)) or make(row) for row in rows)
 
 
-def _snapshot_log(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[SnapshotLogEntry, ...]:
-    known = dict(zip(before[0].snapshot_log, before[1].snapshot_log, strict=True)) if before else {}
-    return tuple(
-        known.get(entry) or SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
-        for entry in state.snapshot_log
-    )
+def _logged(entry: tuple[int, int]) -> SnapshotLogEntry:
+    return SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
 
 
-def _metadata_log(state: TableState, before: tuple[TableState, TableMetadata] | None) -> tuple[MetadataLogEntry, ...]:
-    known = dict(zip(before[0].metadata_log, before[1].metadata_log, strict=True)) if before else {}
-    return tuple(
-        known.get(entry) or MetadataLogEntry.trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
-        for entry in state.metadata_log
-    )
+def _written(entry: tuple[str, int]) -> MetadataLogEntry:
+    return MetadataLogEntry.trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
 
 
 def snapshot_of(row: SnapshotRow) -> Snapshot:
@@ -137,7 +142,7 @@ def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
     document = {key: value for key, value in unlisted.to_json().items() if key not in _IN_ROWS}
     document["properties"] = {key: value for key, value in target.properties.items() if key != DUCKLAKE_ID}
     dropped, added = _log_change(base, target)
-    listed = target.snapshots_by_id.keys()
+    listed, known = target.snapshots_by_id, base.snapshots_by_id if base else {}
     return TableTarget(
         location=target.location,
         format_version=target.format_version,
@@ -146,7 +151,7 @@ def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
         last_updated_ms=target.last_updated_ms,
         current_snapshot_id=target.current_snapshot_id,
         metadata=document,
-        removed_snapshots=tuple(s.snapshot_id for s in (base.snapshots if base else ()) if s.snapshot_id not in listed),
+        removed_snapshots=tuple(snapshot_id for snapshot_id in known if snapshot_id not in listed),
         log_dropped=dropped,
         log_added=added,
     )

@@ -3,6 +3,7 @@
 The writer has checked, under the lock, that the version before was still the newest.
 """
 
+from bisect import insort
 from dataclasses import replace
 
 from duckicelake.bridge.increments import Base
@@ -15,18 +16,16 @@ from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableStat
 def state_after(before: TableState, change: ChangeSet, written: Written) -> TableState:
     """The table's rows after the commit, its new files not written yet; of the metadata log no old entry has left."""
     gone, target = set(change.target.removed_snapshots), change.target
-    made = [
-        _snapshot_row(snapshot, ducklake_id)
-        for step, ducklake_id in zip(change.steps, written.snapshots, strict=True)
-        for snapshot in step.snapshots
-    ]
-    kept = (row for row in before.snapshots if row.snapshot_id not in gone)
+    snapshots = [row for row in before.snapshots if row.snapshot_id not in gone] if gone else list(before.snapshots)
+    for step, ducklake_id in zip(change.steps, written.snapshots, strict=True):
+        for snapshot in step.snapshots:
+            insort(snapshots, _snapshot_row(snapshot, ducklake_id), key=_order)
     log = before.metadata_log
     if before.metadata_location is not None:
         log = (*log, (before.metadata_location, before.row.last_updated_ms))
     return TableState(
         row=_row_after(before.row, change, written),
-        snapshots=tuple(sorted((*kept, *made), key=_order)),
+        snapshots=tuple(snapshots),
         snapshot_log=(*before.snapshot_log[target.log_dropped :], *target.log_added),
         metadata_log=log,
         metadata_location=None,

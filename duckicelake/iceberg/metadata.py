@@ -4,6 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Literal, TypeVar
 
 import orjson
@@ -26,6 +27,8 @@ SEQUENCE_NUMBER_VERSION = 2
 Item = TypeVar("Item")
 
 _INVALID = "invalid table metadata"
+_SNAPSHOT_ID = attrgetter("snapshot_id")
+_ENCODED = attrgetter("encoded")
 
 
 def canonical_uuid(text: str) -> str:
@@ -69,7 +72,7 @@ class TableMetadata(SpecModel):
     @cached_property
     def snapshots_by_id(self) -> dict[int, Snapshot]:
         """The snapshots by their id."""
-        return {snapshot.snapshot_id: snapshot for snapshot in self.snapshots}
+        return dict(zip(map(_SNAPSHOT_ID, self.snapshots), self.snapshots, strict=True))
 
     def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
         """Give the schema of that id, the current one by default; InvalidRequest if there is none."""
@@ -107,18 +110,20 @@ class TableMetadata(SpecModel):
 
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
         """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
-        values = self._scalars() | self._versioned() | _lists(self.replaced(schemas=(), snapshots=(), snapshot_log=()))
+        short = self.replaced(schemas=(), snapshots=(), snapshot_log=(), metadata_log=())
+        values = self._scalars() | self._versioned() | _lists(short)
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
-        values["schemas"] = _joined(schema.encoded for schema in self.schemas)
-        values["snapshots"] = _joined(s.encoded if numbered else orjson.dumps(s.to_json(1)) for s in listed)
+        values["schemas"] = _joined(self.schemas)
+        values["snapshots"] = _joined(listed) if numbered else [snapshot.to_json(1) for snapshot in listed]
         values["snapshot-log"] = self.encoded_log
+        values["metadata-log"] = _joined(self.metadata_log)
         return orjson.dumps(values)
 
     @cached_property
     def encoded_log(self) -> orjson.Fragment:
         """The snapshot log's JSON."""
-        return _joined(entry.encoded for entry in self.snapshot_log)
+        return _joined(self.snapshot_log)
 
     def _scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
@@ -171,8 +176,8 @@ def _lists(metadata: TableMetadata) -> dict[str, Json]:
     }
 
 
-def _joined(encoded: Iterable[bytes]) -> orjson.Fragment:
-    return orjson.Fragment(b"[" + b",".join(encoded) + b"]")
+def _joined(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataLogEntry]) -> orjson.Fragment:
+    return orjson.Fragment(b"[" + b",".join(map(_ENCODED, models)) + b"]")
 
 
 def _all_json(models: Iterable[SpecModel]) -> list[Json]:

@@ -93,3 +93,8 @@ class SnapshotLogEntry(SpecModel):
 class MetadataLogEntry(SpecModel):
     metadata_file: str
     timestamp_ms: Long
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The JSON, encoded once."""
+        return orjson.dumps({"metadata-file": self.metadata_file, "timestamp-ms": self.timestamp_ms})

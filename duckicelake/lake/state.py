@@ -106,7 +106,8 @@ class TableState:
 
     def current(self) -> SnapshotRow | None:
         """The snapshot that main names."""
-        return next((row for row in self.snapshots if row.snapshot_id == self.row.current_snapshot_id), None)
+        wanted = self.row.current_snapshot_id
+        return next((row for row in reversed(self.snapshots) if row.snapshot_id == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)

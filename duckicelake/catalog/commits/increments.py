@@ -1,7 +1,8 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from duckicelake.bridge.increments import Increment, Move, NewList
@@ -86,7 +87,7 @@ class _Builder:
         self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
-        self._line = set(ancestry(target.snapshots_by_id, target.current_snapshot_id))
+        self._line = set(self._new_of_main())
         current = state.row.current_snapshot_id if state else None
         self._main: Listed = self._list_of(current)
         self._main_is: int | None = current
@@ -106,6 +107,11 @@ class _Builder:
         stays = self.target.snapshot(snapshot.snapshot_id) is not None
         expected = self._renumbered.expected.get(snapshot.snapshot_id)
         self.increments.append(Increment((row,) if stays else (), side, move, expected))
+
+    def _new_of_main(self) -> Iterator[int]:
+        """The snapshots that lead to where the request leaves main, back to the first that the table has already."""
+        line = ancestry(self.target.snapshots_by_id, self.target.current_snapshot_id)
+        return takewhile(lambda snapshot_id: snapshot_id not in self._rows, line)
 
     def settle_main(self) -> None:
         """Move main to where the request leaves it, if no new snapshot did."""

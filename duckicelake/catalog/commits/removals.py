@@ -19,7 +19,8 @@ def check_removals(
 ) -> None:
     """CommitFailed if a schema or partition spec goes that a snapshot of `target` is read with."""
     schemas = {each.schema_id for each in base.metadata.schemas} - {each.schema_id for each in target.schemas}
-    _check("schema", schemas & {snapshot.schema_id for snapshot in target.snapshots})
+    if schemas:
+        _check("schema", schemas & {snapshot.schema_id for snapshot in target.snapshots})
     specs = {each.spec_id for each in base.metadata.partition_specs} - {each.spec_id for each in target.partition_specs}
     if specs:
         _check("partition spec", specs & _used_specs(services, base, target, increments))
