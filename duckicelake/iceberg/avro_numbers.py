@@ -5,6 +5,8 @@ from typing import Final
 from duckicelake.errors import InvalidRequest
 
 _CACHED_BELOW: Final = 1 << 14
+_SHORT: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+"""What a single byte says: most integers have no more."""
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
@@ -12,7 +14,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1
     if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
+        return _SHORT[byte], at
     number, shift = byte & 0x7F, 7
     while True:
         byte = data[at]

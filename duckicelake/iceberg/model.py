@@ -37,8 +37,8 @@ class SpecModel(BaseModel):
 
     def replaced(self, **changes: Any) -> Self:
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return self.trusted(values | changes)
+        held = self.__dict__  # of the fields and of what was worked out from them
+        return self.trusted({name: held[name] for name in type(self).model_fields} | changes)
 
     @classmethod
     def trusted(cls, values: dict[str, Any]) -> Self:

@@ -167,6 +167,7 @@ class PartitionSpec(SpecModel):
 
 
 UNPARTITIONED = PartitionSpec(spec_id=0)
+_NO_VALUES = StructType(fields=())
 
 
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
@@ -174,6 +175,8 @@ def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 
     Where the source column isn't in the schema, its type is `unknown`; so is the result, unless the transform fixes it.
     """
+    if not spec.fields:
+        return _NO_VALUES
     leaves = schema.leaves()
     unknown = PrimitiveType.parse("unknown")
     return StructType.model_construct(

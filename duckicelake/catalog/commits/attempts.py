@@ -162,6 +162,7 @@ def _only_says_ours(base: TableMetadata, target: TableMetadata) -> bool:
     ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
     return (
         ours == base.properties
+        and target.snapshots == base.snapshots
         and target.replaced(properties=base.properties, last_updated_ms=base.last_updated_ms) == base.replaced()
     )
 

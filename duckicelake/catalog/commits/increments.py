@@ -1,6 +1,6 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -84,11 +84,12 @@ class _Builder:
         self._renumbered = renumbered
         self._built_on = {u.snapshot.parent_snapshot_id for u in renumbered.updates if isinstance(u, AddSnapshot)}
         self._built_on |= {each.parent_id for each in renumbered.built_on.values()}
-        self._rows = {row.snapshot_id: row for row in state.snapshots} if state else {}
+        self._rows = state.snapshots if state else ()
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
-        self._line = set(self._new_of_main())
         current = state.row.current_snapshot_id if state else None
+        line = ancestry(target.snapshots_by_id, target.current_snapshot_id)
+        self._line = set(takewhile(lambda snapshot_id: snapshot_id != current, line))
         self._main: Listed = self._list_of(current)
         self._main_is: int | None = current
         self._file_ids, self._manifest_ids = file_ids(services), manifest_ids(services)
@@ -107,11 +108,6 @@ class _Builder:
         stays = self.target.snapshot(snapshot.snapshot_id) is not None
         expected = self._renumbered.expected.get(snapshot.snapshot_id)
         self.increments.append(Increment((row,) if stays else (), side, move, expected))
-
-    def _new_of_main(self) -> Iterator[int]:
-        """The snapshots that lead to where the request leaves main, back to the first that the table has already."""
-        line = ancestry(self.target.snapshots_by_id, self.target.current_snapshot_id)
-        return takewhile(lambda snapshot_id: snapshot_id not in self._rows, line)
 
     def settle_main(self) -> None:
         """Move main to where the request leaves it, if no new snapshot did."""
@@ -184,12 +180,14 @@ class _Builder:
     def _list_of(self, snapshot_id: int | None) -> Listed:
         """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
         if snapshot_id not in self._lists:
-            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
-            self._lists[snapshot_id] = self._space.listed(row.manifest_ids) if row else ()
+            self._lists[snapshot_id] = self._space.listed(self._manifest_ids_of(snapshot_id))
         return self._lists[snapshot_id]
 
     def _parent_list(self, snapshot_id: int | None) -> ParentList:
         if snapshot_id not in self._parents:
-            row = self._rows.get(snapshot_id) if snapshot_id is not None else None
-            self._parents[snapshot_id] = self._space.paths(row.manifest_ids) if row else {}
+            self._parents[snapshot_id] = self._space.paths(self._manifest_ids_of(snapshot_id))
         return self._parents[snapshot_id]
+
+    def _manifest_ids_of(self, snapshot_id: int | None) -> Sequence[int]:
+        """Of a snapshot that the table had; the newest are asked for most."""
+        return next((row.manifest_ids for row in reversed(self._rows) if row.snapshot_id == snapshot_id), ())

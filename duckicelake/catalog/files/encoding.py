@@ -1,7 +1,8 @@
 """A version's files as bytes: manifests, manifest lists and metadata.json. Nothing is read or written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from duckicelake.bridge.artifacts import (
@@ -43,7 +44,7 @@ def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | Non
     manifests, new = _encode_manifests(unwritten, definitions)
     lists = [_encode_list(snapshot, manifests, definitions) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
-    state = replace(state, snapshots=tuple(_with_list(row, paths) for row in state.snapshots))
+    state = replace(state, snapshots=_with_lists(state.snapshots, paths))
     metadata = project(state, before)
     document = metadata_artifact(metadata, state.row.version)
     artifacts = [*new, *lists, document]
@@ -76,8 +77,13 @@ def _encode_list(snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], kn
     return manifest_list_artifact(snapshot, [manifests[manifest_id] for manifest_id in snapshot.manifest_ids], known)
 
 
-def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
-    return row if row.manifest_list is not None else replace(row, manifest_list=lists[row.snapshot_id])
+def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
+    """The snapshots, each with its list; those that had none are among the last, mostly, and are looked for there."""
+    filled = list(rows)
+    bare = (number for number in reversed(range(len(rows))) if rows[number].manifest_list is None)
+    for number in islice(bare, len(lists)):
+        filled[number] = replace(rows[number], manifest_list=lists[rows[number].snapshot_id])
+    return tuple(filled)
 
 
 def _row(artifact: Artifact) -> WrittenFile:
