@@ -10,6 +10,7 @@ import orjson
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.avro import Container, read_container
 from duckicelake.iceberg.avro_decoding import Reader, decode_records, reader
+from duckicelake.iceberg.avro_numbers import read_long
 from duckicelake.iceberg.manifest_entry import (
     DataFile,
     EntryStatus,
@@ -37,6 +38,8 @@ _FILE_NEEDS: Final = {
 _LINE_NEEDS: Final = {500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 503: "added_snapshot_id"}
 _SUMMARY_NEEDS: Final = {509: "contains_null"}
 _SHORT: Final = 16 << 10
+_SHORT_LINE: Final = 1 << 10
+_KNOWN_LINES: Final = 4096
 MAX_RECORDS: Final = 200_000
 MAX_ITEMS: Final = 8_000_000
 _PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
@@ -85,11 +88,38 @@ def _read_manifest(data: bytes, keep: Keep) -> Manifest:
 
 def _read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
     container = read_container(data)
-    rows = _reader_of(container)
+    text = container.schema_text
+    lines = _known_lines(text) if len(text) <= _SHORT else _lines(reader(container.schema))
+    return tuple(_rows(container, lines))
+
+
+@lru_cache(maxsize=16)
+def _known_lines(schema_text: bytes) -> Reader:
+    return _lines(_compiled(schema_text))
+
+
+def _lines(rows: Reader) -> Reader:
+    """What reads a list's lines, and knows those that it has read: a list has most of the lines of the one before."""
     _check_fields(rows, _LINE, _LINE_NEEDS)
     if 507 in rows.fields:
         _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
-    return tuple(_line(row) for row in _rows(container, rows))
+    known: dict[bytes, tuple[bytes, ManifestFile]] = {}
+
+    def decode(data: bytes, at: int) -> tuple[ManifestFile, int]:
+        size, path_at = read_long(data, at)
+        beginning = data[at : path_at + size] if size < _SHORT else b""  # the path, in the files of all known writers
+        found = known.get(beginning)
+        if found is not None and data.startswith(found[0], at):
+            return found[1], at + len(found[0])
+        row, end = rows.decode(data, at)
+        line = _line(row)
+        if end - at <= _SHORT_LINE:
+            if len(known) >= _KNOWN_LINES:
+                known.clear()
+            known[beginning] = data[at:end], line
+        return line, end
+
+    return Reader("line", decode, rows.is_empty)
 
 
 def _reader_of(container: Container) -> Reader:
@@ -103,7 +133,7 @@ def _compiled(schema_text: bytes) -> Reader:
     return reader(Container(schema_text, {}, ()).schema)
 
 
-def _rows(container: Container, rows: Reader) -> Iterator[Row]:
+def _rows(container: Container, rows: Reader) -> Iterator[Any]:
     declared = sum(count for count, _ in container.packed)
     if declared > MAX_RECORDS:
         raise InvalidRequest(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")

@@ -343,6 +343,20 @@ def test_manifest_list_is_read_back(format_version: int) -> None:
     assert read_manifest_list(write_list(format_version)) == ()
 
 
+def test_line_of_a_path_that_was_read_before_says_what_it_says_now() -> None:
+    others = [
+        replace(LINE, manifest_length=LINE.manifest_length + 1),
+        replace(LINE, manifest_path=f"{LINE.manifest_path}2"),
+        replace(LINE, manifest_path=LINE.manifest_path[:-1]),
+        replace(LINE, partitions=None),
+        replace(LINE, key_metadata=b"other"),
+        LINE,
+    ]
+    for line in others:
+        assert read_manifest_list(write_list(2, LINE, line, DELETES)) == (LINE, line, DELETES)
+        assert read_manifest_list(write_list(2, line)) == (line,)
+
+
 def test_version_1_list_is_read_with_the_specs_defaults() -> None:
     counts = {f"{kind}_{what}_count": None for kind in ("added", "existing", "deleted") for what in ("files", "rows")}
     line = replace(LINE, **counts)
