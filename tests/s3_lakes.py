@@ -37,7 +37,7 @@ def access_to(bucket: Bucket, stack: ExitStack, clock: Clock) -> StorageAccess:
     sts = stack.enter_context(closing(sts_client(options.session(), options, options.endpoint)))
     vendor = StsVendor(sts, Role(seconds=3600), clock)
     client = {
-        "s3.endpoint": bucket.minio.endpoint,
+        "s3.endpoint": f"{bucket.minio.endpoint}/",
         "s3.region": bucket.minio.region,
         "client.region": bucket.minio.region,
         "s3.path-style-access": "true",

@@ -41,8 +41,8 @@ class Registration:
         new = NewManifest(
             manifest_id=next(self.manifest_ids),
             format_version=manifest.format_version if line.first_row_id is None else ROW_LINEAGE_VERSION,
-            content=int(manifest.content),
-            spec_id=manifest.spec_id,
+            content=int(line.content),
+            spec_id=line.partition_spec_id,
             schema_id=manifest.schema_id,
             sequence_number=line.sequence_number,
             min_sequence_number=line.min_sequence_number,

@@ -171,12 +171,12 @@ def _check_manifest(line: ManifestFile, manifest: Manifest, spec: PartitionSpec 
         raise InvalidRequest(
             f"{line.manifest_path} is of partition spec {line.partition_spec_id}, which the table doesn't have"
         )
-    if manifest.spec_id != line.partition_spec_id:
+    if manifest.spec_id not in {None, line.partition_spec_id}:
         raise InvalidRequest(
             f"{line.manifest_path} is of partition spec {manifest.spec_id}, "
             f"but its manifest list says {line.partition_spec_id}"
         )
-    if manifest.content != line.content:
+    if manifest.content is not None and manifest.content != line.content:
         raise InvalidRequest(
             f"{line.manifest_path} holds {manifest.content.name.lower()}, "
             f"but its manifest list says {line.content.name.lower()}"

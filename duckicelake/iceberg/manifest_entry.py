@@ -110,12 +110,15 @@ class PlainEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest file's content. partition_fields: the ids of the fields that the partition tuples hold, in order."""
+    """A manifest file's content. partition_fields: the ids of the fields that the partition tuples hold, in order.
+
+    content and spec_id are None where its header doesn't say: the manifest list does.
+    """
 
     format_version: int
-    content: ManifestContent
+    content: ManifestContent | None
     schema_id: int
-    spec_id: int
+    spec_id: int | None
     partition_fields: tuple[int, ...]
     entries: tuple[ManifestEntry, ...]
 

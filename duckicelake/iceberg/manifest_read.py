@@ -73,14 +73,12 @@ def _read_manifest(data: bytes, keep: Keep) -> Manifest:
     _check_fields(rows, _ENTRY, _ENTRY_NEEDS)
     _check_fields(rows.fields[2], _ENTRY.fields[2], _FILE_NEEDS)
     partition = _partition_fields(rows.fields[2].fields[102])
-    content = container.metadata.get("content", "data")
-    if content not in {"data", "deletes"}:
-        raise InvalidRequest(f"its content is {content[:40]!r}, not data or deletes")
+    format_version = _format_version(container)
     return Manifest(
-        format_version=_format_version(container),
-        content=ManifestContent.DATA if content == "data" else ManifestContent.DELETES,
+        format_version=format_version,
+        content=_content(container, format_version),
         schema_id=_schema_id(container),
-        spec_id=_number(container, "partition-spec-id", 0),
+        spec_id=_number(container, "partition-spec-id", 0) if "partition-spec-id" in container.metadata else None,
         partition_fields=partition,
         entries=tuple(keep(map(_entry, _bounded(_rows(container, rows))))),
     )
@@ -194,6 +192,18 @@ def _number(container: Container, key: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise InvalidRequest(f"its header's {key} is {text[:40]!r}, not a number")
     return int(text)
+
+
+def _content(container: Container, format_version: int) -> ManifestContent | None:
+    match container.metadata.get("content"):
+        case None:
+            return ManifestContent.DATA if format_version == 1 else None
+        case "data":
+            return ManifestContent.DATA
+        case "deletes":
+            return ManifestContent.DELETES
+        case other:
+            raise InvalidRequest(f"its content is {other[:40]!r}, not data or deletes")
 
 
 def _needed(row: Row, needed: Mapping[int, str]) -> tuple[Any, ...]:

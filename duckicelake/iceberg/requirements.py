@@ -6,7 +6,7 @@ The messages are the reference server's: clients and its compatibility kit match
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import Discriminator, Tag
 
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
@@ -25,16 +25,11 @@ class AssertTableUuid(SpecModel):
 
 
 class AssertRefSnapshotId(SpecModel):
-    """`snapshot_id` None demands that the ref doesn't exist; the key itself must be there."""
+    """`snapshot_id` None demands that the ref doesn't exist. ClickHouse leaves the key out then, as Java reads it."""
 
     type: Literal["assert-ref-snapshot-id"] = "assert-ref-snapshot-id"
     ref: str
-    snapshot_id: Long | None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
-        return data
+    snapshot_id: Long | None = None
 
 
 class AssertLastAssignedFieldId(SpecModel):

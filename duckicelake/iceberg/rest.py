@@ -44,7 +44,7 @@ class CommitTableRequest(SpecModel):
     """Updates to make if the requirements hold; `identifier` counts in a transaction over several tables."""
 
     identifier: TableIdentifier | None = None
-    requirements: tuple[TableRequirement, ...]
+    requirements: tuple[TableRequirement, ...] = ()
     updates: tuple[TableUpdate, ...]
 
 

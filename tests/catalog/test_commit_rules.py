@@ -11,6 +11,7 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.errors import CommitFailed, InvalidRequest, Unavailable
+from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.lake.postgres.database import Database, Transaction
 from tests.catalog import engine
@@ -24,7 +25,9 @@ from tests.catalog.client import (
     append,
     assert_files,
     assert_whole,
+    data_files,
     duckdb_rows,
+    hush,
     local,
     pyiceberg_rows,
     set_properties,
@@ -300,6 +303,26 @@ def append_partitioned(client: Client, row: Row) -> Json:
     file = replace(draft.data_file([row]), partition=(row[1],))
     ours = PartitionSpec.model_validate(spec.model_dump(by_alias=True))
     return client.commit(draft.body([draft.manifest([file], ours), *draft.parent_manifests]))
+
+
+def test_manifests_whose_headers_say_little_are_what_their_list_says(
+    client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    client.commit(request(*partitioned_by("part")))
+    metadata = append_partitioned(client, (1, "a"))["metadata"]
+    [path] = data_files(metadata)
+    spec = PartitionSpec.model_validate(metadata["partition-specs"][1])
+    draft = Draft(metadata, operation="overwrite")
+    added = replace(draft.data_file([(2, "b")]), partition=("b",))
+    deleted = replace(draft.delete_file([(path, 0)]), partition=("a",))
+    with pytest.raises(InvalidRequest, match="holds deletes, but its manifest list says data"):
+        client.commit(draft.body([draft.manifest([deleted], spec, content=ManifestContent.DATA)]))
+    lines = [draft.manifest([file], spec) for file in (added, deleted)]
+    for line in lines:
+        hush(local(line.manifest_path))
+    answer = client.commit(draft.body([*lines, *draft.parent_manifests]))
+    assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [(2, "b")]
 
 
 def test_spec_that_files_of_the_history_have_is_kept(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:

@@ -35,6 +35,7 @@ from tests.catalog.client import (
     assert_files,
     data_files,
     duckdb_rows,
+    hush,
     local,
     pyiceberg_rows,
     set_ref,
@@ -103,6 +104,17 @@ def test_registered_table_has_the_whole_history_and_duckdb_reads_main(
 
 def other_rows(other: Foreign) -> list[Row]:
     return [(row["id"], row["name"]) for row in other.table.scan().to_arrow().to_pylist()]
+
+
+def test_table_whose_manifests_say_little_in_their_headers_is_registered(
+    client: Client, ducklake: duckdb.DuckDBPyConnection, zone: str
+) -> None:
+    other = with_history(new_foreign(zone, 2))
+    manifests = {m.manifest_path for s in other.table.snapshots() for m in s.manifests(other.table.io)}
+    for path in manifests:
+        hush(local(path))
+    answer = register(client, other.location)
+    assert duckdb_rows(ducklake, "r") == pyiceberg_rows(answer) == sorted(other_rows(other))
 
 
 @pytest.mark.parametrize("mode", ["client", "ducklake"])

@@ -42,7 +42,8 @@ def trino(lake: RunningLake, minio: Minio, duck: duckdb.DuckDBPyConnection) -> I
 
 
 def _of(minio: Minio) -> str:
-    return f"s3.endpoint={minio.endpoint}\ns3.path-style-access=true\n"
+    nested = "iceberg.rest-catalog.nested-namespace-enabled=true"
+    return f"s3.endpoint={minio.endpoint}\ns3.path-style-access=true\n{nested}\n"
 
 
 def test_a_table_of_duckdbs_is_read_and_written(trino: Trino, duck: duckdb.DuckDBPyConnection) -> None:
@@ -106,6 +107,15 @@ def test_a_namespace_in_a_place_of_its_own(trino: Trino, lake: RunningLake) -> N
     assert path.startswith(f"{place}/t-")
     trino.rows("DROP TABLE lake.placed.t")
     trino.rows("DROP SCHEMA lake.placed")
+
+
+def test_a_namespace_in_another(trino: Trino, duck: duckdb.DuckDBPyConnection) -> None:
+    trino.rows('CREATE SCHEMA lake."zoo.pond"')
+    trino.rows('CREATE TABLE lake."zoo.pond".t AS SELECT 1 AS id')
+    assert duck.sql('FROM lake."zoo.pond".t').fetchall() == [(1,)]
+    assert ["zoo.pond"] in trino.rows("SHOW SCHEMAS FROM lake")
+    trino.rows('DROP TABLE lake."zoo.pond".t')
+    trino.rows('DROP SCHEMA lake."zoo.pond"')
 
 
 def test_a_view_is_made_replaced_and_dropped(trino: Trino) -> None:

@@ -215,6 +215,7 @@ def test_manifest_is_read_back(case: str, format_version: int) -> None:
     assert manifest.entries == tuple(as_stored(entry, format_version) for entry in ours)
     assert (manifest.format_version, manifest.content) == (format_version, ManifestContent.DATA)
     assert (manifest.schema_id, manifest.spec_id, manifest.partition_fields) == (4, 3, (1000, 1001))
+    assert read_manifest(data.replace(b"partition-spec-id", b"partition_spec_id")) == replace(manifest, spec_id=None)
     values = [type(value) for value in manifest.entries[0].data_file.partition]
     assert values == [type(one[2]), type(one[3])]
 
@@ -395,6 +396,10 @@ VECTOR = data_file(
 )
 
 
+CONTENT = (b"\x0econtent", b"\x0enothing")
+"""Makes the content in a manifest's header one that nobody knows."""
+
+
 @pytest.mark.parametrize("format_version", [2, 3])
 def test_fastavro_reads_our_delete_manifest(format_version: int) -> None:
     schema, spec = schema_and_spec()
@@ -405,6 +410,7 @@ def test_fastavro_reads_our_delete_manifest(format_version: int) -> None:
     )
     assert read_manifest(data).entries == entries
     assert read_manifest(data).content is ManifestContent.DELETES
+    assert read_manifest(data.replace(*CONTENT)).content is None
     avro = fastavro.reader(io.BytesIO(data))
     assert avro.metadata["content"] == "deletes"
     rows = [row["data_file"] for row in avro]

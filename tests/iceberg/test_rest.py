@@ -77,6 +77,14 @@ def test_malformed_namespace_request_is_an_invalid_request_that_names_the_key(bo
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("said", [{}, {"requirements": None}, {"requirements": []}])
+def test_commit_without_requirements_has_none(said: Json) -> None:
+    """iceberg-go sends null."""
+    body = {**said, "updates": []}
+    assert parse(CommitTableRequest, body, "commit").requirements == ()
+    assert CommitTableRequest.model_validate_json(json.dumps(body)).requirements == ()
+
+
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_commit_request_is_read_alike_from_bytes_and_from_values(version: int) -> None:
     scenarios = json.loads((Path(__file__).parent / "golden" / f"java-v{version}.json").read_bytes())

@@ -162,9 +162,9 @@ WRONG = {
     "unknown requirement": (commit(requirements=[{"type": "assert-luck"}]), "unknown requirement 'assert-luck'"),
     "requirement of views": (commit(requirements=[{"type": "assert-view-uuid", "uuid": "x"}]), "is for views"),
     "requirement without its value": (commit(requirements=[{"type": "assert-table-uuid"}]), "uuid: Field required"),
-    "requirement without its key": (
-        commit(requirements=[{"type": "assert-ref-snapshot-id", "ref": "main"}]),
-        "snapshot-id: Field required",
+    "requirement without its ref": (
+        commit(requirements=[{"type": "assert-ref-snapshot-id", "snapshot-id": 7}]),
+        "ref: Field required",
     ),
     "properties that are numbers": (properties(a=1), "should be a valid string (got 1)"),
     "properties that are lists": (commit({"action": "set-properties", "updates": []}), "updates"),

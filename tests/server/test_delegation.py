@@ -79,7 +79,7 @@ def test_keys_come_for_each_folder_of_the_table_and_in_the_config(http: httpx.Cl
         assert {config.pop(f"s3.{name}") for name in ("access-key-id", "secret-access-key", "session-token")} != {""}
         assert int(config.pop("s3.session-token-expires-at-ms")) > 1_700_000_000_000
         assert config == {
-            "s3.endpoint": bucket.minio.endpoint,
+            "s3.endpoint": f"{bucket.minio.endpoint}/",
             "s3.region": "us-east-1",
             "client.region": "us-east-1",
             "s3.path-style-access": "true",
@@ -91,7 +91,7 @@ def test_keys_come_for_each_folder_of_the_table_and_in_the_config(http: httpx.Cl
 
 def test_config_tells_how_the_store_is_reached(http: httpx.Client, bucket: Bucket) -> None:
     assert http.get("/v1/config").json()["defaults"] == {
-        "s3.endpoint": bucket.minio.endpoint,
+        "s3.endpoint": f"{bucket.minio.endpoint}/",
         "s3.region": "us-east-1",
         "client.region": "us-east-1",
         "s3.path-style-access": "true",

@@ -23,6 +23,7 @@ from duckicelake.iceberg.manifest import (
     EntryStatus,
     FileContent,
     Manifest,
+    ManifestContent,
     ManifestFile,
     inherit_all,
     read_manifest,
@@ -208,7 +209,8 @@ def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_
         data = read_uploaded(services, location, path, "manifest", left)
         left -= len(data)
         found = read_manifest(data)
-        lines.append(ManifestFile(path, len(data), found.spec_id, found.content, 0, 0, snapshot_id, *[None] * 6))
+        spec_id, content = found.spec_id or 0, found.content or ManifestContent.DATA
+        lines.append(ManifestFile(path, len(data), spec_id, content, 0, 0, snapshot_id, *[None] * 6))
     return tuple(lines)
 
 

@@ -25,7 +25,7 @@ def access_of(
     endpoint = settings.s3_public_endpoint or settings.s3_endpoint
     client = {"client.region": region, "s3.region": region}
     if endpoint is not None:
-        client["s3.endpoint"] = endpoint
+        client["s3.endpoint"] = f"{endpoint}/"  # without the slash ClickHouse finds no metadata
     if settings.s3_path_style:
         client["s3.path-style-access"] = "true"
     vendor, signing = vendors_of(settings, options, session, clock)

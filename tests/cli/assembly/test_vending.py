@@ -64,7 +64,7 @@ def test_lake_of_local_files_gives_nothing() -> None:
 def test_clients_are_told_the_public_endpoint() -> None:
     assert access(s3_region="eu-west-1").client == {"client.region": "eu-west-1", "s3.region": "eu-west-1"}
     given = access(**MINIO, s3_public_endpoint="https://s3.example.org")
-    assert given.client["s3.endpoint"] == "https://s3.example.org"
+    assert given.client["s3.endpoint"] == "https://s3.example.org/"
     assert given.client["s3.path-style-access"] == "true"
     assert given.signer is not None
     assert given.signer.endpoint == "https://s3.example.org"
