@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -14,12 +15,18 @@ from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
+from duckicelake.cli.moments import moment
 from duckicelake.errors import InvalidRequest
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
 from duckicelake.storage.objects import StoredFile
 
 YOUNGEST: Final = timedelta(hours=1)
 """What is younger may be of a commit under way."""
+
+
+def gc(*, lake: Path | None, older_than: str, delete: bool) -> None:
+    """List or delete files. Raises as `collect`."""
+    collect(read_settings({"lake": lake}), moment(older_than), delete=delete)
 
 
 def collect(settings: Settings, before: datetime, *, delete: bool) -> None:

@@ -3,7 +3,9 @@
 import sys
 from contextlib import AbstractContextManager
 from datetime import datetime
+from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -11,10 +13,18 @@ from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_b
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
+from duckicelake.cli.moments import moment
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting
 from duckicelake.server.telemetry.logging import make_logger
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
+
+
+def flush(*, name: str | None, lake: Path | None, older_than: str | None, min_rows: int) -> None:
+    """Flush tables, a line for each. Raises as `flush_tables`, InvalidRequest; Exit if one couldn't be flushed."""
+    before = None if older_than is None else moment(older_than)
+    if not flush_tables(read_settings({"lake": lake}), name, before, min_rows):
+        raise typer.Exit(1)
 
 
 def flush_tables(settings: Settings, name: str | None, before: datetime | None, min_rows: int) -> bool:

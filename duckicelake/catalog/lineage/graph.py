@@ -13,10 +13,18 @@ from duckicelake.lake.lineage.graph import ColumnRow, DatasetRow, EdgeRow, Field
 from duckicelake.lake.lineage.told import Name
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lineage.facet_values import engine, word
-from duckicelake.lineage.graph import ColumnEdge, Direction, Edge, Graph, Job, Node, Run, Walk, covers
+from duckicelake.lineage.graph import (
+    ColumnEdge,
+    Direction,
+    Edge,
+    Graph,
+    Job,
+    Node,
+    Run,
+    Walk,
+    covers,
+)
 
-MOST_NODES: Final = 2000
-MOST_DEPTH: Final = 20
 _MOST_EDGES: Final = 10_000
 _MOST_COLUMNS: Final = 50_000
 _MOST_EVENTS: Final = 10_000

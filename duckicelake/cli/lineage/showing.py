@@ -1,13 +1,12 @@
-"""`duckicelake lineage show`: what a table or column comes from and what comes from it, as a tree or for programs."""
+"""What `duckicelake lineage show` prints: a tree, or what programs read."""
 
 import sys
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import cast
 
 import orjson
-import typer
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
@@ -15,54 +14,37 @@ from rich.tree import Tree
 from duckicelake.catalog.access.principal import ANYBODY
 from duckicelake.catalog.lineage import export as lineage_export
 from duckicelake.catalog.lineage.answers import graph_answer
-from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question, graph
+from duckicelake.catalog.lineage.graph import Question, graph
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.cli.auditing import moment, plain
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.counting import counted
-from duckicelake.cli.explaining import add_command, group
-from duckicelake.cli.lineage.delivered import EXAMPLES as DELIVERIES
-from duckicelake.cli.lineage.delivered import deliveries
+from duckicelake.cli.commands.lineage import Shown
+from duckicelake.cli.moments import moment
+from duckicelake.cli.plain import plain
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.lineage.forgetting import forget as forget_old
-from duckicelake.lake.lineage.forgetting import kept
 from duckicelake.lineage.graph import WHOLE, Direction, Edge, Graph, Node
 from duckicelake.settings import read_settings
 
-Shown = Literal["tree", "json", "dot", "mermaid", "ndjson"]
-EXAMPLES: Final = (
-    "duckicelake lineage show sales.orders",
-    "duckicelake lineage show sales.orders#amount --upstream",
-    "duckicelake lineage show sales.orders --columns --at 2026-05-01T12:00",
-    "duckicelake lineage show sales.orders --format dot | dot -Tsvg > orders.svg",
-    "duckicelake lineage show sales.orders --format ndjson | jq .job.name",
-)
-
 
 def show(
-    node: Annotated[str, typer.Argument(help="A table or view, as sales.orders, or a column, as sales.orders#amount.")],
-    lake: Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")] = None,
-    columns: Annotated[bool, typer.Option("--columns", help="With what goes from column to column.")] = False,
-    upstream: Annotated[bool, typer.Option("--upstream", help="Only what it comes from.")] = False,
-    downstream: Annotated[bool, typer.Option("--downstream", help="Only what comes from it.")] = False,
-    depth: Annotated[int, typer.Option(min=1, max=MOST_DEPTH, help="Steps away from it, at most.")] = 5,
-    at: Annotated[str | None, typer.Option(help="As of a time in ISO form, or an age, as 2h or 7d.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="How many datasets at most.")] = 200,
-    shown: Annotated[Shown, typer.Option("--format", help="ndjson: the events of the runs behind it.")] = "tree",
+    *,
+    node: str,
+    lake: Path | None,
+    columns: bool,
+    upstream: bool,
+    downstream: bool,
+    depth: int,
+    at: str | None,
+    limit: int,
+    shown: Shown,
 ) -> None:
-    """Show what a table or a column comes from, and what comes from it, by which jobs and runs.
-
-    It shows all that the catalog knows, whoever asks: it needs the database.
-    """
-    with one_line_errors():
-        if upstream and downstream:
-            raise InvalidRequest("both is what is shown without --upstream and --downstream: give one of them")
-        direction: Direction = "upstream" if upstream else "downstream" if downstream else "both"
-        time = None if at is None else moment(at)
-        question = Question(node, direction, depth, time, columns, limit)
-        with opened(read_settings({"lake": lake})) as services:
-            _show(services, question, shown)
+    """Print it. Raises as `graph`, StartupError where there is no lake."""
+    if upstream and downstream:
+        raise InvalidRequest("both is what is shown without --upstream and --downstream: give one of them")
+    direction: Direction = "upstream" if upstream else "downstream" if downstream else "both"
+    time = None if at is None else moment(at)
+    question = Question(node, direction, depth, time, columns, limit)
+    with opened(read_settings({"lake": lake})) as services:
+        _show(services, question, shown)
 
 
 def _show(services: Services, question: Question, shown: Shown) -> None:
@@ -144,23 +126,3 @@ def _told(edge: Edge) -> Text:
         label.append("\n    ")
         label.append_text(plain(f"{column.source_field} → {target}" + (f" {column.subtype}" if column.subtype else "")))
     return label
-
-
-def forget(
-    older_than: Annotated[str, typer.Option(help="An age, as 90d, or a time in ISO form.")],
-    lake: Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")] = None,
-) -> None:
-    """Forget old runs and events. What came from what stays known, then without the runs behind it."""
-    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
-        before = moment(older_than)
-        gone, waiting = forget_old(services.database, before), kept(services.database, before)
-    typer.echo(f"forgot {counted(gone.events, 'event')} and {counted(gone.runs, 'run')}")
-    for receiver, events in waiting:
-        advice = f"if it is gone for good: duckicelake lineage deliveries {receiver} --forget"
-        typer.echo(f"waiting for {receiver}: {counted(events, 'event')}; {advice}")
-
-
-app = group("lineage", "What tables come from, and what comes from them.")
-add_command(app, show, *EXAMPLES)
-add_command(app, forget, "duckicelake lineage forget --older-than 90d")
-add_command(app, deliveries, *DELIVERIES)
