@@ -7,12 +7,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog.access.principal import Capability, Principal
+from duckicelake.catalog.mentioning import some
 from duckicelake.errors import InvalidRequest, NotFound
 from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.lineage.graph import ColumnRow, DatasetRow, EdgeRow, Field, IoRow, RunRow, View
 from duckicelake.lake.lineage.told import Name
 from duckicelake.lake.postgres.database import Database
-from duckicelake.lineage.facet_values import engine, word
+from duckicelake.lineage.facet_values import engine, field_names, word
 from duckicelake.lineage.graph import (
     ColumnEdge,
     Direction,
@@ -28,6 +29,7 @@ from duckicelake.lineage.graph import (
 _MOST_EDGES: Final = 10_000
 _MOST_COLUMNS: Final = 50_000
 _MOST_EVENTS: Final = 10_000
+_MOST_NAMES: Final = 20
 _OF_JOB: Final = ("processingType", "integration")
 
 
@@ -65,7 +67,7 @@ def granted(principal: Principal) -> tuple[str, ...] | None:
 
 
 def graph(database: Database, reader: Principal, question: Question) -> Graph:
-    """What is seen from there; NotFound if there is nothing that the reader may know."""
+    """What is seen from there; NotFound if there is nothing that the reader may know, nor such a column."""
     with database.reading() as cursor:
         view = View(cursor, granted(reader), question.at)
         start, column = _start(view, question.node)
@@ -153,9 +155,27 @@ def _columns(view: View, start: int, column: str, question: Question) -> Graph:
         fields.setdefault(number, set()).add(field)
     is_truncated = walk.is_truncated or len(distances) < len(fields)
     on_the_way = [row for row in view.columns(distances, _MOST_COLUMNS) if _is_between(row, fields)]
+    if question.at is None and not any(_concerns(row, place) for row in on_the_way):
+        _check_column(view, place)
     joined = {(row.source, row.target, row.job_id) for row in on_the_way}
     edges = [edge for edge in view.edges(distances, _MOST_EDGES) if (edge.source, edge.target, edge.job_id) in joined]
     return _graph(view, place, distances, edges, on_the_way, is_truncated=is_truncated, fields=fields)
+
+
+def _concerns(row: ColumnRow, place: Field) -> bool:
+    """Whether an edge begins or ends at a field by its name, not as one of all."""
+    ends = (row.source, row.source_field), (row.target, row.target_field)
+    return any(number == place[0] and field and covers(place[1], field) for number, field in ends)
+
+
+def _check_column(view: View, place: Field) -> None:
+    """Raise NotFound for a column that its table doesn't have; what others tell of theirs may not be all of them."""
+    for row in view.datasets([place[0]]):
+        names = list(field_names(row.fields))
+        if names and row.table_name is not None and place[1] not in names:
+            columns = [name for name in names if "." not in name] or names
+            told = some(columns, _MOST_NAMES)
+            raise NotFound(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {told}")
 
 
 def _is_between(row: ColumnRow, fields: Mapping[int, Collection[str]]) -> bool:
