@@ -123,6 +123,8 @@ class _Flusher:
             return
         try:
             flushed = flush_if_free(self._services, table)
+        except NoSuchTable:  # it was dropped or renamed since it was listed
+            return
         except Exception as error:  # noqa: BLE001 - whatever it was, the other tables are to be flushed
             self._leave_alone(table)
             self._tell(table, error)
@@ -134,5 +136,6 @@ class _Flusher:
         self._left_alone[table.table_id] = monotonic() + _AFTER_FAILURE
 
     def _tell(self, table: Waiting | None, error: Exception) -> None:
+        self._services.meter.task_failed("flush")
         with suppress(Exception):  # who can't hear of it doesn't keep rows from being flushed
             self._failed(table, error)
