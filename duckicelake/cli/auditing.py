@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.postgres import reachable_postgres
 from duckicelake.cli.moments import moment
-from duckicelake.cli.plain import plain
+from duckicelake.cli.terminal import plain
 from duckicelake.errors import StartupError
 from duckicelake.lake import audit as trail
 from duckicelake.lake.audit import Entry, Wanted
@@ -106,6 +106,4 @@ def _print_table(entries: Sequence[Entry], *, heading: bool) -> None:
             "" if entry.snapshot_id is None else str(entry.snapshot_id),
             Text("" if entry.detail is None else json.dumps(entry.detail)),
         )
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every entry is one line.
-    (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
+    terminal.show(table)

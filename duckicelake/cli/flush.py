@@ -6,12 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
+from duckicelake.cli.complaining import one_line
 from duckicelake.cli.counting import counted
 from duckicelake.cli.moments import moment
 from duckicelake.errors import CatalogError
@@ -38,8 +39,7 @@ def flush_tables(settings: Settings, name: str | None, before: datetime | None, 
         if not found:
             sys.stderr.write("nothing to flush\n")
         columns = (TextColumn("Flushing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        with terminal.progress(*columns) as progress:
             done = [_flush(services, table) for table in progress.track(found)]
             return all(done)
 
@@ -66,7 +66,7 @@ def _flush(services: Services, table: Waiting) -> bool:
     try:
         flushed = flush_waiting(services, table)
     except CatalogError as error:
-        sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"{name}: {one_line(error)}\n")
         return False
     deletes = [counted(flushed.deletes, "delete")] if flushed.deletes else []
     what = [counted(flushed.rows, "row"), *deletes, counted(flushed.files, "file")]

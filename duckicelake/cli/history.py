@@ -10,16 +10,16 @@ from typing import Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.history import Asked, HistoryEntry, entry_of, named, wanted_of
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.cli.moments import moment
-from duckicelake.cli.plain import plain
+from duckicelake.cli.terminal import plain
 from duckicelake.lake.chronicle import entries as chronicle
 from duckicelake.lake.chronicle.entries import END, Position, WantedChanges
 from duckicelake.settings import Settings, read_settings
@@ -101,9 +101,7 @@ def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = Tr
         table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
     for entry in entries:
         table.add_row(*map(plain, _cells(entry)))
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every change is one line.
-    (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
+    terminal.show(table)
 
 
 def _cells(entry: HistoryEntry) -> Sequence[str]:

@@ -17,6 +17,7 @@ from duckicelake.catalog.delta.status import Status, statuses
 from duckicelake.catalog.delta.sync import SYNCER, sync
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
+from duckicelake.cli.complaining import one_line
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import CatalogError, FailedOver, Unavailable
 from duckicelake.lake import delta_sources
@@ -73,7 +74,7 @@ def _sync_again(services: Services, name: str | None) -> bool:
     except FailedOver:
         raise
     except Unavailable as error:
-        typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"duckicelake: {one_line(error)}", err=True)
         return False
 
 
@@ -85,7 +86,7 @@ def _sync_one(services: Services, source: Source, *, is_first: bool) -> bool:
                 typer.echo(f"{now.name}: {_versions(before + 1, now.position.version)} came")
                 before, is_first = now.position.version, False
     except CatalogError as error:
-        typer.echo(f"{source.name}: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"{source.name}: {one_line(error)}", err=True)
         return False
     if is_first:
         typer.echo(f"{source.name}: is at version {before}, the newest")

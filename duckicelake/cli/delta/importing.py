@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.delta.importing import DeltaImport, Imported, import_table
 from duckicelake.catalog.delta.importing import Progress as Told
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.cli.memory import uncollected
@@ -55,7 +55,6 @@ def _absolute(path: str) -> str:
 def _bar() -> Iterator[Told]:
     """Where a person looks on, how far it is."""
     columns = (TextColumn("Versions"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with terminal.progress(*columns) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, count: bar.update(task, completed=done, total=count)

@@ -9,11 +9,11 @@ from typing import Final
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.cli.plain import plain
+from duckicelake.cli.terminal import plain
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.lineage import deliveries as lake
 from duckicelake.lake.lineage.deliveries import Letter, Standing
@@ -61,7 +61,7 @@ def _show(settings: Settings, receiver: str | None, *, as_json: bool) -> None:
         age = "" if each.oldest is None else f"{datetime.now(UTC) - each.oldest}".partition(".")[0]
         facts = (each.event_id, each.delivered, each.waiting, age, each.dropped, each.dead, each.again)
         table.add_row(each.transport, *map(str, facts))
-    _print(table)
+    terminal.show(table)
 
 
 def _show_dead(settings: Settings, receiver: str | None, limit: int, *, as_json: bool) -> None:
@@ -76,7 +76,7 @@ def _show_dead(settings: Settings, receiver: str | None, limit: int, *, as_json:
         reason = plain(f"{each.reason} (is tried again)" if each.again else each.reason)
         moment = f"{each.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
         table.add_row(moment, each.transport, str(each.event_id), str(each.attempts), reason)
-    _print(table)
+    terminal.show(table)
 
 
 def _retry(settings: Settings, receiver: str | None) -> int:
@@ -105,11 +105,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right" if heading in _RIGHT else "left", overflow="fold")
     return table
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    (console if console.is_terminal else Console(width=400)).print(table)
 
 
 def _print_json(found: Sequence[Standing] | Sequence[Letter]) -> None:

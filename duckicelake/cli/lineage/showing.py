@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 import orjson
-from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
@@ -16,10 +15,11 @@ from duckicelake.catalog.lineage import export as lineage_export
 from duckicelake.catalog.lineage.answers import graph_answer
 from duckicelake.catalog.lineage.graph import Question, graph
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.commands.lineage import Shown
 from duckicelake.cli.moments import moment
-from duckicelake.cli.plain import plain
+from duckicelake.cli.terminal import plain
 from duckicelake.errors import InvalidRequest
 from duckicelake.lineage.graph import WHOLE, Direction, Edge, Graph, Node
 from duckicelake.settings import read_settings
@@ -57,9 +57,7 @@ def _show(services: Services, question: Question, shown: Shown) -> None:
         answer = graph_answer(found, question.direction, question.depth, question.at)
         sys.stdout.write(orjson.dumps(answer.to_json(), option=orjson.OPT_APPEND_NEWLINE).decode())
         return
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every line is one.
-    (console if console.is_terminal else Console(highlight=False, width=500)).print(_tree(found, question.direction))
+    terminal.show(_tree(found, question.direction))
 
 
 def _tree(found: Graph, direction: Direction) -> Tree:
