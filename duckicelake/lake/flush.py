@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
 from psycopg import Cursor, sql
 
 from duckicelake.errors import DamagedTable, NoSuchTable
@@ -19,6 +18,7 @@ from duckicelake.lake import native
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, children_of
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.roles import as_owner
 from duckicelake.lake.rows import inlined
@@ -269,7 +269,7 @@ def _write_files(cursor: Cursor[Row], flush: Flush, snapshot: NewSnapshot) -> di
         {"delete_file_id": first + index, "data_file_id": target, **asdict(file)}
         for index, (target, file) in enumerate(targets)
     ]
-    cursor.execute(_SQL.insert_delete_files, {"table_id": source.table_id, "files": orjson.dumps(deletes).decode()})
+    cursor.execute(_SQL.insert_delete_files, {"table_id": source.table_id, "files": document(deletes)})
     return ids
 
 

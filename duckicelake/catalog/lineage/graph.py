@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from duckicelake.catalog.access.principal import Capability, Principal
+from duckicelake.catalog.access.principal import Principal
 from duckicelake.catalog.mentioning import some
 from duckicelake.errors import InvalidRequest, NotFound
-from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.lineage.graph import ColumnRow, DatasetRow, EdgeRow, Field, IoRow, RunRow, View
 from duckicelake.lake.lineage.told import Name
 from duckicelake.lake.postgres.database import Database
@@ -59,17 +58,10 @@ class KnownRun:
     is_complete: bool
 
 
-def granted(principal: Principal) -> tuple[str, ...] | None:
-    """Schemas that they may read, with those below them; None: everything."""
-    if principal.may(Capability.READ, ()):
-        return None
-    return tuple(schema_name(grant.namespace) for grant in principal.grants if Capability.READ in grant.capability)
-
-
 def graph(database: Database, reader: Principal, question: Question) -> Graph:
     """What is seen from there; NotFound if there is nothing that the reader may know, nor such a column."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader), question.at)
+        view = View(cursor, reader.readable_schemas(), question.at)
         start, column = _start(view, question.node)
         if column is None:
             return _datasets(view, start, question)
@@ -79,13 +71,13 @@ def graph(database: Database, reader: Principal, question: Question) -> Graph:
 def search(database: Database, reader: Principal, text: str, limit: int) -> tuple[Node, ...]:
     """Datasets of which a name holds the text."""
     with database.reading() as cursor:
-        return tuple(map(_node, View(cursor, granted(reader)).search(text, limit)))
+        return tuple(map(_node, View(cursor, reader.readable_schemas()).search(text, limit)))
 
 
 def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
     """NotFound for one of which the reader may know no dataset; without what it said where they may not know all."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader))
+        view = View(cursor, reader.readable_schemas())
         found, io = view.run(run_id), view.io(run_id)
         known = tuple(each for each in io if each.may_be_known)
         if found is None or (view.granted is not None and not known):
@@ -99,7 +91,7 @@ def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
 def events(database: Database, reader: Principal, found: Graph, at: datetime | None = None) -> list[dict[str, Any]]:
     """What runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader), at)
+        view = View(cursor, reader.readable_schemas(), at)
         return view.events_of([node.id for node in found.nodes], _MOST_EVENTS)
 
 
