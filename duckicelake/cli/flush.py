@@ -1,14 +1,13 @@
-"""What `duckicelake flush` does, and the thread of `duckicelake serve` that does it by itself."""
+"""What `duckicelake flush` does."""
 
 import sys
-from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
+from duckicelake.catalog.flusher import flush_waiting, waiting_tables
 from duckicelake.catalog.services import Services
 from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
@@ -17,7 +16,6 @@ from duckicelake.cli.counting import counted
 from duckicelake.cli.moments import moment
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting
-from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.settings import Settings, read_settings
 
 
@@ -42,18 +40,6 @@ def flush_tables(settings: Settings, name: str | None, before: datetime | None, 
         with terminal.progress(*columns) as progress:
             done = [_flush(services, table) for table in progress.track(found)]
             return all(done)
-
-
-def flusher_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Flushes what reaches a threshold of the settings, for as long as the context lasts."""
-    log = make_logger(sys.stderr, settings.log_format)
-    age = None if settings.flush_age is None else round(settings.flush_age * 1000)
-
-    def failed(table: Waiting | None, error: Exception) -> None:
-        name = None if table is None else f"{table.schema_name}.{table.table_name}"
-        log.warning("rows could not be flushed", table=name, error=str(error))
-
-    return flushing_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), failed)
 
 
 def _is_due(table: Waiting, before_ms: float | None, min_rows: int) -> bool:
