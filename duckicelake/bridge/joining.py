@@ -1,6 +1,6 @@
 """PURE. DuckLake's rows of files that join main, and the table-wide statistics with them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from sys import maxsize
 
@@ -63,8 +63,7 @@ def data_file_rows(
     base: Base, target: TableMetadata, move: Move, declared: tuple[PartitionKey, ...]
 ) -> tuple[tuple[NewDataFile, ...], TableStats | None]:
     """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
-    leaves = target.schema().leaves()
-    records, next_row_id, size = base.stats or (0, 0, 0)
+    before = records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
     facts = _Facts(target, move.known, declared)
     for row in move.registered:
@@ -85,20 +84,37 @@ def data_file_rows(
         next_row_id = max(next_row_id, start + row.record_count)
         records += row.record_count
         size += row.file_size_in_bytes
-    if target.format_version >= ROW_LINEAGE_VERSION:
-        next_row_id = max(next_row_id, target.next_row_id or 0)  # branches use up row ids, too
+    next_row_id = _with_branches(target, next_row_id)
     is_widened = bool(rows) or (move.known is not None and base.stats is not None)
-    if not is_widened and next_row_id == (base.stats or (0, 0, 0))[1]:
+    if not is_widened and next_row_id == before[1]:
         return (), None
     if max(next_row_id, size) >= _TOO_MANY:
         raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
-    existing = base.column_stats if base.stats is not None else None
+    columns = _widened(base, target, move, rows) if is_widened else {}
+    return tuple(rows), TableStats(records, next_row_id, size, columns)
+
+
+def _with_branches(target: TableMetadata, next_row_id: int) -> int:
+    """The next row id of a table whose branches use up row ids, too."""
+    is_numbered = target.format_version >= ROW_LINEAGE_VERSION
+    return max(next_row_id, target.next_row_id or 0) if is_numbered else next_row_id
+
+
+def _widened(
+    base: Base, target: TableMetadata, move: Move, rows: Sequence[NewDataFile]
+) -> dict[int, ColumnStats | None]:
+    """The table-wide statistics of columns with these files."""
+    leaves = target.schema().leaves()
     held: Iterable[Iterable[ColumnStats]] = (row.stats for row in rows)
     if move.known is not None:
         widening = move.known.widening
         held, leaves = [[row for row in widening.values() if row]], {i: leaves[i] for i in leaves if i in widening}
-    columns = widen(existing, held, leaves, truncation(target.properties)) if is_widened else {}
-    return tuple(rows), TableStats(records, next_row_id, size, columns)
+    return widen(_existing(base), held, leaves, truncation(target.properties))
+
+
+def _existing(base: Base) -> Mapping[int, ColumnStats] | None:
+    """None: nothing has been there yet."""
+    return base.column_stats if base.stats is not None else None
 
 
 class _Facts:
@@ -128,10 +144,8 @@ def inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple
         files.append(InlinedFile(each.file.file_id, start, each.file.record_count, each.values))
         next_row_id = max(next_row_id, start + each.file.record_count)
         records += each.file.record_count
-    if target.format_version >= ROW_LINEAGE_VERSION:
-        next_row_id = max(next_row_id, target.next_row_id or 0)
-    existing = base.column_stats if base.stats is not None else None
-    columns = widen(existing, [each.stats for each in absorbed.files], target.schema().leaves(), maxsize)
+    next_row_id = _with_branches(target, next_row_id)
+    columns = widen(_existing(base), [each.stats for each in absorbed.files], target.schema().leaves(), maxsize)
     return InlinedRows(absorbed.into, tuple(files)), TableStats(records, next_row_id, size, columns)
 
 

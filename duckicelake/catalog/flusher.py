@@ -5,13 +5,14 @@ share the tables: who has a table's lease flushes it, and the others pass by.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.access.principal import Caller, Principal
+from duckicelake.catalog.background import in_thread
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.catalog.services import Services
 from duckicelake.errors import NoSuchTable
@@ -72,23 +73,13 @@ def flush_if_free(services: Services, table: Waiting) -> Flushed | None:
         return flush_waiting(services, table) if is_ours else None
 
 
-@contextmanager
 def flushing_in_background(
     services: Services, thresholds: Thresholds, failed: Callable[[Waiting | None, Exception], object]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Flush tables that reach a threshold, for as long as the context lasts; `failed` hears of those that can't be."""
     if not thresholds.any:
-        yield
-        return
-    ended = threading.Event()
-    flusher = _Flusher(replace(services, caller=_FLUSHER), thresholds, failed, ended)
-    thread = threading.Thread(target=flusher.run, name="flusher", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+        return nullcontext()
+    return in_thread("flusher", _Flusher(replace(services, caller=_FLUSHER), thresholds, failed).run)
 
 
 class _Flusher:
@@ -99,20 +90,18 @@ class _Flusher:
         services: Services,
         thresholds: Thresholds,
         failed: Callable[[Waiting | None, Exception], object],
-        ended: threading.Event,
     ) -> None:
         self._services = services
         self._thresholds = thresholds
         self._failed = failed
-        self._ended = ended
         self._left_alone: dict[int, float] = {}
 
-    def run(self) -> None:
+    def run(self, ended: threading.Event) -> None:
         """Until the event is set: a flush under way comes to its end."""
-        while not self._ended.wait(PAUSE):
+        while not ended.wait(PAUSE):
             try:
                 for table in waiting_tables(self._services):
-                    if self._ended.is_set():
+                    if ended.is_set():
                         return
                     self._look_at(table)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
@@ -123,6 +112,8 @@ class _Flusher:
             return
         try:
             flushed = flush_if_free(self._services, table)
+        except NoSuchTable:  # it was dropped or renamed since it was listed
+            return
         except Exception as error:  # noqa: BLE001 - whatever it was, the other tables are to be flushed
             self._leave_alone(table)
             self._tell(table, error)
@@ -134,5 +125,6 @@ class _Flusher:
         self._left_alone[table.table_id] = monotonic() + _AFTER_FAILURE
 
     def _tell(self, table: Waiting | None, error: Exception) -> None:
+        self._services.meter.task_failed("flush")
         with suppress(Exception):  # who can't hear of it doesn't keep rows from being flushed
             self._failed(table, error)

@@ -1,6 +1,6 @@
 """The history of the lake, of a namespace or of one table or view: who did what to it, when and with what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -85,7 +85,7 @@ def history(
 
     Raises NoSuchNamespace, NoSuchTable for what there never was as far as anybody remembers, and InvalidRequest.
     """
-    wanted = replace(wanted_of(asked), visible=readable(services.caller.principal))
+    wanted = replace(wanted_of(asked), visible=services.caller.principal.readable_schemas())
     before = END if asked.before is None else Position.parse(asked.before)
     with services.database.reading() as cursor:
         if namespace is not None:
@@ -138,12 +138,6 @@ def named(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChange
         return resolved(cursor, wanted, name, None)
     except NoSuchNamespace:
         raise NoSuchTable(f"There is no table, view or namespace {name}, and none is remembered") from None
-
-
-def readable(principal: Principal) -> Sequence[str] | None:
-    """The schemas that may be read with all below them; None: everything."""
-    namespaces = [grant.namespace for grant in principal.grants if Capability.READ in grant.capability]
-    return None if () in namespaces else [schema_name(namespace) for namespace in namespaces]
 
 
 def entry_of(change: Change) -> HistoryEntry:

@@ -29,6 +29,7 @@ Task = Literal[
     "reads",  # noting what engines read
     "delta_log",  # keeping Delta logs beside tables
     "delta",  # bringing the next versions of a Delta table that is followed
+    "flush",  # writing a table's rows to files
 ]
 Outcome = Literal[
     "delivered",

@@ -9,6 +9,7 @@ from typing import Final
 
 from duckicelake.catalog.access.principal import Principal
 from duckicelake.catalog.auditing import touched
+from duckicelake.catalog.mentioning import some
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
@@ -26,7 +27,6 @@ from duckicelake.lake.schemas import (
 from duckicelake.lake.snapshots import begin_snapshot, lock, record_changes, retrying
 
 _LOCATION: Final = "location"
-_NAMED_IN_MESSAGE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _drop(services: Services, namespace: Namespace) -> None:
         if schema_id is not None:
             inside += schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty: it holds {_some(inside)}")
+            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty: it holds {some(inside)}")
         drop_schema(cursor, snapshot, schema_id)
         services.settle(cursor, [touched(namespace)])
 
@@ -193,8 +193,3 @@ def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal:
                 raise InvalidRequest(
                     f"Namespace {schema_name(namespace)} differs only by case from {other}; to DuckDB both are one name"
                 )
-
-
-def _some(things: Sequence[str]) -> str:
-    more = len(things) - _NAMED_IN_MESSAGE
-    return ", ".join(things[:_NAMED_IN_MESSAGE]) + (f" and {more} more" if more > 0 else "")

@@ -5,7 +5,6 @@ older snapshots are Iceberg's alone. Where two tables then share files, both are
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from duckicelake.bridge.constraints.properties import constraints_of
@@ -17,6 +16,7 @@ from duckicelake.catalog.access.ownership import check_table_places
 from duckicelake.catalog.auditing import touched
 from duckicelake.catalog.commits.attempts import TableCommit, change_over
 from duckicelake.catalog.commits.committing import committed
+from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table, read_metadata
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.loads.loading import current_table
@@ -78,10 +78,11 @@ def register_table(
             services.settle(cursor, [touched(namespace, name, detail)], [written.table_id])
         return written
 
-    while True:
+    def planned(_: bool) -> Written:
         plan = _plan(services, table, creation)
-        with suppress(StaleBase):
-            return committed(services, retrying(lambda plan=plan: attempt(plan)))  # type: ignore[misc]
+        return retrying(lambda: attempt(plan))
+
+    return committed(services, until_written(services, full_name(namespace, name), planned))
 
 
 def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> Written:
@@ -132,11 +133,13 @@ def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> Materialized:
     """Give the table up, all its files written and kept; what it was at last. NoSuchTable."""
-    while True:
-        table = current_table(services, namespace, name)
-        with suppress(StaleBase):
-            retrying(lambda table=table: _give_up(services, namespace, name, table.materialized))  # type: ignore[misc]
-            return table.materialized
+
+    def attempt(_: bool) -> Materialized:
+        table = current_table(services, namespace, name).materialized
+        retrying(lambda: _give_up(services, namespace, name, table))
+        return table
+
+    return until_written(services, full_name(namespace, name), attempt)
 
 
 def _give_up(services: Services, namespace: Namespace, name: str, table: Materialized) -> None:

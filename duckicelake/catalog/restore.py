@@ -22,6 +22,7 @@ from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.commits.workspace import Workspace
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.mentioning import some
 from duckicelake.catalog.moments import snapshot_at
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
@@ -40,7 +41,6 @@ from duckicelake.storage.parallel import in_parallel
 RESTORED_FROM: Final = "restored-from"
 RESTORED_OVER: Final = "restored-over"
 """In the summary of the new snapshot: whose state it is, and what main was before."""
-_NAMED: Final = 5
 """So many missing files are named."""
 
 
@@ -135,8 +135,7 @@ def _check_there(services: Services, table: Materialized, space: Workspace, come
 
     gone = [path for path, gone in zip(paths, in_parallel(is_gone, paths), strict=True) if gone]
     if gone:
-        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {', '.join(gone[:_NAMED])}{more}")
+        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {some(gone)}")
 
 
 def _counted(changed: Difference, space: Workspace) -> dict[str, int]:

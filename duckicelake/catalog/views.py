@@ -10,10 +10,11 @@ from duckicelake.bridge.views import definition_after, definition_of, metadata_f
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read, check_may_settle
 from duckicelake.catalog.auditing import actions, touched
+from duckicelake.catalog.commits.overtaken import until_written
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.view_loading import CurrentView, current_view, no_such_view, written
-from duckicelake.errors import NoSuchNamespace, Unavailable
+from duckicelake.errors import NoSuchNamespace
 from duckicelake.iceberg.apply_view import apply, new_view_metadata
 from duckicelake.iceberg.metadata_file import MAX_BYTES
 from duckicelake.iceberg.names import Namespace, full_name, schema_name
@@ -32,9 +33,6 @@ from duckicelake.lake.names import check_name_is_free
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.views import ViewTarget
-from duckicelake.lake.writing.files import StaleBase
-
-ATTEMPTS = 50
 
 Loaded = tuple[str, Mapping[str, Any]]
 """Where a view's metadata is written, and what it says."""
@@ -164,16 +162,14 @@ def _write_new(
 
 
 def _commit(services: Services, namespace: Namespace, name: str, request: CommitViewRequest) -> Loaded:
-    for _ in range(ATTEMPTS):
+    def attempt(_: bool) -> Loaded:
         current = current_view(services, namespace, name)
         base = parse_view_metadata(current.row.metadata)
         check(request.requirements, base)
         metadata = apply(base, request.updates, services.clock())
-        try:
-            return _commit_over(services, current, base, metadata, touched(namespace, name, actions(request.updates)))
-        except StaleBase:
-            continue
-    raise Unavailable(f"Others changed {full_name(namespace, name)} {ATTEMPTS} times in a row; try again")
+        return _commit_over(services, current, base, metadata, touched(namespace, name, actions(request.updates)))
+
+    return until_written(services, full_name(namespace, name), attempt)
 
 
 def _commit_over(

@@ -1,42 +1,55 @@
-"""What `duckicelake audit` prints of the trail, and how it shortens it."""
+"""What `duckicelake audit` does: what it prints of the trail, and how it shortens it."""
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from pathlib import Path
 
-from rich.console import Console
+import typer
 from rich.table import Table
 from rich.text import Text
 
-from duckicelake.cli.examination import reachable_postgres
-from duckicelake.errors import InvalidRequest, StartupError
-from duckicelake.lake import audit
+from duckicelake.cli import terminal
+from duckicelake.cli.assembly.postgres import reachable_postgres
+from duckicelake.cli.moments import moment
+from duckicelake.cli.terminal import plain
+from duckicelake.errors import StartupError
+from duckicelake.lake import audit as trail
 from duckicelake.lake.audit import Entry, Wanted
 from duckicelake.lake.migrate import is_up_to_date
 from duckicelake.lake.postgres.database import Database
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
 
-_AGE = re.compile(r"(\d+)\s*([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PAUSE_SECONDS = 0.5
 _MOST = 10_000
 
 
-def moment(text: str) -> datetime:
-    """A time so long ago (`2h`, `90d`), or in ISO form, in UTC unless it says otherwise. InvalidRequest for others."""
-    age = _AGE.fullmatch(text.strip())
-    try:
-        if age:
-            return datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})
-        parsed = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise InvalidRequest(f"{text!r} is neither an age, as 2h or 90d, nor a time, as 2026-05-01T12:00") from None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+def audit(
+    *,
+    lake: Path | None,
+    since: str | None,
+    principal: str | None,
+    resource: str | None,
+    operation: str | None,
+    result: str | None,
+    limit: int,
+    as_json: bool,
+    follow: bool,
+    prune_older_than: str | None,
+) -> None:
+    """Print the newest entries, or delete old ones and say how many. Raises as `show`, InvalidRequest."""
+    settings = read_settings({"lake": lake})
+    if prune_older_than is not None:
+        typer.echo(f"{prune(settings, moment(prune_older_than))} entries are gone")
+        return
+    after = None if since is None else moment(since)
+    wanted = Wanted(0, after, principal, resource, operation, result)
+    with suppress(KeyboardInterrupt):
+        show(settings, wanted, limit, as_json=as_json, follow=follow)
 
 
 def show(settings: Settings, wanted: Wanted, limit: int, *, as_json: bool, follow: bool) -> None:
@@ -54,7 +67,7 @@ def show(settings: Settings, wanted: Wanted, limit: int, *, as_json: bool, follo
 def prune(settings: Settings, before: datetime) -> int:
     """Delete what is older; how many entries there were."""
     with _opened(settings) as database:
-        return audit.prune(database, before)
+        return trail.prune(database, before)
 
 
 @contextmanager
@@ -69,7 +82,7 @@ def _opened(settings: Settings) -> Iterator[Database]:
 
 def _read(database: Database, wanted: Wanted, limit: int) -> list[Entry]:
     with database.reading() as cursor:
-        return audit.entries(cursor, wanted, limit)
+        return trail.entries(cursor, wanted, limit)
 
 
 def _print(entries: Sequence[Entry], *, as_json: bool, heading: bool = True) -> None:
@@ -89,15 +102,8 @@ def _print_table(entries: Sequence[Entry], *, heading: bool) -> None:
         table.add_row(
             f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
             *map(plain, (entry.principal, entry.address, entry.operation, entry.resource)),
-            Text(entry.result, style="" if entry.result in {audit.OK, audit.UNCHANGED} else "red"),
+            Text(entry.result, style="" if entry.result in {trail.OK, trail.UNCHANGED} else "red"),
             "" if entry.snapshot_id is None else str(entry.snapshot_id),
             Text("" if entry.detail is None else json.dumps(entry.detail)),
         )
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every entry is one line.
-    (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
-
-
-def plain(text: str) -> Text:
-    """Names are whatever clients wrote: nothing in them may steer the terminal."""
-    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))
+    terminal.show(table)

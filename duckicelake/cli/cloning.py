@@ -1,13 +1,27 @@
 """What `duckicelake clone` and `duckicelake expire` do and tell."""
 
 from datetime import datetime
+from pathlib import Path
+
+import typer
 
 from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
-from duckicelake.settings import Settings
+from duckicelake.cli.moments import moment
+from duckicelake.settings import Settings, read_settings
+
+
+def clone(*, source: str, name: str, at: str | None, with_history: bool, lake: Path | None) -> None:
+    """Make the clone and tell of it. Raises as `cloned`."""
+    typer.echo(cloned(read_settings({"lake": lake}), source, name, at, with_history=with_history))
+
+
+def expire(*, name: str, older_than: str, retain_last: int, dry_run: bool, lake: Path | None) -> None:
+    """Expire snapshots and tell of it. Raises as `expired`, InvalidRequest."""
+    typer.echo(expired(read_settings({"lake": lake}), name, moment(older_than), retain_last, is_dry_run=dry_run))
 
 
 def cloned(settings: Settings, source: str, name: str, at: str | None, *, with_history: bool) -> str:

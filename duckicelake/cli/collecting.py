@@ -2,24 +2,31 @@
 
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.files.releasing import release_all
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
+from duckicelake.cli.moments import moment
 from duckicelake.errors import InvalidRequest
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
 from duckicelake.storage.objects import StoredFile
 
 YOUNGEST: Final = timedelta(hours=1)
 """What is younger may be of a commit under way."""
+
+
+def gc(*, lake: Path | None, older_than: str, delete: bool) -> None:
+    """List or delete files. Raises as `collect`."""
+    collect(read_settings({"lake": lake}), moment(older_than), delete=delete)
 
 
 def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
@@ -46,7 +53,8 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
 
 
 def _found(services: Services, before: datetime) -> list[StoredFile]:
-    with _progress(SpinnerColumn(), TextColumn("Files looked at: {task.completed}"), TimeElapsedColumn()) as progress:
+    columns = (SpinnerColumn(), TextColumn("Files looked at: {task.completed}"), TimeElapsedColumn())
+    with terminal.progress(*columns) as progress:
         task = progress.add_task("", total=None)
         before_ms = round(before.timestamp() * 1000)
         return find_orphans(services, before_ms, lambda count: progress.advance(task, count))
@@ -55,7 +63,8 @@ def _found(services: Services, before: datetime) -> list[StoredFile]:
 def _delete(services: Services, found: list[StoredFile]) -> None:
     gone: list[StoredFile] = []
     try:
-        with _progress(TextColumn("Deleting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+        columns = (TextColumn("Deleting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with terminal.progress(*columns) as progress:
             task = progress.add_task("", total=len(found))
 
             def deleted(file: StoredFile) -> None:
@@ -65,12 +74,6 @@ def _delete(services: Services, found: list[StoredFile]) -> None:
             delete_orphans(services, found, deleted)
     finally:
         _say(f"{_sum(gone)} deleted" if found else "nothing to delete")
-
-
-def _progress(*columns: TextColumn | SpinnerColumn | BarColumn | MofNCompleteColumn | TimeElapsedColumn) -> Progress:
-    """Where a person looks on; it goes when it is done."""
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _say(text: str) -> None:

@@ -1,9 +1,11 @@
 """What `duckicelake constraints` tells, and how it verifies: DuckDB reads the table as of the version that is shown."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import duckdb
+import typer
 
 from duckicelake.catalog.commits.constraint_states import (
     ConstraintState,
@@ -17,7 +19,7 @@ from duckicelake.cli.counting import counted
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.lake.postgres.address import attach_source
 from duckicelake.pipeline.duck import ATTACHED, attached
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
 
 _ATTEMPTS: Final = 5
 
@@ -46,6 +48,17 @@ class Told:
         else:
             told = "verified"
         return f"{state.name}\t{state.text}\t{told}"
+
+
+def constraints(*, name: str, lake: Path | None, verify: bool) -> None:
+    """Print them, one a line. Raises as `told`; Exit unless all rows are known to keep each."""
+    found = told(read_settings({"lake": lake}), name, verify=verify)
+    for each in found:
+        typer.echo(str(each))
+    if not found:
+        typer.echo(f"{name} has no constraints", err=True)
+    if not all(each.is_well for each in found):
+        raise typer.Exit(1)
 
 
 def told(settings: Settings, name: str, *, verify: bool) -> list[Told]:

@@ -2,29 +2,51 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import track
 
 from duckicelake.catalog.doctor import examine_files, examine_tables
-from duckicelake.cli.assembly.opening import now_ms, postgres_advice, running_postgres, store_of, warehouse_of
+from duckicelake.cli.assembly.opened import opened
+from duckicelake.cli.assembly.opening import now_ms, store_of
+from duckicelake.cli.assembly.places import warehouse_of
+from duckicelake.cli.assembly.postgres import postgres_advice, reachable_postgres
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
-from duckicelake.cli.lake_option import NO_LAKE
-from duckicelake.errors import InvalidSettings, LakeInUse, StartupError, StoreDenied, Unavailable
+from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable
+from duckicelake.lake.chronicle import left_out
 from duckicelake.lake.doctor.checks import diagnose, is_prepared
 from duckicelake.lake.doctor.examination import NeededFile
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.postgres.address import embedded_url
 from duckicelake.lake.postgres.database import Database
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
 from duckicelake.storage.access_examination import try_vending
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_examination import Tried, try_listing, try_warehouse
 from duckicelake.storage.stores import SchemeStore
 from duckicelake.storage.vending import StsVendor
+
+
+def doctor(*, lake: Path | None, files: bool, forget_left_out: bool) -> None:
+    """Print what was found. Raises as `examine`; Exit if something must be done."""
+    settings = read_settings({"lake": lake})
+    for each in _forgotten(settings) if forget_left_out else ():
+        typer.echo(f"gone  {each}")
+    findings = examine(settings, with_files=files)
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+        if finding.advice:
+            typer.echo(f"      {finding.advice}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _forgotten(settings: Settings) -> list[str]:
+    with opened(settings) as services, services.database.transaction() as cursor:
+        return left_out.forget(cursor)
 
 
 def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
@@ -35,19 +57,6 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
         if all(finding.ok for finding in found) and with_files:
             return [*findings, *found, *_files(store, files)]
         return [*findings, *found]
-
-
-@contextmanager
-def reachable_postgres(settings: Settings) -> Iterator[str]:
-    """The database's URL: of the one that runs, else of the embedded one, which then runs while the block does."""
-    if settings.database_url is None and not (Path(settings.lake) / "postgres").is_dir():
-        raise StartupError(NO_LAKE.format(settings.lake))
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(running_postgres(settings)).database_url
-        except LakeInUse:
-            url = embedded_url(settings.lake)
-        yield url or ""
 
 
 def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[NeededFile]]:

@@ -1,20 +1,29 @@
-"""What `duckicelake flush` does, and the thread of `duckicelake serve` that does it by itself."""
+"""What `duckicelake flush` does."""
 
 import sys
-from contextlib import AbstractContextManager
 from datetime import datetime
+from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from duckicelake.catalog.flusher import Thresholds, flush_waiting, flushing_in_background, waiting_tables
+from duckicelake.catalog.flusher import flush_waiting, waiting_tables
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
+from duckicelake.cli.complaining import one_line
 from duckicelake.cli.counting import counted
+from duckicelake.cli.moments import moment
 from duckicelake.errors import CatalogError
 from duckicelake.lake.maintenance import Waiting
-from duckicelake.server.telemetry.logging import make_logger
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
+
+
+def flush(*, name: str | None, lake: Path | None, older_than: str | None, min_rows: int) -> None:
+    """Flush tables, a line for each. Raises as `flush_tables`, InvalidRequest; Exit if one couldn't be flushed."""
+    before = None if older_than is None else moment(older_than)
+    if not flush_tables(read_settings({"lake": lake}), name, before, min_rows):
+        raise typer.Exit(1)
 
 
 def flush_tables(settings: Settings, name: str | None, before: datetime | None, min_rows: int) -> bool:
@@ -28,22 +37,9 @@ def flush_tables(settings: Settings, name: str | None, before: datetime | None, 
         if not found:
             sys.stderr.write("nothing to flush\n")
         columns = (TextColumn("Flushing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        with terminal.progress(*columns) as progress:
             done = [_flush(services, table) for table in progress.track(found)]
             return all(done)
-
-
-def flusher_of(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Flushes what reaches a threshold of the settings, for as long as the context lasts."""
-    log = make_logger(sys.stderr, settings.log_format)
-    age = None if settings.flush_age is None else round(settings.flush_age * 1000)
-
-    def failed(table: Waiting | None, error: Exception) -> None:
-        name = None if table is None else f"{table.schema_name}.{table.table_name}"
-        log.warning("rows could not be flushed", table=name, error=str(error))
-
-    return flushing_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), failed)
 
 
 def _is_due(table: Waiting, before_ms: float | None, min_rows: int) -> bool:
@@ -56,7 +52,7 @@ def _flush(services: Services, table: Waiting) -> bool:
     try:
         flushed = flush_waiting(services, table)
     except CatalogError as error:
-        sys.stderr.write(f"{name}: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"{name}: {one_line(error)}\n")
         return False
     deletes = [counted(flushed.deletes, "delete")] if flushed.deletes else []
     what = [counted(flushed.rows, "row"), *deletes, counted(flushed.files, "file")]

@@ -6,66 +6,53 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.history import Asked, HistoryEntry, entry_of, named, wanted_of
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.cli.auditing import moment, plain
-from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.counting import counted
+from duckicelake.cli.moments import moment
+from duckicelake.cli.terminal import plain
 from duckicelake.lake.chronicle import entries as chronicle
 from duckicelake.lake.chronicle.entries import END, Position, WantedChanges
 from duckicelake.settings import Settings, read_settings
 
-EXAMPLES: Final = (
-    "duckicelake history sales.orders",
-    "duckicelake history --since 2h --engine spark --kind append,overwrite --json",
-    "duckicelake history sales --follow",
-    "duckicelake history --prune-older-than 90d",
-)
 _PAUSE_SECONDS = 0.5
 _MOST = 1_000
 _COLUMNS = ("version", "when (UTC)", "who", "source", "engine", "what", "kind", "operation", "metrics", "notes")
 
 
 def history(
-    name: Annotated[
-        str | None, typer.Argument(help="A table or view, as sales.orders, or a namespace; else all.")
-    ] = None,
-    lake: Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")] = None,
-    since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
-    until: Annotated[str | None, typer.Option(help="The same: what came before.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Of these kinds, joined by commas, as append,overwrite.")] = None,
-    principal: Annotated[str | None, typer.Option(help="By this one.")] = None,
-    engine: Annotated[str | None, typer.Option(help="By what calls itself so, or partly so, as spark.")] = None,
-    source: Annotated[str | None, typer.Option(help="rest, pipeline or duckdb.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    prune_older_than: Annotated[
-        str | None, typer.Option(help="Forget what is older than this age or time, and print nothing else.")
-    ] = None,
+    *,
+    name: str | None,
+    lake: Path | None,
+    since: str | None,
+    until: str | None,
+    kind: str | None,
+    principal: str | None,
+    engine: str | None,
+    source: str | None,
+    limit: int,
+    as_json: bool,
+    follow: bool,
+    prune_older_than: str | None,
 ) -> None:
-    """List what changed in the lake, a namespace or a table, by whom, with what engine: the newest last.
-
-    Whoever did it: clients by REST, DuckDB, the pipeline. It outlasts what DuckDB expires.
-    """
-    with one_line_errors():
-        settings = read_settings({"lake": lake})
-        if prune_older_than is not None:
-            typer.echo(f"forgot {counted(prune(settings, moment(prune_older_than)), 'change')}")
-            return
-        after, before = (None if text is None else moment(text) for text in (since, until))
-        asked = Asked(limit, None, kind, after, before, principal, engine, source)
-        with suppress(KeyboardInterrupt):
-            show(settings, name, asked, as_json=as_json, follow=follow)
+    """Print the newest changes, or forget old ones and say how many. Raises as `show`."""
+    settings = read_settings({"lake": lake})
+    if prune_older_than is not None:
+        typer.echo(f"forgot {counted(prune(settings, moment(prune_older_than)), 'change')}")
+        return
+    after, before = (None if text is None else moment(text) for text in (since, until))
+    asked = Asked(limit, None, kind, after, before, principal, engine, source)
+    with suppress(KeyboardInterrupt):
+        show(settings, name, asked, as_json=as_json, follow=follow)
 
 
 def show(settings: Settings, name: str | None, asked: Asked, *, as_json: bool, follow: bool) -> None:
@@ -114,9 +101,7 @@ def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = Tr
         table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
     for entry in entries:
         table.add_row(*map(plain, _cells(entry)))
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every change is one line.
-    (console if console.is_terminal else Console(highlight=False, width=500)).print(table)
+    terminal.show(table)
 
 
 def _cells(entry: HistoryEntry) -> Sequence[str]:

@@ -1,9 +1,18 @@
 """What `duckicelake restore` does and tells."""
 
+from pathlib import Path
+
+import typer
+
 from duckicelake.catalog.full_names import parse_full_name
 from duckicelake.catalog.restore import Restored, restore_table
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.settings import Settings
+from duckicelake.settings import Settings, read_settings
+
+
+def restore(*, name: str, to: str, lake: Path | None, dry_run: bool) -> None:
+    """Restore the table and tell of it. Raises as `restored`."""
+    typer.echo(restored(read_settings({"lake": lake}), name, to, is_dry_run=dry_run))
 
 
 def restored(settings: Settings, name: str, to: str, *, is_dry_run: bool) -> str:

@@ -2,7 +2,7 @@
 
 from duckicelake.cli import snippets
 from duckicelake.settings import Settings
-from duckicelake.storage.s3 import DEFAULT_REGION
+from duckicelake.storage.s3_region import DEFAULT_REGION
 
 
 def duckdb_secret(settings: Settings, data_path: str) -> str:

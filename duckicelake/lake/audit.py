@@ -8,6 +8,7 @@ from typing import Any, Final
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.pruning import prune_all
 
 OK: Final = "ok"
 UNCHANGED: Final = "unchanged"
@@ -186,10 +187,4 @@ def entries(cursor: Transaction, wanted: Wanted, limit: int) -> list[Entry]:
 
 def prune(database: Database, before: datetime, batch: int = BATCH) -> int:
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
-    pruned = 0
-    while True:
-        with database.transaction() as cursor:
-            deleted = cursor.execute(_SQL.prune, {"before": before, "most": batch}).rowcount
-        pruned += deleted
-        if deleted < batch:
-            return pruned
+    return prune_all(database, _SQL.prune, before, batch)

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
 from psycopg import Cursor, sql
 
 from duckicelake.errors import DamagedTable, NoSuchTable
@@ -19,11 +18,12 @@ from duckicelake.lake import native
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, children_of
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.roles import as_owner
 from duckicelake.lake.rows import inlined
 from duckicelake.lake.snapshots import NewSnapshot, begin_snapshot, record_changes
-from duckicelake.lake.writing.files import StaleBase
+from duckicelake.lake.writing.files import StaleBase, insert_rows
 
 _SQL = queries("flush")
 _LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table
@@ -254,7 +254,11 @@ def _write_files(cursor: Cursor[Row], flush: Flush, snapshot: NewSnapshot) -> di
     source = flush.source
     ids = {file.path: snapshot.first_file_id + index for index, file in enumerate(flush.files)}
     rows = [_data_file(file, ids[file.path], source.definition.partition_id) for file in flush.files]
-    cursor.execute(_SQL.insert_data_files, {"table_id": source.table_id, "files": orjson.dumps(rows).decode()})
+    values = [(ids[file.path], file.partition_values) for file in flush.files]
+    stats = [(ids[file.path], PackedStats(file.stats)) for file in flush.files]
+    insert_rows(cursor, source.table_id, rows, values, stats)
+    size = sum(file.file_size_bytes for file in flush.files)
+    cursor.execute(_SQL.add_size, {"table_id": source.table_id, "size": size})
     for target in source.deletes:
         if target.before is not None:
             _remove(cursor, target.before)
@@ -265,7 +269,7 @@ def _write_files(cursor: Cursor[Row], flush: Flush, snapshot: NewSnapshot) -> di
         {"delete_file_id": first + index, "data_file_id": target, **asdict(file)}
         for index, (target, file) in enumerate(targets)
     ]
-    cursor.execute(_SQL.insert_delete_files, {"table_id": source.table_id, "files": orjson.dumps(deletes).decode()})
+    cursor.execute(_SQL.insert_delete_files, {"table_id": source.table_id, "files": document(deletes)})
     return ids
 
 
@@ -273,6 +277,7 @@ def _data_file(file: FlushedFile, data_file_id: int, partition_id: int | None) -
     return {
         "data_file_id": data_file_id,
         "path": file.path,
+        "path_is_relative": True,
         "begin_snapshot": file.begin_snapshot,
         "partial_max": file.partial_max,
         "record_count": file.record_count,
@@ -280,8 +285,6 @@ def _data_file(file: FlushedFile, data_file_id: int, partition_id: int | None) -
         "footer_size": file.footer_size,
         "row_id_start": file.row_id_start,
         "partition_id": partition_id if file.partition_values else None,
-        "partition_values": file.partition_values,
-        "stats": orjson.Fragment(PackedStats(file.stats).text),
     }
 
 
@@ -289,7 +292,7 @@ def _remove(cursor: Cursor[Row], file: LakeFile) -> None:
     """Take a delete file out of DuckLake: its deletes are in the one that comes."""
     removed = cursor.execute(_SQL.remove_delete_file, {"delete_file_id": file.file_id}).fetchall()
     _expect(len(removed), 1, file.path)
-    cursor.execute(_SQL.schedule, {"file_id": file.file_id, "path": file.path})
+    cursor.execute(queries("write").schedule, {"first_file_id": file.file_id, "paths": [file.path]})
 
 
 def _note_late(

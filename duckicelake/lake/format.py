@@ -6,11 +6,10 @@ from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake.migrate import migrate
+from duckicelake.lake.model import FORMAT_VERSION
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.snapshots import lock, retrying
-
-FORMAT_VERSION = "1.0"
 
 
 def prepare(database: Database, data_path: str) -> str:

@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_behind
+from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of_async
 from duckicelake.lake.state import Asked, Freshness
 
 Row = tuple[Any, ...]
@@ -83,7 +83,7 @@ class FreshnessLine:
 async def _check(timeline: Timeline, connection: AsyncConnection[Any]) -> None:
     try:
         _check_primary(connection)
-        timeline.check(await timeline_behind(connection))
+        timeline.check(await timeline_of_async(connection))
     except BaseException:
         await connection.close()
         raise

@@ -294,21 +294,25 @@ def name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, N
     """What files without field ids call the columns, by mapping id; DamagedTable."""
     if not mapping_ids:
         return {}
-    found: defaultdict[int, list[MappedName]] = defaultdict(list)
-    for row in cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall():
-        found[row[0]].append(MappedName(*row[1:]))
+    found = _maps(cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall())
     missing = sorted(set(mapping_ids) - found.keys())
     if missing:
         raise DamagedTable(f"no row of ducklake_name_mapping says what files of mapping {missing[0]} call the columns")
-    return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
+    return found
 
 
 def newest_name_maps(cursor: Cursor[Row], table_id: int) -> dict[NameMap, int]:
     """The table's last hundred maps, with their ids: DuckDB reads all of a lake, so that none should be there twice."""
+    found = _maps(cursor.execute(_SQL.newest_name_maps, {"table_id": table_id}).fetchall())
+    return {name_map: mapping_id for mapping_id, name_map in found.items()}
+
+
+def _maps(rows: Sequence[Row]) -> dict[int, NameMap]:
+    """Of rows that are a mapping's id and one of its names."""
     found: defaultdict[int, list[MappedName]] = defaultdict(list)
-    for row in cursor.execute(_SQL.newest_name_maps, {"table_id": table_id}).fetchall():
-        found[row[0]].append(MappedName(*row[1:]))
-    return {NameMap(tuple(names)): mapping_id for mapping_id, names in found.items()}
+    for mapping_id, *name in rows:
+        found[mapping_id].append(MappedName(*name))
+    return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
 
 
 def column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Reads of our side tables, as values of `state`; each function is one query inside the caller's transaction."""
+"""Reads of our side tables, as values of `state`, inside the caller's transaction."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -23,6 +23,8 @@ LOCK_KEY = 0x6475636B6963656C  # "duckicel"
 QUEUE_KEY = LOCK_KEY + 1
 LANE_KEY = 0x6475636B  # "duck"; a key of two parts, the other is the table
 ATTEMPTS = 20
+PATIENCE_SECONDS = 20.0
+"""For so long others may win before nothing is tried once more, though there were fewer attempts."""
 ROWS_CHECKED: Final = '{"rows":"checked"}'
 """What is said of a DuckLake snapshot whose rows were checked, by their tables' constraints too, before they came."""
 
@@ -148,14 +150,14 @@ def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Co
         "catalog_ids": wanted.catalog_ids,
         "file_ids": wanted.file_ids,
     }
-    for _ in range(ATTEMPTS):
+    for _ in _attempts():
         # A DuckDB client holding this id makes the insert wait; if that client commits, nothing is inserted.
         tried = cursor.connection.cursor().execute(queries("snapshots").claim_snapshot, parameters)
         asked = ask()
         row = tried.fetchone()
         if row is not None:
             return Counters(*row[:5]), row[5], asked
-    raise Unavailable(f"DuckDB clients took the next {ATTEMPTS} snapshot ids; nothing was written, try again")
+    raise Unavailable("DuckDB clients took the next snapshot ids again and again; nothing was written, try again")
 
 
 def insert_snapshots(cursor: Cursor[Row], claimed: Counters, rows: Sequence[Counters]) -> None:
@@ -228,9 +230,9 @@ def quoted(*names: str) -> str:
 def retrying(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
     """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable.
 
-    again: for which errors of Postgres.
+    again: for which errors of Postgres. None of its attempts begins later than PATIENCE_SECONDS after the first.
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in _attempts():
         try:
             return function()
         except psycopg.Error as error:
@@ -239,4 +241,14 @@ def retrying(function: Callable[[], T], again: Callable[[BaseException], bool] =
             last = error
         pause = min(0.25, 0.005 * 2**attempt)
         time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - spreads retries, guards nothing
-    raise Unavailable(f"other writers won {ATTEMPTS} times in a row; nothing was written, try again") from last
+    raise Unavailable(f"other writers won {attempt + 1} times in a row; nothing was written, try again") from last
+
+
+def _attempts() -> Iterator[int]:
+    """Their numbers, as long as there may be one more."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    yield 0
+    for number in range(1, ATTEMPTS):
+        if time.monotonic() > until:
+            return
+        yield number

@@ -17,12 +17,12 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
+from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 T = TypeVar("T")
-DEFAULT_REGION: Final = "us-east-1"
 _S3: Final = "s3://"
 _CHUNK: Final = 1 << 20
 _ATTEMPTS: Final = 3

@@ -16,7 +16,7 @@ import httpx
 import psycopg
 import pytest
 
-from duckicelake.cli.auditing import moment
+from duckicelake.cli.moments import moment
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.postgres.address import embedded_url
 from duckicelake.lake.snapshots import LOCK_KEY

@@ -111,6 +111,17 @@ def test_losing_every_time_is_unavailable(database, monkeypatch):
         retrying(lose)
 
 
+def test_losing_for_too_long_is_unavailable(database, monkeypatch):
+    monkeypatch.setattr("duckicelake.lake.snapshots.PATIENCE_SECONDS", 0)
+
+    def lose():
+        with database.transaction() as cursor:
+            cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
+
+    with pytest.raises(Unavailable, match="won 1 time"):
+        retrying(lose)
+
+
 def test_other_errors_are_not_tried_again(database):
     attempts = []
 

@@ -162,9 +162,11 @@ def test_flusher_flushes_by_itself_says_what_it_cannot_and_ends_with_its_context
         failures.append((table, error))
         noticed.set()
 
-    broken = replace(services, store=FusedStore(services.store, Fuse(0, silent)))
+    measured = Metrics(dict)
+    broken = replace(services, store=FusedStore(services.store, Fuse(0, silent)), meter=measured)
     with flushing_in_background(broken, Thresholds(rows=1), failed):
         assert noticed.wait(30)
+    assert b'duckicelake_task_failures_total{task="flush"} 1.0' in measured.render()
     (waiting,) = waiting_tables(services)
     assert [(table, str(error)) for table, error in failures] == [(waiting, "the store does not answer")]
     done = threading.Event()

@@ -207,6 +207,17 @@ def test_column_is_followed_through_tables_and_structs(
     assert found["column"] == node.partition("#")[2]
 
 
+@pytest.mark.parametrize("column", ["nope", "address.nope", "total"])
+def test_column_that_a_table_has_not_is_told_with_those_it_has(lake: Lake, column: str) -> None:
+    answer = lake.get("/lineage/v1/graph", status=404, node=f"sales.orders#{column}")["error"]
+    assert answer["message"] == f"sales.orders has no column {column!r}: there are id, address"
+
+
+def test_column_of_which_nothing_is_known_is_shown_alone(lake: Lake) -> None:
+    assert distances(lake.graph("sales.orders#id", at=at(-1))) == {"sales.orders": 0}
+    assert distances(lake.graph("sales.orders#nope", at=at(-1))) == {"sales.orders": 0}
+
+
 def test_filter_on_a_column_concerns_all_that_comes_of_the_rows(lake: Lake) -> None:
     found = lake.graph("sales.raw#day", direction="downstream")
     assert distances(found) == {"sales.raw": 0, "sales.orders": 1, "sales.sums": 2, "sales.shown": 3}

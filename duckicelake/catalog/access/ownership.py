@@ -125,8 +125,8 @@ def _is_free(policy: LocationPolicy, principal: Principal, capability: Capabilit
     """Whether a place that is nobody's may be used by this caller; outside of the warehouse it is not ours to say."""
     if not is_within(place, policy.data_zone):
         return True
-    granted = (grant.namespace for grant in principal.grants if principal.may(capability, grant.namespace))
-    return any(is_within(place, policy.namespace_folder(namespace)) for namespace in granted)
+    own = (grant.namespace for grant in principal.grants if principal.may(capability, grant.namespace))
+    return any(is_within(place, policy.namespace_folder(namespace)) for namespace in own)
 
 
 def _refused(location: str) -> Forbidden:

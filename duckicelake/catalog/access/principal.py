@@ -72,6 +72,12 @@ class Principal:
         """Whether the grant would add nothing."""
         return self.may(grant.capability, grant.namespace)
 
+    def readable_schemas(self) -> tuple[str, ...] | None:
+        """Those that may be read, each with all below it; None: everything."""
+        if self.may(Capability.READ, ()):
+            return None
+        return tuple(schema_name(grant.namespace) for grant in self.grants if Capability.READ in grant.capability)
+
     def sees(self, namespace: Namespace) -> bool:
         """Whether the namespace may be listed: something is granted in it, above it or below it."""
         return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)

@@ -93,16 +93,7 @@ def _removed(
         cursor, {*(each.data_file_id for _, each in delete_files), *(each.data_file_id for each in ended)}
     )
     old = dict(known)
-    gone_rows: Counter[Place] = Counter()
-    uncounted: set[Place] = set()
-    for number, deleted in delete_files:
-        place = numbered[number], deleted.table_id
-        before = known.get(deleted.data_file_id, 0 if deleted.begin == place[0] else None)
-        known[deleted.data_file_id] = deleted.rows
-        if before is None:
-            uncounted.add(place)
-        else:
-            gone_rows[place] += deleted.rows - before
+    gone_rows, uncounted = _deleted_in_files(delete_files, numbered, known)
     in_postgres: defaultdict[int, list[InlinedChange]] = defaultdict(list)
     for change in inlined:
         gone_rows[change.at, change.table_id] += change.removed
@@ -121,6 +112,23 @@ def _removed(
         place: dict(files[place]) | _deleted_records(thing, gone_rows[place], is_counted=place not in uncounted)
         for place, thing in things.items()
     }
+
+
+def _deleted_in_files(
+    delete_files: Sequence[tuple[int, Deleted]], numbered: Mapping[int, int], known: dict[int, int]
+) -> tuple[Counter[Place], set[Place]]:
+    """(Rows that delete files took away, places of which that can't be told). known: deleted rows by file, kept on."""
+    gone_rows: Counter[Place] = Counter()
+    uncounted: set[Place] = set()
+    for number, deleted in delete_files:
+        place = numbered[number], deleted.table_id
+        before = known.get(deleted.data_file_id, 0 if deleted.begin == place[0] else None)
+        known[deleted.data_file_id] = deleted.rows
+        if before is None:
+            uncounted.add(place)
+        else:
+            gone_rows[place] += deleted.rows - before
+    return gone_rows, uncounted
 
 
 def _deleted_records(thing: Thing, rows: int, *, is_counted: bool) -> dict[str, int]:

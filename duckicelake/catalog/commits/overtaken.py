@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
+from duckicelake.lake.snapshots import PATIENCE_SECONDS
 from duckicelake.lake.writing.files import StaleBase
 
 ATTEMPTS: Final = 50
@@ -30,12 +32,16 @@ def until_written(
     """The result of the first attempt that no other writer overtook; Unavailable.
 
     attempt: is told whether all other commits wait for it, and raises one of `overtaken`. is_alone: the caller keeps
-    them waiting.
+    them waiting. After PATIENCE_SECONDS, which are an attempt's own too, one more begins at most, and has them wait.
     """
+    until = monotonic() + PATIENCE_SECONDS
     for number in range(ATTEMPTS):
-        alone = is_alone or number >= SHARED_ATTEMPTS
+        is_last = number > 0 and monotonic() > until
+        alone = is_alone or is_last or number >= SHARED_ATTEMPTS
         waiting = services.commits.alone(services.database) if alone and not is_alone else nullcontext()
         with suppress(*overtaken), waiting:
             return attempt(alone)
         services.meter.retried("stale_base")
-    raise Unavailable(f"Other writers changed {tables} {ATTEMPTS} times in a row; try again")
+        if is_last:
+            break
+    raise Unavailable(f"Other writers changed {tables} {number + 1} times in a row; try again")

@@ -7,11 +7,13 @@ others pass by.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
+from duckicelake.catalog.background import in_thread
 from duckicelake.catalog.lineage.inputs import Inputs
 from duckicelake.catalog.lineage.tables import Tables
 from duckicelake.catalog.lineage.views import definitions
@@ -198,17 +200,11 @@ def _as_change(refusal: Refusal, object_id: int | None, location: str | None) ->
     )
 
 
-@contextmanager
-def making_events_in_background(maker: LineageEvents, failed: Callable[[Exception], object]) -> Iterator[None]:
+def making_events_in_background(
+    maker: LineageEvents, failed: Callable[[Exception], object]
+) -> AbstractContextManager[None]:
     """Make events for as long as the context lasts; `failed` hears when none can be made."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_run, args=(maker, failed, ended), name="lineage", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return in_thread("lineage", partial(_run, maker, failed))
 
 
 def _run(maker: LineageEvents, failed: Callable[[Exception], object], ended: threading.Event) -> None:

@@ -6,20 +6,29 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from duckicelake.catalog.access.principal import Capability, Principal
+from duckicelake.catalog.access.principal import Principal
+from duckicelake.catalog.mentioning import some
 from duckicelake.errors import InvalidRequest, NotFound
-from duckicelake.iceberg.names import schema_name
 from duckicelake.lake.lineage.graph import ColumnRow, DatasetRow, EdgeRow, Field, IoRow, RunRow, View
 from duckicelake.lake.lineage.told import Name
 from duckicelake.lake.postgres.database import Database
-from duckicelake.lineage.facet_values import engine, word
-from duckicelake.lineage.graph import ColumnEdge, Direction, Edge, Graph, Job, Node, Run, Walk, covers
+from duckicelake.lineage.facet_values import engine, field_names, word
+from duckicelake.lineage.graph import (
+    ColumnEdge,
+    Direction,
+    Edge,
+    Graph,
+    Job,
+    Node,
+    Run,
+    Walk,
+    covers,
+)
 
-MOST_NODES: Final = 2000
-MOST_DEPTH: Final = 20
 _MOST_EDGES: Final = 10_000
 _MOST_COLUMNS: Final = 50_000
 _MOST_EVENTS: Final = 10_000
+_MOST_NAMES: Final = 20
 _OF_JOB: Final = ("processingType", "integration")
 
 
@@ -49,17 +58,10 @@ class KnownRun:
     is_complete: bool
 
 
-def granted(principal: Principal) -> tuple[str, ...] | None:
-    """Schemas that they may read, with those below them; None: everything."""
-    if principal.may(Capability.READ, ()):
-        return None
-    return tuple(schema_name(grant.namespace) for grant in principal.grants if Capability.READ in grant.capability)
-
-
 def graph(database: Database, reader: Principal, question: Question) -> Graph:
-    """What is seen from there; NotFound if there is nothing that the reader may know."""
+    """What is seen from there; NotFound if there is nothing that the reader may know, nor such a column."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader), question.at)
+        view = View(cursor, reader.readable_schemas(), question.at)
         start, column = _start(view, question.node)
         if column is None:
             return _datasets(view, start, question)
@@ -69,13 +71,13 @@ def graph(database: Database, reader: Principal, question: Question) -> Graph:
 def search(database: Database, reader: Principal, text: str, limit: int) -> tuple[Node, ...]:
     """Datasets of which a name holds the text."""
     with database.reading() as cursor:
-        return tuple(map(_node, View(cursor, granted(reader)).search(text, limit)))
+        return tuple(map(_node, View(cursor, reader.readable_schemas()).search(text, limit)))
 
 
 def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
     """NotFound for one of which the reader may know no dataset; without what it said where they may not know all."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader))
+        view = View(cursor, reader.readable_schemas())
         found, io = view.run(run_id), view.io(run_id)
         known = tuple(each for each in io if each.may_be_known)
         if found is None or (view.granted is not None and not known):
@@ -89,7 +91,7 @@ def run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
 def events(database: Database, reader: Principal, found: Graph, at: datetime | None = None) -> list[dict[str, Any]]:
     """What runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
     with database.reading() as cursor:
-        view = View(cursor, granted(reader), at)
+        view = View(cursor, reader.readable_schemas(), at)
         return view.events_of([node.id for node in found.nodes], _MOST_EVENTS)
 
 
@@ -145,9 +147,27 @@ def _columns(view: View, start: int, column: str, question: Question) -> Graph:
         fields.setdefault(number, set()).add(field)
     is_truncated = walk.is_truncated or len(distances) < len(fields)
     on_the_way = [row for row in view.columns(distances, _MOST_COLUMNS) if _is_between(row, fields)]
+    if question.at is None and not any(_concerns(row, place) for row in on_the_way):
+        _check_column(view, place)
     joined = {(row.source, row.target, row.job_id) for row in on_the_way}
     edges = [edge for edge in view.edges(distances, _MOST_EDGES) if (edge.source, edge.target, edge.job_id) in joined]
     return _graph(view, place, distances, edges, on_the_way, is_truncated=is_truncated, fields=fields)
+
+
+def _concerns(row: ColumnRow, place: Field) -> bool:
+    """Whether an edge begins or ends at a field by its name, not as one of all."""
+    ends = (row.source, row.source_field), (row.target, row.target_field)
+    return any(number == place[0] and field and covers(place[1], field) for number, field in ends)
+
+
+def _check_column(view: View, place: Field) -> None:
+    """Raise NotFound for a column that its table doesn't have; what others tell of theirs may not be all of them."""
+    for row in view.datasets([place[0]]):
+        names = list(field_names(row.fields))
+        if names and row.table_name is not None and place[1] not in names:
+            columns = [name for name in names if "." not in name] or names
+            told = some(columns, _MOST_NAMES)
+            raise NotFound(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {told}")
 
 
 def _is_between(row: ColumnRow, fields: Mapping[int, Collection[str]]) -> bool:

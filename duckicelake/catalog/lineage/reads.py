@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from duckicelake.catalog.access.principal import Caller
+from duckicelake.catalog.background import in_thread
 from duckicelake.iceberg.names import Namespace, schema_name
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.lake.lineage import reads
@@ -164,16 +166,12 @@ def reader_of(write: Write) -> Reader:
 @contextmanager
 def recording_in_background(log: ReadLog, database: Database, failed: Callable[[Exception], object]) -> Iterator[None]:
     """Write what is noted for as long as the context lasts; `failed` hears when it can't be."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_record, args=(log, database, failed, ended), name="reads", daemon=True)
-    log.is_on = True
-    thread.start()
-    try:
-        yield
-    finally:
-        log.is_on = False
-        ended.set()
-        thread.join()
+    with in_thread("reads", partial(_record, log, database, failed)):
+        log.is_on = True
+        try:
+            yield
+        finally:
+            log.is_on = False
 
 
 def _record(log: ReadLog, database: Database, failed: Callable[[Exception], object], ended: threading.Event) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from duckicelake.catalog.lineage import graph as lineage
-from duckicelake.catalog.lineage.graph import MOST_NODES, Question, splits
+from duckicelake.catalog.lineage.graph import Question, splits
+from duckicelake.catalog.lineage.limits import MOST_DEPTH, MOST_NODES
 from duckicelake.catalog.marquez.lists import jobs_of, listing
 from duckicelake.catalog.marquez.nodes import MarquezEdge, MarquezGraph, MarquezNode
 from duckicelake.catalog.marquez.shapes import MarquezDataset, MarquezJob
@@ -57,7 +58,7 @@ def column_graph(services: Services, node: str, depth: int, *, with_downstream: 
         start, column = _find_column(known, rest) if kind == "datasetField" else (_find(known, kind, rest).id, None)
     direction = "both" if with_downstream else "upstream"
     asked = f"{start}#{column}" if column else str(start)
-    question = Question(asked, direction, min(depth, lineage.MOST_DEPTH), with_columns=True)  # type: ignore[arg-type]
+    question = Question(asked, direction, min(depth, MOST_DEPTH), with_columns=True)  # type: ignore[arg-type]
     found = lineage.graph(services.database, services.caller.principal, question)
     with listing(services) as known:
         datasets = known.datasets_of([each.id for each in found.nodes])

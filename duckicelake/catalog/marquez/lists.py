@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from duckicelake.catalog.lineage.graph import granted
 from duckicelake.catalog.marquez.shapes import (
     MarquezCount,
     MarquezDataset,
@@ -44,7 +43,7 @@ _LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 def listing(services: Services) -> Iterator[Listing]:
     """What the caller may know, in one transaction."""
     with services.database.reading() as cursor:
-        yield Listing(View(cursor, granted(services.caller.principal)))
+        yield Listing(View(cursor, services.caller.principal.readable_schemas()))
 
 
 def namespaces(services: Services, part: Part) -> MarquezNamespaces:

@@ -13,8 +13,8 @@ from duckicelake.bridge.increments import Move
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.bridge.table_properties import absorbed_rows
 from duckicelake.catalog.access.confinement import check_readable
-from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.rows.inserts import packed_columns
+from duckicelake.catalog.rows.target import RowTarget
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, InvalidRequest

@@ -1,55 +1,17 @@
 """What is known of tables that rows are posted to, so that posting more reads nothing of them."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import maxsize
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from duckicelake.bridge.constraints.properties import Constraint, constraints_of, texts_of
-from duckicelake.bridge.stats import widen
 from duckicelake.catalog.commits.turns import Lanes
-from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace
-from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import ColumnStats
-from duckicelake.lake.rows.batches import InsertTarget
-from duckicelake.rows.layout import Layout
+
+if TYPE_CHECKING:  # what reads rows takes long to import, and most commands post none
+    from duckicelake.catalog.rows.target import RowTarget
 
 MOST: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class RowTarget:
-    """A table that rows are posted to. metadata: as of when its columns and constraints were read.
-
-    The rest of it may be older. schema: of the columns as they are. folder: where DuckLake keeps the table's files.
-    """
-
-    lake: InsertTarget
-    layout: Layout
-    metadata: TableMetadata
-    schema: Schema
-    folder: str
-    leaves: Mapping[int, PrimitiveType]
-
-    @property
-    def is_constrained(self) -> bool:
-        """Whether rows must keep more than their columns' types, so that reading them takes longer."""
-        return bool(texts_of(self.metadata.properties))
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """What rows must keep; InvalidRequest if one can't be checked any more."""
-        return constraints_of(self.metadata.properties, self.schema)
-
-    def widen(
-        self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats]]
-    ) -> dict[int, ColumnStats | None]:
-        """Table-wide statistics after rows with these, which are exact."""
-        return widen(existing, batches, self.leaves, maxsize)
 
 
 @dataclass(slots=True)
@@ -57,17 +19,17 @@ class RowTargets:
     """Those that were used last, by the table's name; safe to share between threads. readers: who makes them known."""
 
     readers: Lanes = field(default_factory=Lanes)
-    _known: OrderedDict[tuple[Namespace, str], RowTarget] = field(default_factory=OrderedDict)
+    _known: OrderedDict[tuple[Namespace, str], "RowTarget"] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
-    def find(self, namespace: Namespace, name: str) -> RowTarget | None:
+    def find(self, namespace: Namespace, name: str) -> "RowTarget | None":
         with self._lock:
             found = self._known.get((namespace, name))
             if found is not None:
                 self._known.move_to_end((namespace, name))
             return found
 
-    def put(self, namespace: Namespace, name: str, target: RowTarget) -> None:
+    def put(self, namespace: Namespace, name: str, target: "RowTarget") -> None:
         with self._lock:
             self._known[namespace, name] = target
             self._known.move_to_end((namespace, name))

@@ -16,9 +16,9 @@ from duckicelake.catalog.deletes.equality_commits import KeyFile, delete_by_key,
 from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.files.discarding import discard, discarding
 from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.rows.filters import rows_where
 from duckicelake.catalog.rows.keys import key_layout, parse_deletion, read_keys
+from duckicelake.catalog.rows.target import RowTarget
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, InvalidRequest

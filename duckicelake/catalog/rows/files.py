@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import uuid4
 
-from duckicelake.catalog.rows.cache import RowTarget
+from duckicelake.catalog.rows.target import RowTarget
 from duckicelake.catalog.services import Services
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.packed import PackedStats

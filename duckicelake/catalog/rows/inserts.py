@@ -13,8 +13,8 @@ from duckicelake.catalog.auditing import Noted, origin, touched
 from duckicelake.catalog.commits.groups import RowsCommit
 from duckicelake.catalog.commits.overtaken import Outdated, until_written
 from duckicelake.catalog.files.discarding import discarding
-from duckicelake.catalog.rows.cache import RowTarget
 from duckicelake.catalog.rows.files import locations_of, write_files
+from duckicelake.catalog.rows.target import RowTarget
 from duckicelake.catalog.rows.targets import row_target
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable

@@ -6,7 +6,7 @@ from duckicelake.bridge.columns import schema_of
 from duckicelake.bridge.constraints.properties import texts_of
 from duckicelake.bridge.project import project
 from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.rows.cache import RowTarget
+from duckicelake.catalog.rows.target import RowTarget
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, schema_name

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duckicelake.catalog.services import Services
-from duckicelake.cli.assembly.opening import open_services, warehouse_of
-from duckicelake.cli.examination import reachable_postgres
+from duckicelake.cli.assembly.opening import open_services
+from duckicelake.cli.assembly.places import warehouse_of
+from duckicelake.cli.assembly.postgres import reachable_postgres
 from duckicelake.errors import StartupError
 from duckicelake.lake.migrate import is_up_to_date
 from duckicelake.settings import Settings

@@ -1,44 +1,31 @@
 """From settings to what the use cases need: the one place where the parts are put together."""
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-
-import typer
 
 from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.lineage.reads import ReadLog
 from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
+from duckicelake.cli.assembly.places import policy_of, warehouse_of
+from duckicelake.cli.assembly.postgres import postgres_advice
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.lake.format import prepare
 from duckicelake.lake.ownership import record_zones
-from duckicelake.lake.postgres.address import check_url
 from duckicelake.lake.postgres.database import POOL_SIZE, Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
 from duckicelake.lake.postgres.traced import Around
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.policy import LocationPolicy, canonical, is_within
+from duckicelake.storage.policy import canonical, is_within
 from duckicelake.storage.s3 import S3Options
 from duckicelake.storage.stores import open_store
 
 _ALL_CONNECTIONS = 80
 """What the workers of one server share; Postgres takes 100 by default and DuckDB needs some."""
-
-
-def warehouse_of(settings: Settings) -> str:
-    """The configured warehouse, or the folder `warehouse` in the lake's."""
-    return (settings.warehouse or str(Path(settings.lake).resolve() / "warehouse")).rstrip("/")
-
-
-def policy_of(settings: Settings) -> LocationPolicy:
-    return LocationPolicy(warehouse_of(settings), settings.allowed_locations)
 
 
 def s3_options(settings: Settings) -> S3Options:
@@ -61,19 +48,6 @@ def s3_options(settings: Settings) -> S3Options:
 def store_of(settings: Settings) -> ObjectStore:
     """The store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
     return open_store(warehouse_of(settings), *settings.allowed_locations, s3=s3_options(settings))
-
-
-@contextmanager
-def running_postgres(settings: Settings) -> Iterator[Settings]:
-    """Settings with a database in them: the embedded Postgres runs while the block does, if none was configured."""
-    if settings.database_url is not None:
-        check_url(settings.database_url)
-        yield settings
-        return
-    if not (settings.lake / "postgres").is_dir() and sys.stderr.isatty():
-        typer.echo(f"making a lake in {settings.lake.resolve()}, which takes some seconds", err=True)
-    with EmbeddedPostgres(settings.lake.resolve()) as postgres:
-        yield settings.model_copy(update={"database_url": postgres.url, "warehouse": warehouse_of(settings)})
 
 
 @contextmanager
@@ -123,12 +97,6 @@ def _check_database(database: Database) -> None:
         database.check()
     except Unavailable as error:
         raise Unavailable(f"{error}; {postgres_advice(error)}") from error
-
-
-def postgres_advice(error: Unavailable) -> str:
-    """What to do where a connection couldn't be made."""
-    first = "start Postgres" if "does not answer" in str(error) else "create what is missing"
-    return f"{first}, or correct DUCKICELAKE_DATABASE_URL"
 
 
 def _check_warehouse(store: ObjectStore, warehouse: str) -> None:

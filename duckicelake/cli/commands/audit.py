@@ -1,15 +1,12 @@
 """`duckicelake audit`: who changed what."""
 
-from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli import auditing
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.lake.audit import Wanted
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake audit --since 2h --resource sales.orders",
@@ -18,6 +15,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("auditing:audit")
 def audit(
     lake: LakeOption = None,
     since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
@@ -33,12 +32,3 @@ def audit(
     ] = None,
 ) -> None:
     """List who changed what, when, from where and with what result: the newest last."""
-    with one_line_errors():
-        settings = read_settings({"lake": lake})
-        if prune_older_than is not None:
-            typer.echo(f"{auditing.prune(settings, auditing.moment(prune_older_than))} entries are gone")
-            return
-        after = None if since is None else auditing.moment(since)
-        wanted = Wanted(0, after, principal, resource, operation, result)
-        with suppress(KeyboardInterrupt):
-            auditing.show(settings, wanted, limit, as_json=as_json, follow=follow)

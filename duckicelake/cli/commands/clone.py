@@ -4,10 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.cloning import cloned
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake clone sales.orders test.orders",
@@ -16,6 +15,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("cloning:clone")
 def clone(
     source: Annotated[str, typer.Argument(help="The table, as sales.orders.")],
     name: Annotated[str, typer.Argument(help="The new one's name, in a namespace that is there.")],
@@ -31,5 +32,3 @@ def clone(
     Both then go on by themselves. A file that both need stays until neither does, whatever is expired, compacted or
     dropped; as long as they share files both say gc.enabled=false, so that engines don't delete them.
     """
-    with one_line_errors():
-        typer.echo(cloned(read_settings({"lake": lake}), source, name, at, with_history=with_history))

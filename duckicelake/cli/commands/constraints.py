@@ -5,9 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.constraints import told
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake constraints sales.orders",
@@ -15,6 +14,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("constraints:constraints")
 def constraints(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
     lake: LakeOption = None,
@@ -26,11 +27,3 @@ def constraints(
 
     Exits with 1 if one is unverified, violated, or can't be checked.
     """
-    with one_line_errors():
-        found = told(read_settings({"lake": lake}), name, verify=verify)
-    for each in found:
-        typer.echo(str(each))
-    if not found:
-        typer.echo(f"{name} has no constraints", err=True)
-    if not all(each.is_well for each in found):
-        raise typer.Exit(1)

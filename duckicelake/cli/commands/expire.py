@@ -4,11 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.auditing import moment
-from duckicelake.cli.cloning import expired
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake expire sales.orders --older-than 30d --dry-run",
@@ -16,6 +14,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("cloning:expire")
 def expire(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
     older_than: Annotated[str, typer.Option(help="An age, as 30d, or a time in ISO form.")] = "5d",
@@ -28,5 +28,3 @@ def expire(
     Files that no table needs any more go with DuckDB's next cleanup. Unlike engines, which delete files by what one
     table says, this works on tables that share files with others, too.
     """
-    with one_line_errors():
-        typer.echo(expired(read_settings({"lake": lake}), name, moment(older_than), retain_last, is_dry_run=dry_run))

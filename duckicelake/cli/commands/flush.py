@@ -4,11 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.auditing import moment
 from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.flush import flush_tables
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake flush",
@@ -17,6 +15,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("flush:flush")
 def flush(
     name: Annotated[str | None, typer.Argument(help="A table, as sales.orders, or a namespace; else all.")] = None,
     lake: LakeOption = None,
@@ -29,8 +29,3 @@ def flush(
 
     A line for each table tells how many rows went to how many files. Exits with 1 if a table couldn't be flushed.
     """
-    with one_line_errors():
-        before = None if older_than is None else moment(older_than)
-        all_done = flush_tables(read_settings({"lake": lake}), name, before, min_rows)
-    if not all_done:
-        raise typer.Exit(1)

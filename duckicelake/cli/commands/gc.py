@@ -4,11 +4,9 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.auditing import moment
-from duckicelake.cli.collecting import collect
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake gc",
@@ -17,6 +15,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("collecting:gc")
 def gc(
     lake: LakeOption = None,
     older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",
@@ -27,5 +27,3 @@ def gc(
     Each line has the time of the last write, the bytes and the file's location. What a client has uploaded and not yet
     committed looks the same: give ages that are longer than any job runs.
     """
-    with one_line_errors():
-        collect(read_settings({"lake": lake}), moment(older_than), delete=delete)

@@ -1,13 +1,9 @@
 """`duckicelake hash-secret`: what to write instead of a secret."""
 
-import sys
 from typing import Final
 
-import typer
-
 from duckicelake.cli.complaining import one_line_errors
-from duckicelake.errors import InvalidSettings
-from duckicelake.server.identity.oauth_clients import hash_secret
+from duckicelake.cli.deferring import done_by
 
 EXAMPLES: Final = (
     "duckicelake hash-secret",
@@ -15,10 +11,7 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("hashing:hash_client_secret")
 def hash_client_secret() -> None:
     """Read a client's secret from the terminal or standard input, and print what to write instead of it."""
-    with one_line_errors():
-        secret = typer.prompt("Secret", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
-        if not secret:
-            raise InvalidSettings("the secret is empty")
-        typer.echo(hash_secret(secret))

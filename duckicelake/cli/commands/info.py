@@ -1,19 +1,12 @@
 """`duckicelake info`: where the catalog and its files are."""
 
-import json
 from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.assembly.opening import policy_of
 from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.lake_option import NO_LAKE, LakeOption
-from duckicelake.cli.s3_secret import duckdb_secret
-from duckicelake.cli.service.listening import uri
-from duckicelake.cli.service.running import noted_uri
-from duckicelake.lake.format import FORMAT_VERSION, stored_data_path
-from duckicelake.lake.postgres.address import attach_source, embedded_url
-from duckicelake.settings import Settings, read_settings
+from duckicelake.cli.deferring import done_by
+from duckicelake.cli.lake_option import LakeOption
 
 EXAMPLES: Final = (
     "duckicelake info",
@@ -21,31 +14,10 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("informing:info")
 def info(
     lake: LakeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
     """Tell where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
-    with one_line_errors():
-        settings = read_settings({"lake": lake})
-        facts = _facts(settings)
-    if settings.database_url is None and not (settings.lake / "postgres").is_dir():
-        typer.echo(NO_LAKE.format(settings.lake), err=True)
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    for name, value in facts.items():
-        typer.echo(f"{name:16} {value}")
-
-
-def _facts(settings: Settings) -> dict[str, str]:
-    url = settings.database_url or embedded_url(settings.lake)
-    served_at = noted_uri(settings.lake) if settings.database_url is None else None
-    facts = {
-        "uri": served_at or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
-        "ducklake-attach": attach_source(url),
-        "data-path": stored_data_path(url) or policy_of(settings).data_path,
-        "format": FORMAT_VERSION,
-    }
-    secret = duckdb_secret(settings, facts["data-path"])
-    return facts | {"duckdb-secret": secret} if secret else facts

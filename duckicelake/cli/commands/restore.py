@@ -5,9 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
-from duckicelake.cli.restoring import restored
-from duckicelake.settings import read_settings
 
 EXAMPLES: Final = (
     "duckicelake restore sales.orders --to 2026-11-20T09:00 --dry-run",
@@ -16,6 +15,8 @@ EXAMPLES: Final = (
 )
 
 
+@one_line_errors()
+@done_by("restoring:restore")
 def restore(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
     to: Annotated[
@@ -28,5 +29,3 @@ def restore(
 
     Its history stays, so that the restoration can be undone by another; so do its properties, branches and tags.
     """
-    with one_line_errors():
-        typer.echo(restored(read_settings({"lake": lake}), name, to, is_dry_run=dry_run))

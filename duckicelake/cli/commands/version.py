@@ -5,7 +5,7 @@ from typing import Final
 import typer
 
 from duckicelake.cli.versions import own_version
-from duckicelake.lake.format import FORMAT_VERSION
+from duckicelake.lake.model import FORMAT_VERSION
 
 EXAMPLES: Final = ("duckicelake version",)
 

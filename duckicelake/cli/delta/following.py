@@ -1,10 +1,11 @@
-"""`duckicelake delta sync`, `status` and `adopt`."""
+"""What `duckicelake delta sync`, `status` and `adopt` do."""
 
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Final
 
 import orjson
 import typer
@@ -16,36 +17,19 @@ from duckicelake.catalog.delta.status import Status, statuses
 from duckicelake.catalog.delta.sync import SYNCER, sync
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.complaining import one_line
 from duckicelake.delta.log import DeltaLog
 from duckicelake.errors import CatalogError, FailedOver, Unavailable
 from duckicelake.lake import delta_sources
 from duckicelake.lake.delta_sources import Source
 from duckicelake.settings import read_settings
 
-SYNC_EXAMPLES: Final = (
-    "duckicelake delta sync",
-    "duckicelake delta sync sales.orders",
-    "duckicelake delta sync sales.orders --follow --interval 5",
-)
-STATUS_EXAMPLES: Final = ("duckicelake delta status", "duckicelake delta status --json | jq 'select(.behind > 0)'")
-ADOPT_EXAMPLES: Final = ("duckicelake delta adopt sales.orders",)
 _ADOPTER: Final = Caller(Principal("duckicelake", ()), operation="adopt_delta_table")
 
 
-def sync_tables(
-    name: Annotated[str | None, typer.Argument(help="A table, as sales.orders; else all that are followed.")] = None,
-    lake: LakeOption = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks, with --follow.")] = 1.0,
-) -> None:
-    """Bring new versions of Delta tables, each as a commit of its own; a server does so by itself for followed ones.
-
-    A table that was imported without --follow may be named as long as nobody else has written it. Exits with 1 if a
-    table can't go on.
-    """
-    with one_line_errors(), opened(read_settings({"lake": lake})) as opened_services:
+def sync_tables(*, name: str | None, lake: Path | None, follow: bool, interval: float) -> None:
+    """Bring what is new and tell it. Raises as `find_source`, StartupError; Exit if a table can't go on."""
+    with opened(read_settings({"lake": lake})) as opened_services:
         services = replace(opened_services, caller=SYNCER)
         all_done = _sync(services, name, is_first=True)
         with suppress(KeyboardInterrupt):
@@ -56,12 +40,9 @@ def sync_tables(
         raise typer.Exit(1)
 
 
-def show_status(
-    lake: LakeOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
-) -> None:
-    """List tables that were imported from Delta: whether they are followed, how far they are, and what is wrong."""
-    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+def show_status(*, lake: Path | None, as_json: bool) -> None:
+    """Print a line for each table. Raises Unavailable, StartupError."""
+    with opened(read_settings({"lake": lake})) as services:
         found = statuses(services)
         for each in found:
             typer.echo(orjson.dumps(_facts(each)).decode() if as_json else _line(each))
@@ -69,15 +50,9 @@ def show_status(
         typer.echo("no table was imported from Delta", err=True)
 
 
-def adopt_table(
-    name: Annotated[str, typer.Argument(help="The table, as sales.orders.")], lake: LakeOption = None
-) -> None:
-    """Take over a table that follows a Delta table: from now on it is written here, and no longer synced.
-
-    Its files stay where they are, and nothing here deletes what is in the Delta table's folder. There is no way back:
-    to have it followed again, drop it and import it with --follow.
-    """
-    with one_line_errors(), opened(read_settings({"lake": lake})) as services:
+def adopt_table(*, name: str, lake: Path | None) -> None:
+    """Take it over and tell it. Raises as `catalog.delta.adoption.adopt`, StartupError."""
+    with opened(read_settings({"lake": lake})) as services:
         was = take_over(replace(services, caller=_ADOPTER), name)
         typer.echo(f"{name} is written here from now on; it has version {was.position.version} of {was.root}")
 
@@ -99,7 +74,7 @@ def _sync_again(services: Services, name: str | None) -> bool:
     except FailedOver:
         raise
     except Unavailable as error:
-        typer.echo(f"duckicelake: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"duckicelake: {one_line(error)}", err=True)
         return False
 
 
@@ -111,7 +86,7 @@ def _sync_one(services: Services, source: Source, *, is_first: bool) -> bool:
                 typer.echo(f"{now.name}: {_versions(before + 1, now.position.version)} came")
                 before, is_first = now.position.version, False
     except CatalogError as error:
-        typer.echo(f"{source.name}: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"{source.name}: {one_line(error)}", err=True)
         return False
     if is_first:
         typer.echo(f"{source.name}: is at version {before}, the newest")

@@ -5,58 +5,47 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
-from duckicelake.cli.auditing import plain
-from duckicelake.cli.complaining import one_line_errors
+from duckicelake.cli.terminal import plain
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake.lineage import deliveries as lake
 from duckicelake.lake.lineage.deliveries import Letter, Standing
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.settings import Settings, read_settings
 
-EXAMPLES: Final = (
-    "duckicelake lineage deliveries",
-    "duckicelake lineage deliveries --dead --json | jq .body.job.name",
-    "duckicelake lineage deliveries https://marquez:5000 --retry-dead",
-    "duckicelake lineage deliveries https://marquez:5000 --replay",
-)
 _RIGHT: Final = frozenset(
     {"delivered up to", "delivered", "waiting", "oldest", "dropped", "dead", "again", "event", "tries"}
 )
 
 
 def deliveries(
-    receiver: Annotated[str | None, typer.Argument(help="One receiver, as it is listed; else all.")] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")
-    ] = None,
-    dead: Annotated[bool, typer.Option("--dead", help="List the newest events that were refused, and why.")] = False,
-    retry_dead: Annotated[bool, typer.Option("--retry-dead", help="Have them tried once more.")] = False,
-    replay: Annotated[bool, typer.Option("--replay", help="Have all events sent to the receiver once more.")] = False,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Forget the receiver, which isn't set any more, and what it refused.")
-    ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many refused events at most.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+    *,
+    receiver: str | None,
+    folder: Path | None,
+    dead: bool,
+    retry_dead: bool,
+    replay: bool,
+    forget: bool,
+    limit: int,
+    as_json: bool,
 ) -> None:
-    """List how far the events of lineage have come to each receiver, what waits, and what was refused."""
-    with one_line_errors():
-        settings = read_settings({"lake": folder})
-        if retry_dead:
-            typer.echo(f"to be tried once more as soon as a server runs: {_retry(settings, receiver)}")
-        elif replay or forget:
-            _act(settings, receiver, replays=replay)
-        elif dead:
-            _show_dead(settings, receiver, limit, as_json=as_json)
-        else:
-            _show(settings, receiver, as_json=as_json)
+    """Print the list, or do what is asked. Raises InvalidRequest, Unavailable, StartupError where there is no lake."""
+    settings = read_settings({"lake": folder})
+    if retry_dead:
+        typer.echo(f"to be tried once more as soon as a server runs: {_retry(settings, receiver)}")
+    elif replay or forget:
+        _act(settings, receiver, replays=replay)
+    elif dead:
+        _show_dead(settings, receiver, limit, as_json=as_json)
+    else:
+        _show(settings, receiver, as_json=as_json)
 
 
 def _show(settings: Settings, receiver: str | None, *, as_json: bool) -> None:
@@ -72,7 +61,7 @@ def _show(settings: Settings, receiver: str | None, *, as_json: bool) -> None:
         age = "" if each.oldest is None else f"{datetime.now(UTC) - each.oldest}".partition(".")[0]
         facts = (each.event_id, each.delivered, each.waiting, age, each.dropped, each.dead, each.again)
         table.add_row(each.transport, *map(str, facts))
-    _print(table)
+    terminal.show(table)
 
 
 def _show_dead(settings: Settings, receiver: str | None, limit: int, *, as_json: bool) -> None:
@@ -87,7 +76,7 @@ def _show_dead(settings: Settings, receiver: str | None, limit: int, *, as_json:
         reason = plain(f"{each.reason} (is tried again)" if each.again else each.reason)
         moment = f"{each.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
         table.add_row(moment, each.transport, str(each.event_id), str(each.attempts), reason)
-    _print(table)
+    terminal.show(table)
 
 
 def _retry(settings: Settings, receiver: str | None) -> int:
@@ -116,11 +105,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right" if heading in _RIGHT else "left", overflow="fold")
     return table
-
-
-def _print(table: Table) -> None:
-    console = Console()
-    (console if console.is_terminal else Console(width=400)).print(table)
 
 
 def _print_json(found: Sequence[Standing] | Sequence[Letter]) -> None:

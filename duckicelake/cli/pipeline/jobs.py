@@ -6,15 +6,12 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from duckicelake.cli import terminal
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import Run, Summary
 from duckicelake.rest.names import parse_name, parse_table, shown
-
-_WIDTH_OF_A_LINE = 500
 
 
 class Result(StrEnum):
@@ -59,12 +56,8 @@ def _print(jobs: list[dict[str, Any]]) -> None:
     for column in ("began (UTC)", "took", "what", "table", "result", "who", "snapshots", "counts", "message"):
         table.add_column(column, justify="right" if column == "took" else "left", overflow="fold")
     for job in jobs:
-        table.add_row(
-            *(Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)) for text in _row(job))
-        )
-    console = Console(highlight=False)
-    # A file or a pipe has no width: there every job is one line.
-    (console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_LINE)).print(table)
+        table.add_row(*map(terminal.plain, _row(job)))
+    terminal.show(table)
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:

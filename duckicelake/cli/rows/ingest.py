@@ -1,81 +1,60 @@
-"""`duckicelake ingest-rows`: rows from pipes and files to a table, by the catalog's rows endpoint."""
+"""What `duckicelake ingest-rows` does: rows from pipes and files to a table, by the catalog's rows endpoint."""
 
 import json
 import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import typer
 
-from duckicelake.cli.pipeline.exits import INTERRUPTED, one_line_errors
+from duckicelake.cli.pipeline.exits import INTERRUPTED
 from duckicelake.cli.rows.files import STANDARD_INPUT, Format, Places, Source
 from duckicelake.cli.rows.progress import showing, told
 from duckicelake.client import Batching, Connection, Progress, RowsNotWritten, Writer
 from duckicelake.errors import BadInput
 from duckicelake.rest.client import CatalogClient
-from duckicelake.rest.connection import DEFAULT_URI
 from duckicelake.rest.names import parse_table
 
-EXAMPLES: Final = (
-    "kafka-console-consumer --topic visits | duckicelake ingest-rows zoo.visits",
-    "duckicelake ingest-rows zoo.visits january.csv february.csv --app-id visits-2026",
-    "zcat visits.csv.gz | duckicelake ingest-rows zoo.visits --format csv --json",
-)
 _BAD_ROW: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn't)")
 """How the catalog names rows of a batch, from 0 on."""
 
 
 def ingest_rows(
-    table: Annotated[str, typer.Argument(help="The table, as ns.table. It must be there.")],
-    files: Annotated[list[str] | None, typer.Argument(help="Files; none, or -: standard input.")] = None,
-    format_: Annotated[
-        str, typer.Option("--format", help="ndjson or csv (default: csv if the file is named so, else ndjson).")
-    ] = "",
-    app_id: Annotated[
-        str | None, typer.Option(help="Name of this input: run again from its beginning, it goes on where it was.")
-    ] = None,
-    ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Leave out columns that the table doesn't have.")
-    ] = False,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, at most.")] = Batching().max_rows,
-    max_age: Annotated[float, typer.Option(min=0, help="Seconds that a row waits for others.")] = Batching().max_age,
-    uri: Annotated[str, typer.Option(help="The catalog.", envvar="DUCKICELAKE_PIPELINE_URI")] = DEFAULT_URI,
-    credential: Annotated[
-        str | None,
-        typer.Option(help="<id>:<secret> to log in with.", envvar="DUCKICELAKE_PIPELINE_CREDENTIAL"),
-    ] = None,
-    token: Annotated[str | None, typer.Option(help="A token instead.", envvar="DUCKICELAKE_PIPELINE_TOKEN")] = None,
-    oauth2_server_uri: Annotated[
-        str | None, typer.Option(help="Where tokens are given out (default: the catalog).")
-    ] = None,
-    scope: Annotated[str | None, typer.Option(help="What to ask for when logging in (default: all there is).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
+    *,
+    table: str,
+    files: list[str] | None,
+    format_: str,
+    app_id: str | None,
+    ignore_unknown: bool,
+    max_rows: int,
+    max_age: float,
+    uri: str,
+    credential: str | None,
+    token: str | None,
+    oauth2_server_uri: str | None,
+    scope: str | None,
+    as_json: bool,
 ) -> None:
-    """Append rows to a table: NDJSON, or CSV with a header, as they come, each once and in their order.
-
-    CSV is read by the table's types; an empty field is null. A row that doesn't fit stops it, naming the line: the
-    batches before its own are in the table. While the catalog is away or busy it waits, for up to five minutes.
-    """
-    with one_line_errors():
-        source = Source(files or [STANDARD_INPUT], _format(format_))
-        connection = Connection(uri, credential, token, oauth2_server_uri, scope)
-        began, places = time.monotonic(), Places()
-        try:
-            with Writer(
-                table,
-                connection,
-                Batching(max_rows=max_rows, max_age=max_age),
-                app_id=app_id,
-                on_unknown="ignore" if ignore_unknown else "reject",
-            ) as writer:
-                is_whole = copied(source.read(places, lambda: column_types(connection, table)), writer, source.size)
-        except RowsNotWritten as stopped:
-            raise type(stopped.reason)(located(stopped, places)) from stopped
-        if writer.progress.appended == 0:
-            column_types(connection, table)  # nobody has said yet whether there is such a table
-        tell(writer.progress, time.monotonic() - began, as_json=as_json)
+    """Append them and tell how many. Raises PipelineError; Exit if it was interrupted."""
+    source = Source(files or [STANDARD_INPUT], _format(format_))
+    connection = Connection(uri, credential, token, oauth2_server_uri, scope)
+    began, places = time.monotonic(), Places()
+    try:
+        with Writer(
+            table,
+            connection,
+            Batching(max_rows=max_rows, max_age=max_age),
+            app_id=app_id,
+            on_unknown="ignore" if ignore_unknown else "reject",
+        ) as writer:
+            is_whole = copied(source.read(places, lambda: column_types(connection, table)), writer, source.size)
+    except RowsNotWritten as stopped:
+        raise type(stopped.reason)(located(stopped, places)) from stopped
+    if writer.progress.appended == 0:
+        column_types(connection, table)  # nobody has said yet whether there is such a table
+    tell(writer.progress, time.monotonic() - began, as_json=as_json)
     if not is_whole:
         raise typer.Exit(INTERRUPTED)
 

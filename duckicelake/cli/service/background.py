@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.deliveries import deliveries_of
-from duckicelake.cli.delta.export import delta_keeper_of
-from duckicelake.cli.flush import flusher_of
 from duckicelake.cli.service.delta_follower import delta_follower_of
+from duckicelake.cli.service.delta_keeper import delta_keeper_of
+from duckicelake.cli.service.flusher import flusher_of
 from duckicelake.cli.service.following import follower_of
 from duckicelake.cli.service.lineage_events import events_of
 from duckicelake.cli.service.recording import recorder_of

@@ -1,12 +1,11 @@
 """The thread of `duckicelake serve` that makes events of lineage of what changes."""
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 
 from duckicelake.catalog.lineage.events import LineageEvents, making_events_in_background
 from duckicelake.catalog.services import Services
+from duckicelake.cli.service.failures import failing
 from duckicelake.cli.service.listening import uri
-from duckicelake.server.telemetry.logging import make_logger
 from duckicelake.settings import Settings
 
 
@@ -20,14 +19,9 @@ def events_of(settings: Settings, services: Services) -> AbstractContextManager[
     """Makes events, unless the settings switch lineage off, for as long as the context lasts."""
     if settings.lineage == "off":
         return nullcontext()
-    log = make_logger(sys.stderr, settings.log_format)
     is_tls = settings.tls_certificate is not None
     catalog_uri = settings.lineage_catalog_uri or uri(settings.host, settings.port, is_tls=is_tls)
-
     maker = LineageEvents(services, catalog_uri, literals=settings.lineage_literals == "keep")
-
-    def failed(error: Exception) -> None:
-        services.meter.task_failed("lineage")
-        log.warning("no events of lineage could be made", error=str(error), kind=type(error).__name__)
-
-    return making_events_in_background(maker, failed)
+    return making_events_in_background(
+        maker, failing(settings, services, "lineage", "no events of lineage could be made")
+    )

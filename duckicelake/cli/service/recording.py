@@ -1,11 +1,10 @@
 """The thread of `duckicelake serve` that writes down what engines read."""
 
-import sys
 from contextlib import AbstractContextManager, nullcontext
 
 from duckicelake.catalog.lineage.reads import recording_in_background
 from duckicelake.catalog.services import Services
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.cli.service.failures import failing
 from duckicelake.settings import Settings
 
 
@@ -13,10 +12,5 @@ def recorder_of(settings: Settings, services: Services) -> AbstractContextManage
     """Writes for as long as the context lasts, unless lineage is off."""
     if settings.lineage == "off":
         return nullcontext()
-    log = make_logger(sys.stderr, settings.log_format)
-
-    def failed(error: Exception) -> None:
-        services.meter.task_failed("reads")
-        log.warning("what engines read could not be noted", error=str(error), kind=type(error).__name__)
-
+    failed = failing(settings, services, "reads", "what engines read could not be noted")
     return recording_in_background(services.reads, services.database, failed)

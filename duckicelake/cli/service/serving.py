@@ -16,7 +16,8 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.assembly.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
 from duckicelake.cli.assembly.deliveries import check_receivers, register_receivers
-from duckicelake.cli.assembly.opening import open_services, prepare_lake, running_postgres
+from duckicelake.cli.assembly.opening import open_services, prepare_lake
+from duckicelake.cli.assembly.postgres import running_postgres
 from duckicelake.cli.assembly.tls import check_certificate
 from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import config_of, edge_of

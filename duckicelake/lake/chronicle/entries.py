@@ -14,6 +14,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.lake.names import full_name
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.pruning import prune_all
 from duckicelake.lake.snapshots import LOCK_KEY
 
 _SQL = queries("chronicle")
@@ -173,13 +174,7 @@ def prune(database: Database, before: datetime, batch: int = BATCH) -> int:
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
     with database.transaction() as cursor:
         cursor.execute(_SQL.forget_lost_files)
-    pruned = 0
-    while True:
-        with database.transaction() as cursor:
-            deleted = cursor.execute(_SQL.prune, {"before": before, "most": batch}).rowcount
-        pruned += deleted
-        if deleted < batch:
-            return pruned
+    return prune_all(database, _SQL.prune, before, batch)
 
 
 def _read(cursor: Transaction, query: str, at: Position, limit: int, wanted: WantedChanges) -> list[Change]:

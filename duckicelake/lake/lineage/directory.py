@@ -8,11 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
-
 from duckicelake.lake.lineage.entries import RECEIVED, Entry, Held, is_over, may_rename, seen, table_of
 from duckicelake.lake.lineage.told import INFERRED, Dataset, LakeTable, Name
 from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 _SQL: Final = queries("lineage_store")
@@ -197,7 +196,7 @@ class Directory:
             for entry, (number,) in zip(new, ids, strict=True):
                 entry.id = number
         if entries:
-            self._cursor.execute(_SQL.save_datasets, {"rows": _json(entries)})
+            self._cursor.execute(_SQL.save_datasets, {"rows": document(entries)})
         self._save_names()
         for lost, kept in self._merged:
             if lost.id:
@@ -208,8 +207,8 @@ class Directory:
         ended = [_name_row(name, held, at) for name, held, at in self._ended]
         now = [_name_row(name, held, None) for name, held in self._held.items() if self._before.get(name) != held]
         if ended or now:
-            self._cursor.execute(_SQL.end_names, {"rows": _json(ended)})
-            self._cursor.execute(_SQL.save_names, {"rows": _json(now)})
+            self._cursor.execute(_SQL.end_names, {"rows": document(ended)})
+            self._cursor.execute(_SQL.save_names, {"rows": document(now)})
 
 
 def _name_row(name: Name, held: Held, until: datetime | None) -> dict[str, Any]:
@@ -222,7 +221,3 @@ def _name_row(name: Name, held: Held, until: datetime | None) -> dict[str, Any]:
         "since": held.since,
         "until": until,
     }
-
-
-def _json(rows: object) -> str:
-    return orjson.dumps(rows).decode()

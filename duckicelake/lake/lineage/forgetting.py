@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.pruning import prune_all
 
 _SQL: Final = queries("lineage_forgetting")
 BATCH: Final = 5_000
@@ -28,13 +29,7 @@ def forget(database: Database, before: datetime, batch: int = BATCH) -> Forgotte
 
     Datasets, jobs and edges stay, then without the runs behind them. Events that receivers are yet to get stay, too.
     """
-    events = runs = 0
-    while True:
-        with database.transaction() as cursor:
-            deleted = cursor.execute(_SQL.events, {"before": before, "most": batch}).rowcount
-        events += deleted
-        if deleted < batch:
-            break
+    events, runs = prune_all(database, _SQL.events, before, batch), 0
     while True:
         with database.transaction() as cursor:
             row = cursor.execute(_SQL.runs, {"before": before, "most": batch}).fetchone()

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-import orjson
-
 from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 _SQL = queries("reads")
@@ -114,7 +113,7 @@ def record(cursor: Transaction, seen: Collection[Seen], now: float) -> int:
         }
         for each in seen
     ]
-    return cursor.execute(_SQL.record, {"seen": orjson.dumps(rows).decode()}).rowcount
+    return cursor.execute(_SQL.record, {"seen": document(rows)}).rowcount
 
 
 def reads_of(

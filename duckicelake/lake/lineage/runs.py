@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from duckicelake.lake.lineage.entries import RECEIVED
 from duckicelake.lake.lineage.told import FLOWING, Event, Name
 from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 _SQL: Final = queries("lineage_store")
@@ -74,7 +73,7 @@ def jobs(cursor: Transaction, events: Iterable[Event], origin: str) -> dict[Name
     new = [job for job in known.values() if not job.id]
     for job, (number,) in zip(new, cursor.execute(_SQL.job_ids, {"count": len(new)}).fetchall(), strict=True):
         job.id = number
-    cursor.execute(_SQL.save_jobs, {"rows": _json(list(known.values()))})
+    cursor.execute(_SQL.save_jobs, {"rows": document(list(known.values()))})
     return {name: job.id for name, job in known.items()}
 
 
@@ -102,7 +101,7 @@ def runs(
             run.origin, run.job_id, run.last_seen, run.facets = origin, job_ids[event.job], run.started, {}
         _take_in(run, event, event.type)
     if known:
-        cursor.execute(_SQL.save_runs, {"rows": _json(list(known.values()))})
+        cursor.execute(_SQL.save_runs, {"rows": document(list(known.values()))})
 
 
 def _take_in(run: Run, event: Event, kind: str) -> None:
@@ -117,7 +116,3 @@ def _take_in(run: Run, event: Event, kind: str) -> None:
 def _merged(old: dict[str, Any], news: Any, *, is_newer: bool) -> dict[str, Any]:
     facets = old | dict(news) if is_newer else dict(news) | old
     return {name: facet for name, facet in facets.items() if not facet.get("_deleted")}
-
-
-def _json(rows: object) -> str:
-    return orjson.dumps(rows).decode()

@@ -13,6 +13,7 @@ from duckicelake.lake.lineage.rows import Rows, Side
 from duckicelake.lake.lineage.runs import Run
 from duckicelake.lake.lineage.told import Column, Event, Json, LakeTable, Name, digest, read
 from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
 
 MOST_EDGES: Final = 250_000
@@ -82,7 +83,7 @@ def _keep(cursor: Transaction, events: Sequence[Json], origin: str, principal: s
         }
         for key, (event, told) in read_ones.items()
     ]
-    added = cursor.execute(_SQL.add_events, {"origin": origin, "principal": principal, "rows": _json(rows)})
+    added = cursor.execute(_SQL.add_events, {"origin": origin, "principal": principal, "rows": document(rows)})
     return [_Kept(number, read_ones[key][1]) for number, key in added.fetchall()]
 
 
@@ -133,17 +134,17 @@ def _save(
     made_of: Sequence[tuple[Side, Column, Entry]],
     flown: set[UUID],
 ) -> None:
-    cursor.execute(_SQL.save_io, {"rows": _json(rows.io(sides))})
-    cursor.execute(_SQL.save_job_io, {"rows": _json(rows.job_io(sides))})
+    cursor.execute(_SQL.save_io, {"rows": document(rows.io(sides))})
+    cursor.execute(_SQL.save_job_io, {"rows": document(rows.job_io(sides))})
     columns = rows.columns(made_of, sides)
     if columns:
-        cursor.execute(_SQL.save_columns, {"rows": _json(columns)})
-    edges = {"runs": list(flown), "rows": _json(rows.edges(columns, sides)), "most": MOST_EDGES}
+        cursor.execute(_SQL.save_columns, {"rows": document(columns)})
+    edges = {"runs": list(flown), "rows": document(rows.edges(columns, sides)), "most": MOST_EDGES}
     cursor.execute(_SQL.save_edges, edges)
     definitions = rows.definitions(flowing)
     if definitions:
-        cursor.execute(_SQL.end_columns, {"rows": _json(definitions)})
-        cursor.execute(_SQL.end_edges, {"rows": _json(definitions)})
+        cursor.execute(_SQL.end_columns, {"rows": document(definitions)})
+        cursor.execute(_SQL.end_edges, {"rows": document(definitions)})
 
 
 def _earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_Kept]:
@@ -152,7 +153,3 @@ def _earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_Ke
         return []
     rows = cursor.execute(_SQL.beginnings, {"run_ids": list(run_ids), "new": list(new)}).fetchall()
     return [_Kept(number, read(body)) for number, body in rows]
-
-
-def _json(rows: object) -> str:
-    return orjson.dumps(rows).decode()

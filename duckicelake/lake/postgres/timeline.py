@@ -5,7 +5,8 @@ uses one timeline only. Each connection is asked once, since none outlives a fai
 become the primary, each time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
@@ -24,25 +25,30 @@ def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
 
 def timeline_of(connection: Connection[Any]) -> str | None:
     """The connection's, which is left without a transaction; None if Postgres doesn't tell, as a standby doesn't."""
-    try:
+    row = None
+    with _untold():
         row = connection.execute(_TIMELINE).fetchone()
-    except psycopg.OperationalError:
-        raise
-    except psycopg.DatabaseError:  # not every service that speaks Postgres's language has one, or shows it to all
-        row = None
     connection.rollback()
     return row[0] if row else None
 
 
-async def timeline_behind(connection: AsyncConnection[Any]) -> str | None:
+async def timeline_of_async(connection: AsyncConnection[Any]) -> str | None:
     """The same of a connection of an event loop that commits by itself."""
-    try:
+    row = None
+    with _untold():
         row = await (await connection.execute(_TIMELINE)).fetchone()
+    return row[0] if row else None
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """Not every service that speaks Postgres's language has a timeline, or shows it to all."""
+    try:
+        yield
     except psycopg.OperationalError:
         raise
     except psycopg.DatabaseError:
-        row = None
-    return row[0] if row else None
+        pass
 
 
 class Timeline:

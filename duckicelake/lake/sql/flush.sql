@@ -17,40 +17,12 @@ WHERE key = 'hive_file_pattern'
 ORDER BY scope = 'table' DESC NULLS LAST, scope = 'schema' DESC NULLS LAST
 LIMIT 1;
 
--- insert_data_files: files of rows that were inlined, shown since the oldest of these was
-WITH new AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%(files)s::json) AS f (data_file_id bigint, begin_snapshot bigint, path text,
-        record_count bigint, file_size_bytes bigint, footer_size bigint, row_id_start bigint, partition_id bigint,
-        partial_max bigint, partition_values json, stats json)
-), files AS (
-    INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
-        path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
-        encryption_key, mapping_id, partial_max)
-    SELECT data_file_id, %(table_id)s, begin_snapshot, NULL, NULL, path, true, 'parquet', record_count,
-           file_size_bytes, footer_size, row_id_start, partition_id, NULL, NULL, partial_max
-    FROM new
-), keys AS (
-    INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
-    SELECT data_file_id, %(table_id)s, ordinality - 1, value
-    FROM new CROSS JOIN json_array_elements_text(partition_values) WITH ORDINALITY
-), stats AS (
-    INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count,
-        null_count, min_value, max_value, contains_nan, extra_stats)
-    SELECT data_file_id, %(table_id)s, (s ->> 0)::bigint, (s ->> 5)::bigint, (s ->> 6)::bigint, (s ->> 7)::bigint,
-           s ->> 3, s ->> 4, (s ->> 2)::boolean, NULL
-    FROM new CROSS JOIN json_array_elements(stats) AS s
-)
-UPDATE ducklake_table_stats
-SET file_size_bytes = file_size_bytes + (SELECT coalesce(sum(file_size_bytes), 0) FROM new)
-WHERE table_id = %(table_id)s;
+-- add_size: of files that came
+UPDATE ducklake_table_stats SET file_size_bytes = file_size_bytes + %(size)s WHERE table_id = %(table_id)s;
 
 -- remove_delete_file: one that another with the same deletes and more takes the place of
 DELETE FROM ducklake_delete_file WHERE delete_file_id = %(delete_file_id)s AND end_snapshot IS NULL
 RETURNING delete_file_id;
-
--- schedule: what DuckDB's next cleanup deletes, unless a snapshot of ours needs it
-INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
-VALUES (%(file_id)s, %(path)s, false, clock_timestamp());
 
 -- insert_delete_files: all deletes of a data file, each with the snapshot that deleted the row
 INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id, path,

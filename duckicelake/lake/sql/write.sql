@@ -330,8 +330,8 @@ WITH files AS (
     INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
         path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
         encryption_key, mapping_id, partial_max)
-    SELECT data_file_id, %(table_id)s, %(at)s, NULL, NULL, path, path_is_relative, 'parquet', record_count,
-           file_size_bytes, NULL, row_id_start, partition_id, NULL, mapping_id, NULL
+    SELECT data_file_id, %(table_id)s, begin_snapshot, NULL, NULL, path, path_is_relative, 'parquet', record_count,
+           file_size_bytes, footer_size, row_id_start, partition_id, NULL, mapping_id, partial_max
     FROM json_populate_recordset(NULL::ducklake_data_file, %(files)s::json)
 ), keys AS (
     INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)

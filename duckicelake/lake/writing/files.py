@@ -129,19 +129,31 @@ def _insert(
     at: int,
 ) -> None:
     """Insert data files with their ids."""
+    rows = [_data_file(file, data_file_id, maps, at) for file, data_file_id in files]
+    values = [(data_file_id, file.partition_values or ()) for file, data_file_id in files]
+    insert_rows(cursor, table_id, rows, values, [(data_file_id, file.stats) for file, data_file_id in files])
+    send_full(cursor, files)
+
+
+def insert_rows(
+    cursor: Cursor[Row],
+    table_id: int,
+    rows: Sequence[Mapping[str, object]],
+    values: Sequence[tuple[int, Sequence[str | None]]],
+    stats: Sequence[tuple[int, PackedStats]],
+) -> None:
+    """Insert rows of `ducklake_data_file`, with the files' partition values and statistics, each with its file's id."""
     parameters = {
         "table_id": table_id,
-        "at": at,
-        "files": document([_data_file(file, data_file_id, maps) for file, data_file_id in files]),
+        "files": document(rows),
         "values": document([
             {"data_file_id": data_file_id, "partition_key_index": index, "partition_value": value}
-            for file, data_file_id in files
-            for index, value in enumerate(file.partition_values or ())
+            for data_file_id, of_file in values
+            for index, value in enumerate(of_file)
         ]),
-        "stats": document([row for file, data_file_id in files for row in _stats(file.stats, data_file_id)]),
+        "stats": document([row for data_file_id, of_file in stats for row in _stats(of_file, data_file_id)]),
     }  # fmt: skip
     cursor.execute(_SQL.insert_data_files, parameters)
-    send_full(cursor, files)
 
 
 def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:
@@ -168,9 +180,10 @@ def partitioning(file: NewDataFile, data_file_id: int) -> int | None:
     return _OWN_PARTITIONING + data_file_id if file.partition_values else None
 
 
-def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int]) -> dict[str, object]:
+def _data_file(file: NewDataFile, data_file_id: int, maps: Mapping[NameMap, int], at: int) -> dict[str, object]:
     return {
         "data_file_id": data_file_id,
+        "begin_snapshot": at,
         "path": file.path,
         "path_is_relative": file.path_is_relative,
         "record_count": file.record_count,

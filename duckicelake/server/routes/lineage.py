@@ -14,7 +14,8 @@ from duckicelake.catalog.lineage.answers import (
     graph_answer,
     node_answer,
 )
-from duckicelake.catalog.lineage.graph import MOST_DEPTH, MOST_NODES, Question
+from duckicelake.catalog.lineage.graph import Question
+from duckicelake.catalog.lineage.limits import MOST_DEPTH, MOST_NODES
 from duckicelake.catalog.lineage.run_answers import LineageRunDetails, run_answer
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 
-from duckicelake.catalog.lineage.graph import MOST_NODES
+from duckicelake.catalog.lineage.limits import MOST_NODES
 from duckicelake.catalog.marquez import graph as marquez_graph
 from duckicelake.catalog.marquez import lists as marquez
 from duckicelake.catalog.marquez.lists import Counted, Name, Part, Period
