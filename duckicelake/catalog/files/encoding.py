@@ -8,6 +8,7 @@ from duckicelake.bridge.artifacts import (
     Artifact,
     Definitions,
     Encoded,
+    Lines,
     definitions_of,
     manifest_artifact,
     manifest_list_artifact,
@@ -41,7 +42,8 @@ def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | Non
     state = unwritten.state
     definitions = replace(definitions_of(defined(state.row, before)), location=state.row.location)
     manifests, new = _encode_manifests(unwritten, definitions)
-    lists = [_encode_list(snapshot, manifests, definitions) for snapshot in unwritten.snapshots]
+    lines: Lines = {}
+    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
     state = replace(state, snapshots=tuple(_with_list(row, paths) for row in state.snapshots))
     metadata = project(state, before)
@@ -72,8 +74,11 @@ def _encode_manifests(unwritten: Unwritten, known: Definitions) -> tuple[dict[in
     return {**unwritten.manifests, **written}, new
 
 
-def _encode_list(snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions) -> Artifact:
-    return manifest_list_artifact(snapshot, [manifests[manifest_id] for manifest_id in snapshot.manifest_ids], known)
+def _encode_list(
+    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions, lines: Lines
+) -> Artifact:
+    listed = [manifests[manifest_id] for manifest_id in snapshot.manifest_ids]
+    return manifest_list_artifact(snapshot, listed, known, lines)
 
 
 def _with_list(row: SnapshotRow, lists: Mapping[int, str]) -> SnapshotRow:
