@@ -32,6 +32,8 @@ Entries: TypeAlias = Sequence[tuple[int, AnyFile]]
 """The files that a manifest lists, in its order, each after the status of its entry."""
 Encoded: TypeAlias = dict[tuple[int, int], bytes]
 """Files as manifests have them, by the manifests' format version and the file's id."""
+Lines: TypeAlias = dict[int, ManifestFile]
+"""Manifests as lists have them, by their ids."""
 _STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
 
 
@@ -139,14 +141,21 @@ def _line(manifest: ManifestRow) -> ManifestFile:
     )
 
 
-def manifest_list_artifact(snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: Definitions) -> Artifact:
-    """The snapshot's manifest list, in the format that its table had: an upgrade leaves what was written as it is."""
+def manifest_list_artifact(
+    snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: Definitions, lines: Lines | None = None
+) -> Artifact:
+    """The snapshot's manifest list, in the format that its table had: an upgrade leaves what was written as it is.
+
+    lines: those of other lists of the table, which learns those of this one.
+    """
+    made = {} if lines is None else lines
+    made |= {each.manifest_id: _line(each) for each in manifests if each.manifest_id not in made}
     data = write_manifest_list(
         format_version=_format_version(snapshot, manifests),
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        manifests=map(_line, manifests),
+        manifests=[made[each.manifest_id] for each in manifests],
         first_row_id=snapshot.first_row_id,
     )
     return _artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)

@@ -65,6 +65,8 @@ def native_files(
 
     The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
     """
+    if not step.data_files:
+        return metadata, ()
     rows: list[NewFile] = []
     names = {f.file_id: window.name_maps[f.mapping_id] for _, f in step.data_files if f.mapping_id is not None}
     metadata = with_names(metadata, names.values())

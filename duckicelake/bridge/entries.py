@@ -120,6 +120,8 @@ def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
 
 def partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...]:
     """The partition values of a row."""
+    if not row.partition and not type_.fields:
+        return ()
     pairs = zip(type_.fields, row.partition, strict=True)
     return tuple([_partition_value(field.type, value) for field, value in pairs])
 

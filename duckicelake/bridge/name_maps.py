@@ -89,6 +89,8 @@ def with_names(metadata: TableMetadata, maps: Collection[NameMap]) -> TableMetad
 
     Unsupported if they mean different columns by one name.
     """
+    if not maps:
+        return metadata
     known = mapped_names(metadata.properties)
     ids = dict(schema_names(metadata.schema()) if known is None else known)
     for path, field_id in (named for names in maps for named in _paths(names, metadata)):
@@ -98,7 +100,7 @@ def with_names(metadata: TableMetadata, maps: Collection[NameMap]) -> TableMetad
                 f"Data files without field ids mean different columns by {'.'.join(path)}, "
                 "and Iceberg has one name mapping for all files of a table: rewrite some of them",
             )
-    if not maps or ids == known:
+    if ids == known:
         return metadata
     return metadata.replaced(properties={**metadata.properties, NAME_MAPPING: name_mapping(ids)})
 

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from operator import attrgetter
+from itertools import chain
+from operator import add, attrgetter
 from typing import Any, Final, TypeAlias
 
 from duckicelake.iceberg.avro_numbers import LONGS
@@ -19,6 +20,7 @@ from duckicelake.iceberg.model import Json
 
 Encode: TypeAlias = Callable[[Any], bytes]
 _REMEMBERED: Final = 256
+_long: Final = LONGS.__getitem__
 
 
 def encode_long(number: int) -> bytes:
@@ -90,23 +92,28 @@ def _array(encode: Encode) -> Encode:
 
 def _map(value_type: str) -> Encode:
     def longs(values: Mapping[Any, int]) -> bytes:
-        order = _in_order(tuple(values))
-        return _counted(len(order), [first + LONGS[values[key]] for key, first in order])
+        keys, found = _in_order(values)
+        return _counted(len(keys), map(add, keys, map(_long, found)))
 
     def blobs(values: Mapping[Any, bytes] | Mapping[Any, str]) -> bytes:
-        order = _in_order(tuple(values))
-        found: list[Any] = [values[key] for key, _ in order]
-        stored: Iterable[bytes] = map(bytes.fromhex, found) if found and isinstance(found[0], str) else found
-        pairs = zip(order, stored, strict=True)
-        return _counted(len(order), [first + LONGS[len(value)] + value for (_, first), value in pairs])
+        keys, found = _in_order(values)
+        stored = list(map(bytes.fromhex, found)) if isinstance(next(iter(found), None), str) else found
+        return _counted(len(keys), chain.from_iterable(zip(keys, map(_long, map(len, stored)), stored, strict=True)))
 
     return blobs if value_type == "bytes" else longs
 
 
+def _in_order(values: Mapping[Any, Any]) -> tuple[tuple[bytes, ...], Collection[Any]]:
+    """(the keys of a map, encoded; its values): both in the order of the integers that the keys are."""
+    order, encoded = _order(tuple(values))
+    return encoded, values.values() if order is None else [values[key] for key in order]
+
+
 @lru_cache(_REMEMBERED)
-def _in_order(keys: tuple[Any, ...]) -> tuple[tuple[Any, bytes], ...]:
-    """The keys of a map in the order of the integers that they are, with their encodings: many files have the same."""
-    return tuple((key, LONGS[int(key)]) for key in sorted(keys, key=int))
+def _order(keys: tuple[Any, ...]) -> tuple[tuple[Any, ...] | None, tuple[bytes, ...]]:
+    """(keys in order, None for those that come so; their encodings): many files have the same."""
+    order = tuple(sorted(keys, key=int))
+    return None if order == keys else order, tuple(LONGS[int(key)] for key in order)
 
 
 def _counted(count: int, items: Iterable[bytes]) -> bytes:

@@ -36,6 +36,7 @@ from duckicelake.lake.writing.definition import folder_name
 _SQL = queries("native")
 TAKES_ROWS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
 """What may take inlined rows out of Postgres."""
+_PATH = LakeFile._fields.index("path")
 _DEFINES = frozenset({"created_table", "altered_table"})
 _ADDS = frozenset({"inlined_insert", "inserted_into_table"})
 _KEEPS_ROWS_OF_FILES = frozenset(
@@ -263,10 +264,12 @@ def _lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
     """prefix: of the paths that are relative, as the beginning of each row says."""
     found = []
     for is_relative, *row in rows:
+        if is_relative and row[_PATH] is not None:
+            row[_PATH] = prefix + row[_PATH]
         file = LakeFile._make(row)
         if None in (file.path, file.file_format, file.record_count, file.file_size_bytes) or file.record_count < 0:
             raise DamagedTable(f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows")
-        found.append(file._replace(path=f"{prefix}{file.path}") if is_relative else file)
+        found.append(file)
     return tuple(found)
 
 

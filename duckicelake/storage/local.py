@@ -45,9 +45,9 @@ class LocalStore:
     def write_all(self, files: Sequence[NewFile]) -> None:
         """A folder is synced once for all files in it, also for those that others have just put there."""
         in_parallel(self._put, files)
-        for folder in {self.local_path(location).parent for location, _ in files}:
-            with _translated(str(folder)):
-                _sync(folder)
+        for folder in {*map(os.path.dirname, (location for location, _ in files))}:
+            with _translated(folder):
+                _sync(self.local_path(folder))
 
     def write_derived(self, files: Sequence[NewFile]) -> None:
         for location, data in files:
@@ -58,9 +58,10 @@ class LocalStore:
         location, data = file
         path = self.local_path(location)
         with _translated(location):
-            if not path.exists():
+            present = _length(path)
+            if present is None:
                 _create(path, data)
-            present = path.stat().st_size
+                present = path.stat().st_size  # perhaps a racing writer's
         check_same_length(location, present, len(data))
 
     def exists(self, location: str) -> bool:
@@ -163,11 +164,18 @@ def _create(path: Path, data: bytes) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a complete file under a name, unless one of that length has it."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size == len(data):
-            return
+    if _length(path) == len(data):
+        return
     with _temporary(path.parent, data) as temporary:
-        os.replace(temporary, path)  # noqa: PTH105 - as above
+        os.replace(temporary, path)  # noqa: PTH105 - a Path takes as long to make
+
+
+def _length(path: Path) -> int | None:
+    """The length of a file in bytes, None if there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 @contextlib.contextmanager
@@ -176,12 +184,13 @@ def _temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[s
     path = f"{folder}/.tmp-{uuid4().hex}"
     descriptor = _new_file(path, folder)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        try:
+            _write(descriptor, data)
             os.fchmod(descriptor, 0o644)
             if synced:
-                file.flush()
                 os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         yield path
     except BaseException:
         Path(path).unlink(missing_ok=True)
@@ -198,6 +207,13 @@ def _new_file(path: str, folder: Path) -> int:
         return os.open(path, flags, 0o600)
 
 
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of it: a file object of Python's takes as long to make as a small file to write."""
+    written = os.write(descriptor, data)
+    while written < len(data):
+        written += os.write(descriptor, memoryview(data)[written:])
+
+
 def _link(temporary: str, path: Path) -> None:
     try:
         os.link(temporary, path)
@@ -206,7 +222,7 @@ def _link(temporary: str, path: Path) -> None:
             # Some file systems (FAT, a few network ones) have no hard links; a name never means two contents.
             Path(temporary).rename(path)
             return
-    Path(temporary).unlink()
+    os.unlink(temporary)  # noqa: PTH108 - a Path takes as long to make
 
 
 def _make_folder(folder: Path) -> None:

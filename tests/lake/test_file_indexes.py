@@ -24,6 +24,8 @@ LOOKS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "what a clone shares": (CLONES.shares, {"table_id": 2}),
     "what may be purged": (WRITE.purgeable, {"table_id": 2}),
     "rows that hold files": (WRITE.forget_held, {"table_id": 2, "paths": PATHS}),
+    "manifests at paths": (STATE.manifests_at, {"table_id": 1, "paths": PATHS}),
+    "metadata that others have": (STATE.outdated_metadata, {"table_id": 1, "version": 9, "kept": 2}),
 }
 
 
@@ -44,7 +46,14 @@ def many(database: Database) -> Database:
                       'PARQUET', 0, '[]', 1, 1, 1, 1, 1, '{}' FROM generate_series(1, %s) i""",
             [FILES - 10, FILES],
         )
-        cursor.execute("ANALYZE duckicelake_file")
+        cursor.execute(
+            """INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms)
+               SELECT 1, CASE WHEN i > 10 THEN 'manifest' ELSE 'metadata' END, i,
+                      's3a://bucket/f' || i %% 100 || '/metadata/' || i || '.avro', 1, '', 0
+               FROM generate_series(1, %s) i""",
+            [FILES],
+        )
+        cursor.execute("ANALYZE duckicelake_file, duckicelake_artifact")
     return database
 
 
@@ -54,7 +63,8 @@ def test_no_query_by_path_reads_all_files(many: Database, look: str) -> None:
     with many.reading() as cursor:
         plan = str(cursor.execute(f"EXPLAIN {statement}", parameters).fetchall())
     assert "Seq Scan on duckicelake_file " not in plan, plan
-    assert "duckicelake_file_" in plan
+    assert "Seq Scan on duckicelake_artifact " not in plan, plan
+    assert "duckicelake_file_" in plan or "duckicelake_artifact_" in plan
 
 
 def test_functions_of_triggers_find_a_file_by_an_index(many: Database) -> None:
@@ -79,3 +89,20 @@ def test_name_hash_and_folder_of_a_path(database: Database) -> None:
                       duckicelake_folder('s3://b/ü/ä.parquet'), duckicelake_folder('/b/'), duckicelake_folder('b')"""
         ).fetchone()
     assert row == (True, "s3://b/ü/", "/b/", "")
+
+
+@pytest.mark.parametrize(
+    "path", ["file:/a/b/x", "/a/../b/x", "/a//b/x", "s3a://b/x", "s3://b/k/x", "file://localhost/a/x"]
+)
+def test_place_of_a_path_is_the_canonical_folder(database: Database, path: str) -> None:
+    with database.reading() as cursor:
+        row = cursor.execute("SELECT duckicelake_place(%s), duckicelake_canonical_path(%s)", [path, path]).fetchone()
+    assert row is not None
+    place, canonical = row
+    assert place == f"{canonical.rpartition('/')[0]}/"
+
+
+def test_place_holds_as_much_as_an_index_does(database: Database) -> None:
+    with database.reading() as cursor:
+        row = cursor.execute("SELECT length(duckicelake_place('/' || repeat('ä', 600) || '/x'))").fetchone()
+    assert row == (500,)

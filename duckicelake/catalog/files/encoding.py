@@ -9,6 +9,7 @@ from duckicelake.bridge.artifacts import (
     Artifact,
     Definitions,
     Encoded,
+    Lines,
     definitions_of,
     manifest_artifact,
     manifest_list_artifact,
@@ -42,7 +43,8 @@ def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | Non
     state = unwritten.state
     definitions = replace(definitions_of(defined(state.row, before)), location=state.row.location)
     manifests, new = _encode_manifests(unwritten, definitions)
-    lists = [_encode_list(snapshot, manifests, definitions) for snapshot in unwritten.snapshots]
+    lines: Lines = {}
+    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
     state = replace(state, snapshots=_with_lists(state.snapshots, paths))
     metadata = project(state, before)
@@ -73,8 +75,11 @@ def _encode_manifests(unwritten: Unwritten, known: Definitions) -> tuple[dict[in
     return {**unwritten.manifests, **written}, new
 
 
-def _encode_list(snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions) -> Artifact:
-    return manifest_list_artifact(snapshot, [manifests[manifest_id] for manifest_id in snapshot.manifest_ids], known)
+def _encode_list(
+    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions, lines: Lines
+) -> Artifact:
+    listed = [manifests[manifest_id] for manifest_id in snapshot.manifest_ids]
+    return manifest_list_artifact(snapshot, listed, known, lines)
 
 
 def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:

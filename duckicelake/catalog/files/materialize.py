@@ -79,6 +79,11 @@ def prepare_next(services: Services, before: Materialized, change: ChangeSet, wr
 def write(services: Services, prepared: Prepared) -> bool:
     """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
     write_derived(services, prepared.files)
+    return record(services, prepared)
+
+
+def record(services: Services, prepared: Prepared) -> bool:
+    """Record the files, which are written; as `write` tells."""
     row = prepared.table.row
 
     def attempt() -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from duckicelake.catalog.access.ownership import granted
 from duckicelake.catalog.access.principal import Capability
-from duckicelake.catalog.files.materialize import materialize, materialize_next, write
+from duckicelake.catalog.files.materialize import materialize, materialize_next, record
 from duckicelake.catalog.files.outdated import delete_outdated
 from duckicelake.catalog.loads.cache import CachedTable, Found, Materialized
 from duckicelake.catalog.loads.catch_up import CaughtUp, catch_up
@@ -118,7 +118,7 @@ def _made(services: Services, caught_up: CaughtUp) -> Materialized | None:
         return None
     with services.meter.phase("materialize"):
         prepared = caught_up.version()
-        return prepared.table if write(services, prepared) else None
+        return prepared.table if record(services, prepared) else None
 
 
 def follow(

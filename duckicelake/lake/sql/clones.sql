@@ -39,7 +39,7 @@ WITH own AS MATERIALIZED (
     SELECT duckicelake_canonical_path(location) AS folder FROM duckicelake_table WHERE table_id = %(table_id)s
 ), below AS MATERIALIZED (  -- as a whole: who looks for one only may read all files instead of the index
     SELECT DISTINCT o.table_id FROM place p
-    JOIN duckicelake_file o ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+    JOIN duckicelake_file o ON duckicelake_place(o.path) COLLATE "C"
             BETWEEN left(p.folder || '/', 500) AND left(p.folder || '0', 500)
         AND starts_with(duckicelake_canonical_path(o.path), p.folder || '/')
     WHERE NOT o.is_released AND o.table_id <> %(table_id)s
@@ -62,7 +62,7 @@ SELECT EXISTS (
     WHERE d.outlives_drop OR EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = d.table_id)
 ) OR EXISTS (
     SELECT FROM place p
-    JOIN ducklake_data_file o ON NOT o.path_is_relative AND left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+    JOIN ducklake_data_file o ON NOT o.path_is_relative AND duckicelake_place(o.path) COLLATE "C"
             BETWEEN left(p.folder || '/', 500) AND left(p.folder || '0', 500)
         AND starts_with(duckicelake_canonical_path(o.path), p.folder || '/')
     WHERE o.table_id <> %(table_id)s

@@ -1,11 +1,12 @@
--- next_place: the first in byte order, but not before this, of the folders of a table's files and the paths of its metadata
+-- next_place: the first in byte order, but not before this, of the folders of a table's files and metadata
 SELECT path FROM (
     (SELECT duckicelake_folder(path) COLLATE "C" AS path FROM duckicelake_file
      WHERE table_id = %(table_id)s AND duckicelake_folder(path) COLLATE "C" >= %(least)s
      ORDER BY duckicelake_folder(path) COLLATE "C" LIMIT 1)
     UNION ALL
-    (SELECT path COLLATE "C" FROM duckicelake_artifact
-     WHERE table_id = %(table_id)s AND path COLLATE "C" >= %(least)s ORDER BY path COLLATE "C" LIMIT 1)
+    (SELECT duckicelake_folder(path) COLLATE "C" FROM duckicelake_artifact
+     WHERE table_id = %(table_id)s AND duckicelake_folder(path) COLLATE "C" >= %(least)s
+     ORDER BY duckicelake_folder(path) COLLATE "C" LIMIT 1)
 ) found
 ORDER BY path LIMIT 1;
 

@@ -6,7 +6,8 @@ WHERE NOT EXISTS (SELECT FROM ducklake_data_file WHERE duckicelake_file_name(pat
   AND NOT EXISTS (SELECT FROM ducklake_files_scheduled_for_deletion WHERE duckicelake_file_name(path) = n.name)
   AND NOT EXISTS (SELECT FROM duckicelake_file
                   WHERE duckicelake_name_hash(path) = duckicelake_name_hash(n.name) AND duckicelake_file_name(path) = n.name)
-  AND NOT EXISTS (SELECT FROM duckicelake_artifact WHERE duckicelake_file_name(path) = n.name);
+  AND NOT EXISTS (SELECT FROM duckicelake_artifact
+                  WHERE duckicelake_name_hash(path) = duckicelake_name_hash(n.name) AND duckicelake_file_name(path) = n.name);
 
 -- named_in_metadata: names of the files that only metadata names: statistics, views' metadata, what else is to be kept
 SELECT duckicelake_file_name(path) FROM duckicelake_file_ref

@@ -61,7 +61,7 @@ owned AS (
         AND duckicelake_canonical_path(f.path) = w.path
     UNION
     SELECT w.path, a.table_id FROM wanted w
-    JOIN duckicelake_artifact a ON duckicelake_file_name(a.path) = duckicelake_file_name(w.path)
+    JOIN duckicelake_artifact a ON duckicelake_name_hash(a.path) = duckicelake_name_hash(w.path)
         AND duckicelake_canonical_path(a.path) = w.path
     UNION
     SELECT w.path, f.table_id FROM wanted w
@@ -78,18 +78,18 @@ WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);
 WITH f AS (SELECT %(folder)s::text AS folder),
 owned AS (
     SELECT o.table_id FROM f JOIN duckicelake_file o
-        ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+        ON duckicelake_place(o.path) COLLATE "C"
             BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
         AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
     UNION
     SELECT o.table_id FROM f JOIN duckicelake_artifact o
-        ON left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+        ON duckicelake_place(o.path) COLLATE "C"
             BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
         AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
     UNION
     SELECT o.table_id FROM f JOIN ducklake_data_file o
         ON NOT o.path_is_relative
-        AND left(duckicelake_canonical_path(o.path), 500) COLLATE "C"
+        AND duckicelake_place(o.path) COLLATE "C"
             BETWEEN left(f.folder || '/', 500) AND left(f.folder || '0', 500)
         AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
 )

@@ -61,12 +61,12 @@ FROM (
 WHERE a.age > %(kept)s AND a.object_id >= 0
   AND NOT EXISTS (
       SELECT FROM duckicelake_artifact o
-      WHERE duckicelake_file_name(o.path) = duckicelake_file_name(a.path) AND o.path = a.path
+      WHERE duckicelake_name_hash(o.path) = duckicelake_name_hash(a.path) AND o.path = a.path
         AND o.table_id <> %(table_id)s);
 
 -- forget_metadata: metadata files that were deleted
 DELETE FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'metadata' AND path COLLATE "C" = ANY(%(paths)s);
+WHERE table_id = %(table_id)s AND kind = 'metadata' AND path = ANY(%(paths)s);
 
 -- manifests: manifests without their file ids, with what was written for them
 SELECT m.manifest_id, m.content, m.format_version, m.spec_id, m.schema_id, m.sequence_number, m.min_sequence_number,
@@ -178,8 +178,9 @@ FROM duckicelake_manifest m, unnest(m.added || m.existing) AS u (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s) AND u.file_id IN (SELECT unnest(%(file_ids)s::bigint[]));
 
 -- manifests_at: manifests of a table by the path at which they were written
-SELECT path, object_id FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'manifest' AND path COLLATE "C" = ANY(%(paths)s);
+SELECT a.path, a.object_id FROM (SELECT DISTINCT unnest(%(paths)s::text[]) AS path) w
+JOIN duckicelake_artifact a ON duckicelake_name_hash(a.path) = duckicelake_name_hash(w.path) AND a.path = w.path
+WHERE a.table_id = %(table_id)s AND a.kind = 'manifest';
 
 -- deletions_of: the positions that are deleted from data files
 SELECT delete_file_id, data_file_id, positions
@@ -247,7 +248,7 @@ WHERE table_id = %(table_id)s AND kind <> 'metadata' AND written_at >= (
 DELETE FROM duckicelake_artifact a
 USING duckicelake_table t
 WHERE a.table_id = %(table_id)s AND t.table_id = a.table_id AND (
-    a.path COLLATE "C" = ANY(%(paths)s)
+    a.path = ANY(%(paths)s)
     OR (a.kind = 'metadata' AND a.object_id = t.version)
     OR (a.kind = 'manifest-list' AND EXISTS (
         SELECT FROM duckicelake_snapshot s
