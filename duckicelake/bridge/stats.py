@@ -14,7 +14,7 @@ from duckicelake.bridge.texts import from_text, to_text
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_bytes
-from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.model import ColumnStats, Extent
 
 DEFAULT_TRUNCATION = 16
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
@@ -69,15 +69,33 @@ class LakeMetrics:
         return {name: each for name, each in zip(_NAMES, found, strict=True) if each}
 
 
+def extent_stats(extent: Extent, type_: PrimitiveType) -> ColumnStats | None:
+    """The row of values of this type in memory; None where their bounds have no text in DuckLake."""
+    has_bounds = extent.present > extent.nans
+    low, high = (to_text(type_, extent.least), to_text(type_, extent.most)) if has_bounds else (None, None)
+    if has_bounds and (low is None or high is None or type_.name in _AMBIGUOUS_TYPES):
+        return None
+    return ColumnStats(
+        column_id=extent.column_id,
+        contains_null=extent.nulls > 0,
+        contains_nan=extent.nans > 0 if type_.name in _FLOATS else None,
+        min_value=low,
+        max_value=high,
+        value_count=extent.present,
+        null_count=extent.nulls,
+    )
+
+
 def widen(
     existing: Mapping[int, ColumnStats] | None,
-    files: Iterable[Iterable[ColumnStats]],
+    files: Iterable[Iterable[ColumnStats | Extent]],
     leaves: Mapping[int, PrimitiveType],
     exact_below: int,
 ) -> dict[int, ColumnStats | None]:
     """New table-wide rows after adding files with these statistics; None: the row must go, its truth isn't known.
 
-    `existing` is None for a table that never had rows; later a column without a row stays without one.
+    `existing` is None for a table that never had rows; later a column without a row stays without one. Extents are
+    for small batches: a row that covers one already stays as it is, and nothing becomes a text for that.
     """
     wanted = leaves if existing is None else [column for column in leaves if column in existing]
     result: dict[int, ColumnStats | None] = {column: existing[column] if existing else None for column in wanted}
@@ -85,7 +103,12 @@ def widen(
     for rows in files:
         by_column = {row.column_id: row for row in rows}
         for column in tuple(known):
-            result[column] = _widened(result[column], by_column.get(column), leaves[column], exact_below)
+            row, before = by_column.get(column), result[column]
+            if isinstance(row, Extent):
+                if before is not None and _covers(before, row, leaves[column]):
+                    continue
+                row = extent_stats(row, leaves[column])
+            result[column] = _widened(before, row, leaves[column], exact_below)
             if result[column] is None:
                 known.discard(column)
     return result
@@ -146,6 +169,31 @@ def _bound_of(type_: PrimitiveType) -> Callable[[str], str | None]:
             return any_bound(text)
 
     return integer_bound if pack else any_bound
+
+
+def _covers(row: ColumnStats, extent: Extent, type_: PrimitiveType) -> bool:
+    """Whether the row says all that it would say with these values, too."""
+    if row.contains_null is None or row.min_value is None or row.max_value is None:
+        return False
+    if (extent.nulls and not row.contains_null) or (extent.nans and not row.contains_nan):
+        return False
+    if extent.present == extent.nans:
+        return True
+    is_long = len(row.min_value) + len(row.max_value) > _LONGEST_REMEMBERED
+    low, high = (_span if is_long else _remembered_span)(type_, row.min_value, row.max_value)
+    if low is None or high is None:
+        return False
+    least, most = extent.least, extent.most
+    if isinstance(least, str):
+        least, most = least.encode(), most.encode()
+    return bool(low <= least and most <= high)
+
+
+def _span(type_: PrimitiveType, low: str, high: str) -> tuple[Any, Any]:
+    return _comparable(type_, low), _comparable(type_, high)
+
+
+_remembered_span = lru_cache(maxsize=4096)(_span)
 
 
 def _widened(

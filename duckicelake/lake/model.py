@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 FORMAT_VERSION: Final = "1.0"
 """Of DuckLake's catalogs, those that are served."""
@@ -103,6 +103,20 @@ class ColumnStats(NamedTuple):
     column_size_bytes: int | None = None
     value_count: int | None = None
     null_count: int | None = None
+
+
+class Extent(NamedTuple):
+    """What values in memory of a leaf column span, exactly. present: how many there are, of which so many are NaN.
+
+    least and most: of those that aren't NaN, None where there are none.
+    """
+
+    column_id: int
+    present: int
+    nulls: int
+    nans: int
+    least: Any
+    most: Any
 
 
 class LakeFile(NamedTuple):

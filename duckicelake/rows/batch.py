@@ -34,6 +34,7 @@ class Batch:
         self.num_rows = num_rows
         self._table = table
         self._values: list[list[Any] | None] = [*values] if values is not None else [None] * len(layout.stored)
+        self._encoded: dict[int, list[Encoded]] = {}
 
     def column(self, index: int) -> list[Any]:
         """The values in memory (see `kinds`) of one of the stored columns."""
@@ -59,10 +60,11 @@ class Batch:
         arrays = [pa.array(each, kind) for each, kind in zip(self.values, schema.types, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    @cached_property
-    def encoded(self) -> list[list[Encoded]]:
-        """The values of each stored column as Postgres holds them inlined (see `encoding`)."""
-        return [encode(values) for encode, values in zip(self.layout.encoders, self.values, strict=True)]
+    def encoded(self, index: int) -> list[Encoded]:
+        """The values of one of the stored columns as Postgres holds them inlined (see `encoding`)."""
+        if index not in self._encoded:
+            self._encoded[index] = self.layout.encoders[index](self.column(index))
+        return self._encoded[index]
 
 
 def joined(batches: Sequence[Batch]) -> Batch:

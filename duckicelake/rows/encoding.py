@@ -39,6 +39,14 @@ def encoder(column: RowColumn) -> Encoder:
     return encode
 
 
+def elements(column: RowColumn, values: Sequence[Any]) -> str | None:
+    """A column's values as elements of a Postgres array, if they are numbers that JSON has: all of them at once."""
+    if not isinstance(column.type, PrimitiveType) or column.type.name not in _JSON_NUMBERS:
+        return None
+    text = orjson.dumps(values).decode()[1:-1]
+    return text if "null" not in text or text.count("null") == values.count(None) else None
+
+
 def _numbers(values: Sequence[Any]) -> list[Encoded]:
     """Numbers of up to 64 bits, all at once in a third of the time; JSON has null for NaN and the infinities, too."""
     text = orjson.dumps(values).decode()[1:-1]

@@ -2,22 +2,33 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from duckicelake.bridge.texts import to_text
+from duckicelake.bridge.stats import extent_stats
 from duckicelake.iceberg.types import ListType, MapType, PrimitiveType, StructType
-from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.kinds import TICKS, single_value, stored, values_of
 from duckicelake.rows.layout import Layout
 
 _FLOATS = {"float", "double"}
-_AMBIGUOUS = {"binary", "fixed"}
-"""Types of whose bounds DuckDB writes two texts, and takes one for the other (see `bridge.stats`)."""
+_NO_BOUNDS = (None, None)
+
+
+def extents(batch: Batch) -> tuple[Extent, ...]:
+    """What the values of each leaf column span."""
+    found: list[Extent] = []
+    for column, values in zip(batch.layout.stored, batch.values, strict=True):
+        kind = column.type
+        if isinstance(kind, PrimitiveType):
+            found.append(_extent(column.field_id, kind, values))
+        else:
+            found.extend(extent for extent, _ in _extents(column, values))
+    return tuple(found)
 
 
 def column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
@@ -26,39 +37,38 @@ def column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
     A column whose bounds have no text in DuckLake has none: its row of the table must go, as its truth isn't known.
     """
     pairs = zip(batch.layout.stored, batch.values, strict=True)
-    return _known(row for column, values in pairs for row in _stats(column, values))
+    return _known(each for column, values in pairs for each in _extents(column, values))
 
 
 def table_stats(layout: Layout, table: pa.Table) -> tuple[ColumnStats, ...]:
     """The same of a table, in less time if it is a long one."""
     pairs = zip(layout.stored, table.columns, strict=True)
-    return _known(row for column, array in pairs for row in _stats_of_array(column, array))
+    return _known(each for column, array in pairs for each in _extents_of_array(column, array))
 
 
-def _known(rows: Iterable[ColumnStats | None]) -> tuple[ColumnStats, ...]:
-    return tuple(row for row in rows if row is not None)
+def _known(extents: Iterable[tuple[Extent, PrimitiveType]]) -> tuple[ColumnStats, ...]:
+    return tuple(row for extent, kind in extents if (row := extent_stats(extent, kind)) is not None)
 
 
-def _stats_of_array(column: RowColumn, array: pa.ChunkedArray) -> Iterator[ColumnStats | None]:
+def _extents_of_array(column: RowColumn, array: pa.ChunkedArray) -> Iterator[tuple[Extent, PrimitiveType]]:
     kind = column.type
     if not isinstance(kind, PrimitiveType):
-        yield from _stats(column, [value for chunk in array.chunks for value in values_of(chunk, column)])
+        yield from _extents(column, [value for chunk in array.chunks for value in values_of(chunk, column)])
         return
-    present = len(array) - array.null_count
     nans = pc.sum(pc.is_nan(array)).as_py() or 0 if kind.name in _FLOATS else 0
     bounds = pc.min_max(array if kind.name not in TICKS else array.cast(TICKS[kind.name]))
-    yield _row(
-        column.field_id, kind, _Counts(present, array.null_count, nans), bounds["min"].as_py(), bounds["max"].as_py()
-    )
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    of = _NO_BOUNDS if least is None else _bounds(kind, least, most)
+    yield Extent(column.field_id, len(array) - array.null_count, array.null_count, nans, *of), kind
 
 
-def _stats(column: RowColumn, values: Sequence[Any]) -> Iterator[ColumnStats | None]:
+def _extents(column: RowColumn, values: Sequence[Any]) -> Iterator[tuple[Extent, PrimitiveType]]:
     kind = column.type
     if isinstance(kind, PrimitiveType):
-        yield _leaf(column.field_id, kind, values)
+        yield _extent(column.field_id, kind, values), kind
         return
     for index, child in enumerate(stored(column.children)):
-        yield from _stats(child, _inside(kind, values, index))
+        yield from _extents(child, _inside(kind, values, index))
 
 
 def _inside(kind: StructType | ListType | MapType, values: Sequence[Any], part: int) -> list[Any]:
@@ -70,41 +80,17 @@ def _inside(kind: StructType | ListType | MapType, values: Sequence[Any], part: 
     return [pair[part] for value in values for pair in value or ((None, None),)]
 
 
-def _leaf(column_id: int, kind: PrimitiveType, values: Sequence[Any]) -> ColumnStats | None:
+def _extent(column_id: int, kind: PrimitiveType, values: Sequence[Any]) -> Extent:
     nulls = values.count(None)
     present = [value for value in values if value is not None] if nulls else values
     numbers = _without_nan(present) if kind.name in _FLOATS else present
-    counts = _Counts(len(present), nulls, len(present) - len(numbers))
-    return _row(column_id, kind, counts, min(numbers, default=None), max(numbers, default=None))
+    bounds = _bounds(kind, min(numbers), max(numbers)) if numbers else _NO_BOUNDS
+    return Extent(column_id, len(present), nulls, len(present) - len(numbers), *bounds)
 
 
 def _without_nan(values: Sequence[float]) -> Sequence[float]:
     return [value for value in values if not math.isnan(value)] if math.isnan(sum(values)) else values
 
 
-class _Counts(NamedTuple):
-    """Values, of which some are NaN, and nulls."""
-
-    present: int
-    nulls: int
-    nans: int
-
-
-def _row(column_id: int, kind: PrimitiveType, counts: _Counts, least: Any, most: Any) -> ColumnStats | None:
-    has_bounds = counts.present > counts.nans
-    low, high = (_text(kind, least), _text(kind, most)) if has_bounds else (None, None)
-    if has_bounds and (low is None or high is None or kind.name in _AMBIGUOUS):
-        return None
-    return ColumnStats(
-        column_id=column_id,
-        contains_null=counts.nulls > 0,
-        contains_nan=counts.nans > 0 if kind.name in _FLOATS else None,
-        min_value=low,
-        max_value=high,
-        value_count=counts.present,
-        null_count=counts.nulls,
-    )
-
-
-def _text(kind: PrimitiveType, value: Any) -> str | None:
-    return to_text(kind, single_value(kind, value))
+def _bounds(kind: PrimitiveType, least: Any, most: Any) -> tuple[Any, Any]:
+    return (least, most) if kind.name != "uuid" else (single_value(kind, least), single_value(kind, most))

@@ -17,7 +17,7 @@ from duckicelake.lake import native
 from duckicelake.rows.batch import Batch
 from duckicelake.rows.columns import row_columns
 from duckicelake.rows.encoding import Encoded
-from duckicelake.rows.inlining import encode, obstacle
+from duckicelake.rows.inlining import obstacle
 from duckicelake.rows.layout import Layout
 from duckicelake.rows.reading import read_batch
 from duckicelake.rows.statistics import column_stats
@@ -153,6 +153,10 @@ def store(lake: Lake, layout: Layout, columns: list[list[Encoded]]) -> None:
             cursor.execute(update, [*values, row])
 
 
+def encoded(batch: Batch) -> list[list[Encoded]]:
+    return list(map(batch.encoded, range(len(batch.layout.stored))))
+
+
 def test_flat_values_are_stored_as_duckdb_stores_them(lake: Lake) -> None:
     lake.run(f"CREATE TABLE t ({', '.join(f'c{index} {kind}' for index, (kind, _) in enumerate(FLAT))})")
     rows = list(zip_longest(*(values for _, values in FLAT)))
@@ -170,7 +174,7 @@ def test_flat_values_are_stored_as_duckdb_stores_them(lake: Lake) -> None:
     batch = read_batch(orjson.dumps(body), JSON, layout)
     assert obstacle(batch) is None
     theirs = stored(lake, layout)
-    store(lake, layout, encode(batch))
+    store(lake, layout, encoded(batch))
     assert stored(lake, layout) == theirs
     assert_same_bounds(lake, layout, batch)
 
@@ -195,7 +199,7 @@ def test_nested_values_read_right(lake: Lake, kind: str, literal: str, json: lis
     layout = layout_in(lake)
     batch = read_batch(orjson.dumps([{"a": value} for value in json]), JSON, layout)
     assert obstacle(batch) is None
-    store(lake, layout, encode(batch))
+    store(lake, layout, encoded(batch))
     wanted = lake.duck.execute(f"SELECT unnest({literal})::{kind}").fetchall()
     assert repr(lake.duck.execute("FROM lake.t").fetchall()) == repr(wanted)
     assert lake.duck.execute("SELECT count(*) FROM lake.t WHERE a IS NOT NULL").fetchall() == [
@@ -225,7 +229,7 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_any_text_inside_nested_values_reads_right(duck: duckdb.DuckDBPyConnection, values: list[Any]) -> None:
     """As DuckLake reads inlined rows: by a cast of their texts."""
     layout = column(list_of(KIND))
-    ((text,),) = encode(read_batch(orjson.dumps([{"a": values}]), JSON, layout))
+    ((text,),) = encoded(read_batch(orjson.dumps([{"a": values}]), JSON, layout))
     cast = "CAST(? AS STRUCT(s VARCHAR, l VARCHAR[], m MAP(VARCHAR, VARCHAR))[])"
     assert duck.execute(f"SELECT {cast}", [text]).fetchall() == [(values,)]
 

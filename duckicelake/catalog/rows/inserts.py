@@ -6,7 +6,6 @@ Nothing is written to the side tables: Iceberg clients see the rows at their nex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from duckicelake.catalog.auditing import Noted, origin, touched
@@ -22,7 +21,7 @@ from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.lake.rows import producers
 from duckicelake.lake.rows.batches import Packed, RowBatch, WrittenRows, packed
 from duckicelake.lake.rows.producers import LONGEST_APP_ID, Applied, Producer
-from duckicelake.rows import inlining, statistics
+from duckicelake.rows import encoding, inlining, statistics
 from duckicelake.rows.batch import Batch, joined
 from duckicelake.rows.constraint_rows import check_rows
 from duckicelake.rows.problems import OnUnknown
@@ -145,15 +144,20 @@ def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, bat
 
 def _packed(target: RowTarget, batches: Sequence[Batch]) -> Packed:
     batch = joined(batches)
-    return Packed(packed_columns(target, batch), statistics.column_stats(batch))
+    return Packed(packed_columns(target, batch), statistics.extents(batch))
 
 
 def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
     """The batch's columns in the order of their ids, which is DuckDB's."""
     assert target.lake.inlined is not None
-    ids = (column.field_id for column in batch.layout.stored)
-    by_id = sorted(zip(ids, inlining.encode(batch), strict=True), key=itemgetter(0))
-    return [packed(values, kind) for (_, values), kind in zip(by_id, target.lake.inlined.types, strict=True)]
+    ids = [column.field_id for column in batch.layout.stored]
+    by_id = sorted(range(len(ids)), key=ids.__getitem__)
+    return [_elements(batch, index, kind) for index, kind in zip(by_id, target.lake.inlined.types, strict=True)]
+
+
+def _elements(batch: Batch, index: int, kind: str) -> str:
+    numbers = encoding.elements(batch.layout.stored[index], batch.column(index))
+    return packed(batch.encoded(index), kind) if numbers is None else numbers
 
 
 def commit_of(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:

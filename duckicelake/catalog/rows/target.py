@@ -9,7 +9,7 @@ from duckicelake.bridge.stats import widen
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.lake.rows.batches import InsertTarget
 from duckicelake.rows.layout import Layout
 
@@ -39,7 +39,7 @@ class RowTarget:
         return constraints_of(self.metadata.properties, self.schema)
 
     def widen(
-        self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats]]
+        self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats | Extent]]
     ) -> dict[int, ColumnStats | None]:
         """Table-wide statistics after rows with these, which are exact."""
         return widen(existing, batches, self.leaves, maxsize)

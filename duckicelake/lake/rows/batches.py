@@ -7,7 +7,7 @@ from uuid import UUID
 
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.audit import Origin
-from duckicelake.lake.model import ColumnStats, TableDefinition
+from duckicelake.lake.model import ColumnStats, Extent, TableDefinition
 from duckicelake.lake.rows.producers import Producer
 
 DEFAULT_LIMIT: Final = 10
@@ -18,16 +18,18 @@ _PLAIN: Final = frozenset({"smallint", "integer", "bigint", "real", "double prec
 
 Options = Sequence[Sequence[Any]]
 """(scope, scope id, value) of each option that says how many rows are inlined."""
-Widen = Callable[[Mapping[int, ColumnStats] | None, Sequence[Iterable[ColumnStats]]], dict[int, ColumnStats | None]]
-"""Table-wide statistics, None before the first rows, after adding rows with these; a column with None has none."""
+Widen = Callable[
+    [Mapping[int, ColumnStats] | None, Sequence[Iterable[ColumnStats | Extent]]], dict[int, ColumnStats | None]
+]
+"""Table-wide statistics, None before the first rows, after adding rows that hold this; a column with None has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows to be inlined, of one batch or several. columns: the values of each as `packed` makes them; stats: exact."""
+    """Rows to be inlined, of one batch or several. columns: the values of each as `packed` makes them."""
 
     columns: Sequence[str]
-    stats: Sequence[ColumnStats]
+    extents: Sequence[Extent]
 
 
 Pack = Callable[[Sequence[Any]], Packed]

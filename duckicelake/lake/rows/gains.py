@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Cursor
 
 from duckicelake.lake.changes import TableStats
-from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import document
 from duckicelake.lake.postgres.queries import queries
@@ -25,7 +25,7 @@ class Gain:
 
     state: TableNow
     batches: Sequence[RowBatch]
-    stats: Sequence[Sequence[ColumnStats]]
+    stats: Sequence[Sequence[ColumnStats | Extent]]
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,7 @@ from duckicelake.lake import native
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.audit import signed_by
 from duckicelake.lake.idempotency import Repeated
-from duckicelake.lake.model import ColumnStats
+from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.pipelines import send_off
 from duckicelake.lake.rows import producers
@@ -192,8 +192,8 @@ def _packed(batches: Sequence[RowBatch]) -> Packed:
     return batches[0].pack([batch.rows for batch in batches])
 
 
-def _stats(batches: Sequence[RowBatch], packed: Packed | None) -> list[Sequence[ColumnStats]]:
-    inlined = [] if packed is None else [packed.stats]
+def _stats(batches: Sequence[RowBatch], packed: Packed | None) -> list[Sequence[ColumnStats | Extent]]:
+    inlined = [] if packed is None else [packed.extents]
     return [*inlined, *(file.stats for batch in batches for file in batch.files)]
 
 
