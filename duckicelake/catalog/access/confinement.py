@@ -3,12 +3,15 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.lake import ownership
 from duckicelake.storage.objects import NewFile
 from duckicelake.storage.policy import canonical, is_within
+
+_ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def check_readable(services: Services, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
@@ -81,6 +84,20 @@ def real_place(services: Services, location: str) -> str:
     """The canonical location with symbolic links followed, where the store has them."""
     path = _local_path(services, location)
     try:
-        return canonical(location if path is None else os.path.realpath(path))
+        return canonical(location if path is None else _real_path(path))
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"{location!r} isn't a usable file name: {error}") from error
+
+
+def _real_path(path: Path) -> str:
+    """As `os.path.realpath`, which asks for each folder on the way; Linux tells at once where an open file is."""
+    try:
+        descriptor = os.open(path, _ONLY_THE_PATH | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return os.path.realpath(path)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a Path takes as long to make
+    except OSError:
+        return os.path.realpath(path)
+    finally:
+        os.close(descriptor)
