@@ -34,6 +34,7 @@ _SOURCES = {
 }
 _NOT_IDENTITY = frozenset(("geometry", "geography", "variant"))
 _RESULTS = {"bucket": "int", "year": "int", "month": "int", "day": "date", "hour": "int"}
+_LONGEST_REMEMBERED = 100
 _WITH_WIDTH = re.compile(r"(\w+)\[(\d{1,10})\]")
 
 
@@ -46,7 +47,7 @@ class Transform(SpecModel):
     @model_validator(mode="wrap")
     @classmethod
     def _from_text(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Any:
-        return _parse(value) if isinstance(value, str) else build(value)
+        return cls.parse(value) if isinstance(value, str) else build(value)
 
     @model_serializer
     def _to_text(self) -> str:
@@ -55,7 +56,7 @@ class Transform(SpecModel):
     @staticmethod
     def parse(text: str) -> "Transform":
         """Read the spec's text of a transform; InvalidRequest for a width of zero or beyond 32 bits."""
-        return _parse(text)
+        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -85,7 +86,6 @@ class Transform(SpecModel):
         return PrimitiveType.parse(_RESULTS[self.name]) if self.name in _RESULTS else source
 
 
-@lru_cache(maxsize=1024)
 def _parse(text: str) -> Transform:
     match = _WITH_WIDTH.fullmatch(text.strip().lower())
     if match and match[1] in _SIZED:
@@ -95,6 +95,9 @@ def _parse(text: str) -> Transform:
         return Transform(name=match[1], width=width)
     lowered = text.strip().lower()
     return Transform(name=lowered if lowered in _PLAIN else text)
+
+
+_remembered = lru_cache(maxsize=1024)(_parse)
 
 
 class Sourced(SpecModel):
