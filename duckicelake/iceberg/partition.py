@@ -1,7 +1,8 @@
 """Partition transforms and specs (table spec, "Partitioning")."""
 
 import re
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 from pydantic import (
@@ -15,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, SpecModel
+from duckicelake.iceberg.model import Int, SpecModel, digest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 
@@ -133,11 +134,6 @@ class UnboundPartitionField(Sourced):
     field_id: Int | None = None
     name: str
 
-    def same_as(self, other: "UnboundPartitionField") -> bool:
-        """Tell whether source, transform and name are the same; the field id may differ."""
-        mine = (self.source_id, self.source_ids, self.transform, self.name)
-        return mine == (other.source_id, other.source_ids, other.transform, other.name)
-
 
 class PartitionField(UnboundPartitionField):
     field_id: Int
@@ -151,8 +147,17 @@ class UnboundPartitionSpec(SpecModel):
 
     def same_as(self, other: "UnboundPartitionSpec | PartitionSpec") -> bool:
         """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
-        pairs = zip(self.fields, other.fields, strict=False)
-        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return _meaning(self.fields)
+
+
+def _meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
+    """Of source, transform and name; not of the field ids."""
+    return digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
 
 
 class PartitionSpec(SpecModel):
@@ -161,8 +166,12 @@ class PartitionSpec(SpecModel):
 
     def same_as(self, other: "PartitionSpec | UnboundPartitionSpec") -> bool:
         """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
-        pairs = zip(self.fields, other.fields, strict=False)
-        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return _meaning(self.fields)
 
     def highest_field_id(self) -> int:
         """Give the highest partition field id, 999 if there is none."""

@@ -9,7 +9,7 @@ from typing import Literal
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, Json, SpecModel
+from duckicelake.iceberg.model import Int, Json, SpecModel, digest
 from duckicelake.iceberg.types import (
     FIRST_VERSION,
     IcebergType,
@@ -75,7 +75,12 @@ class Schema(SpecModel):
 
     def same_as(self, other: "Schema") -> bool:
         """Tell whether both have the same fields, docs and defaults included, and the same identifier fields."""
-        return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of the spec; identifier-field-ids only where there are any."""
