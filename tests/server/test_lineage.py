@@ -387,6 +387,8 @@ def test_received_events_join_the_graph(lake: Lake) -> None:
         ("hr", (), (table("hr.pay", "/lake/sales.orders"),), 403),
         ("hr", (), (foreign("pg://x", "t", columnLineage=columns(("a", RAW, "a"))),), 403),
         ("nothing", (), (foreign("pg://x", "t"),), 200),
+        ("nothing", (foreign("bigquery", "shop.sales.orders"),), (foreign("s3://b", "a//b?"),), 200),
+        ("nothing", (foreign("bigquery", "shop.sales.orders\0"),), (), 400),
     ],
 )
 def test_only_who_may_write_tells_what_came_into_a_table(
