@@ -41,7 +41,11 @@ _MOST_SNAPSHOTS: Final = 10_000
 
 
 def _small(value: dict[str, Any]) -> dict[str, Any]:
-    if len(orjson.dumps(value)) > LARGEST_JSON:
+    try:
+        size = len(orjson.dumps(value))
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"can't be kept: {error}") from error
+    if size > LARGEST_JSON:
         raise ValueError(f"is larger than {LARGEST_JSON} bytes")
     return value
 

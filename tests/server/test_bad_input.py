@@ -218,6 +218,13 @@ WRONG = {
         commit(*({"action": "add-schema", "schema": with_field(id=1000 + number)} for number in range(1001))),
         "one request may add 1000",
     ),
+    "default that no JSON of ours can hold": (
+        commit(
+            {"action": "upgrade-format-version", "format-version": 3},
+            {"action": "add-schema", "schema": with_field(type="double", **{"initial-default": 10**30})},
+        ),
+        "exponent",
+    ),
     "downgrade": (commit({"action": "upgrade-format-version", "format-version": 1}), "1"),
     "format version of tomorrow": (commit({"action": "upgrade-format-version", "format-version": 9}), "9"),
     "create of what exists with company": (

@@ -177,6 +177,7 @@ def test_job_that_is_over_neither_goes_on_nor_ends_otherwise(client: CatalogClie
         {"lease": ""},
         {"id": "7"},
         {"parameters": {"a": "x" * 70_000}},
+        {"parameters": {"a": 10**30}},
         {"engine": "a\x00"},
     ],
 )

@@ -350,6 +350,7 @@ def with_facets(**facets: Any) -> Json:
         ([], "the body"),
         (changed(job={"namespace": "a", "name": "x" * 8001}), "job.name"),
         (changed(producer="\x00"), "NUL"),
+        (changed(more=10**400), "number"),
     ],
 )
 def test_event_that_is_none_is_refused_and_told_why(lake: Lake, body: Any, place: str) -> None:
