@@ -7,7 +7,6 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from duckicelake.catalog import gc
-from duckicelake.catalog.access.principal import Capability
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
@@ -72,19 +71,18 @@ class FindOrphans(SpecModel):
 def table_statistics(
     services: Services, page: PageRequest, namespace: Namespace | None = None, table: str | None = None
 ) -> Page[TableStatistics]:
-    """Tables that the caller may read, of a namespace and those below it, or one; pages may be shorter than asked for.
+    """Tables that the caller may read, of a namespace and those below it, or one.
 
     NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
     """
     if page.after and not page.after.isdecimal():
         raise InvalidRequest("pageToken is not one of this list; start again without it")
     schema = None if namespace is None else schema_name(namespace)
-    may = services.caller.principal.may
+    visible = services.caller.principal.readable_schemas()
     with services.database.statement() as cursor:
-        found = maintenance.tables(cursor, schema, table, int(page.after or 0), page.fetch)
-        listed = cut(found, page, lambda each: str(each[0]))
-        ids = [table_id for table_id, name in listed.items if may(Capability.READ, namespace_of(name))]
-        rows = maintenance.statistics(cursor, ids, services.maintenance) if ids else []
+        found = maintenance.tables(cursor, schema, table, int(page.after or 0), page.fetch, visible)
+        listed = cut([table_id for table_id, _ in found], page, str)
+        rows = maintenance.statistics(cursor, listed.items, services.maintenance) if listed.items else []
     if table is not None and not rows:
         raise NoSuchTable(f"Table does not exist: {full_name(namespace or (), table)}")
     return Page(tuple(_answer(*row) for row in rows), listed.next_token)

@@ -129,11 +129,12 @@ def _drop(services: Services, namespace: Namespace) -> None:
 def _update(
     services: Services, namespace: Namespace, removals: Sequence[str], updates: Mapping[str, str]
 ) -> UpdatedProperties:
+    gone = frozenset(removals)
     with services.database.transaction() as cursor:
         lock(cursor)
         schema_id = _require(_known(cursor), namespace)
         before = {} if schema_id is None else schema_properties(cursor, schema_id)
-        after = {key: value for key, value in before.items() if key not in removals} | dict(updates)
+        after = {key: value for key, value in before.items() if key not in gone} | dict(updates)
         if after != before:
             _store_properties(cursor, namespace, schema_id, after)
         updated = _updated(before, removals, updates)

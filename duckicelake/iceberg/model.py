@@ -1,8 +1,10 @@
 """The base of every Iceberg JSON object: frozen, kebab-case, unknown keys ignored, explicit nulls as if absent."""
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from duckicelake.errors import InvalidRequest
@@ -63,6 +65,11 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         raise InvalidRequest(f"invalid {what}: {explain(error)}") from error
+
+
+def digest(value: Json) -> bytes:
+    """The same for equal JSON, and quicker to compare."""
+    return blake2b(orjson.dumps(value), digest_size=16).digest()
 
 
 def explain(error: ValidationError) -> str:

@@ -1,7 +1,8 @@
 """Partition transforms and specs (table spec, "Partitioning")."""
 
 import re
-from functools import lru_cache
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 from pydantic import (
@@ -15,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, SpecModel
+from duckicelake.iceberg.model import Int, SpecModel, digest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 
@@ -34,6 +35,7 @@ _SOURCES = {
 }
 _NOT_IDENTITY = frozenset(("geometry", "geography", "variant"))
 _RESULTS = {"bucket": "int", "year": "int", "month": "int", "day": "date", "hour": "int"}
+_LONGEST_REMEMBERED = 100
 _WITH_WIDTH = re.compile(r"(\w+)\[(\d{1,10})\]")
 
 
@@ -46,7 +48,7 @@ class Transform(SpecModel):
     @model_validator(mode="wrap")
     @classmethod
     def _from_text(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Any:
-        return _parse(value) if isinstance(value, str) else build(value)
+        return cls.parse(value) if isinstance(value, str) else build(value)
 
     @model_serializer
     def _to_text(self) -> str:
@@ -55,7 +57,7 @@ class Transform(SpecModel):
     @staticmethod
     def parse(text: str) -> "Transform":
         """Read the spec's text of a transform; InvalidRequest for a width of zero or beyond 32 bits."""
-        return _parse(text)
+        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -85,7 +87,6 @@ class Transform(SpecModel):
         return PrimitiveType.parse(_RESULTS[self.name]) if self.name in _RESULTS else source
 
 
-@lru_cache(maxsize=1024)
 def _parse(text: str) -> Transform:
     match = _WITH_WIDTH.fullmatch(text.strip().lower())
     if match and match[1] in _SIZED:
@@ -95,6 +96,9 @@ def _parse(text: str) -> Transform:
         return Transform(name=match[1], width=width)
     lowered = text.strip().lower()
     return Transform(name=lowered if lowered in _PLAIN else text)
+
+
+_remembered = lru_cache(maxsize=1024)(_parse)
 
 
 class Sourced(SpecModel):
@@ -130,11 +134,6 @@ class UnboundPartitionField(Sourced):
     field_id: Int | None = None
     name: str
 
-    def same_as(self, other: "UnboundPartitionField") -> bool:
-        """Tell whether source, transform and name are the same; the field id may differ."""
-        mine = (self.source_id, self.source_ids, self.transform, self.name)
-        return mine == (other.source_id, other.source_ids, other.transform, other.name)
-
 
 class PartitionField(UnboundPartitionField):
     field_id: Int
@@ -148,8 +147,17 @@ class UnboundPartitionSpec(SpecModel):
 
     def same_as(self, other: "UnboundPartitionSpec | PartitionSpec") -> bool:
         """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
-        pairs = zip(self.fields, other.fields, strict=False)
-        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return _meaning(self.fields)
+
+
+def _meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
+    """Of source, transform and name; not of the field ids."""
+    return digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
 
 
 class PartitionSpec(SpecModel):
@@ -158,8 +166,12 @@ class PartitionSpec(SpecModel):
 
     def same_as(self, other: "PartitionSpec | UnboundPartitionSpec") -> bool:
         """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
-        pairs = zip(self.fields, other.fields, strict=False)
-        return len(self.fields) == len(other.fields) and all(mine.same_as(theirs) for mine, theirs in pairs)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return _meaning(self.fields)
 
     def highest_field_id(self) -> int:
         """Give the highest partition field id, 999 if there is none."""

@@ -1,6 +1,9 @@
 """The bodies of requests to the catalog (REST specification)."""
 
-from pydantic import Field
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, Field
 
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.names import NamespaceField, TableNameField
@@ -8,9 +11,34 @@ from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.requirements import TableRequirement
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortOrder
-from duckicelake.iceberg.updates import TableUpdate
+from duckicelake.iceberg.updates import AddSchema, AddSortOrder, AddSpec, TableUpdate
 from duckicelake.iceberg.view import ViewVersion
-from duckicelake.iceberg.view_updates import ViewRequirement, ViewUpdate
+from duckicelake.iceberg.view_updates import AddViewVersion, ViewRequirement, ViewUpdate
+
+MOST_ADDED: Final = 1000
+"""Schemas, specs and orders with their fields, and versions of views: each that is added is compared with all."""
+Update = TypeVar("Update", bound=TableUpdate | ViewUpdate)
+
+
+def _few(updates: tuple[Update, ...]) -> tuple[Update, ...]:
+    added = sum(_added(updates))
+    if added > MOST_ADDED:
+        raise ValueError(
+            f"add {added} schemas, partition specs, sort orders, fields of these, and versions, but one request "
+            f"may add {MOST_ADDED}: send several"
+        )
+    return updates
+
+
+def _added(updates: Sequence[TableUpdate | ViewUpdate]) -> Iterator[int]:
+    for update in updates:
+        match update:
+            case AddSchema() | AddViewVersion():
+                yield 1
+            case AddSpec():
+                yield 1 + len(update.spec.fields)
+            case AddSortOrder():
+                yield 1 + len(update.sort_order.fields)
 
 
 class TableIdentifier(SpecModel):
@@ -45,7 +73,7 @@ class CommitTableRequest(SpecModel):
 
     identifier: TableIdentifier | None = None
     requirements: tuple[TableRequirement, ...] = ()
-    updates: tuple[TableUpdate, ...]
+    updates: Annotated[tuple[TableUpdate, ...], AfterValidator(_few)]
 
 
 class CommitTransactionRequest(SpecModel):
@@ -94,7 +122,7 @@ class CommitViewRequest(SpecModel):
 
     identifier: TableIdentifier | None = None
     requirements: tuple[ViewRequirement, ...] = ()
-    updates: tuple[ViewUpdate, ...]
+    updates: Annotated[tuple[ViewUpdate, ...], AfterValidator(_few)]
 
 
 class RegisterViewRequest(SpecModel):

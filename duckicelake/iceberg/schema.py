@@ -9,7 +9,7 @@ from typing import Literal
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, Json, SpecModel
+from duckicelake.iceberg.model import Int, Json, SpecModel, digest
 from duckicelake.iceberg.types import (
     FIRST_VERSION,
     IcebergType,
@@ -75,7 +75,12 @@ class Schema(SpecModel):
 
     def same_as(self, other: "Schema") -> bool:
         """Tell whether both have the same fields, docs and defaults included, and the same identifier fields."""
-        return self.fields == other.fields and set(self.identifier_field_ids) == set(other.identifier_field_ids)
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of the spec; identifier-field-ids only where there are any."""
@@ -145,8 +150,9 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
         _check_version(field, format_version, (served or {}).get(field.id))
         _check_default(field)
     _check_dotted_names(schema)
+    fields, parents = schema.fields_by_id(), schema.parents()
     for field_id in schema.identifier_field_ids:
-        _check_identifier(schema, field_id)
+        _check_identifier(fields, parents, field_id)
 
 
 def check_ids(schema: Schema) -> None:
@@ -203,8 +209,7 @@ def _check_default(field: NestedField) -> None:
         from_json(kind, default)
 
 
-def _check_identifier(schema: Schema, field_id: int) -> None:
-    fields, parents = schema.fields_by_id(), schema.parents()
+def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int) -> None:
     problem = "doesn't exist" if field_id not in fields else _identifier_problem(fields[field_id])
     parent = parents.get(field_id)
     while problem is None and parent is not None:

@@ -1,10 +1,11 @@
 """Sort orders (table spec, "Sorting")."""
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from duckicelake.iceberg.model import Int, SpecModel
+from duckicelake.iceberg.model import Int, SpecModel, digest
 from duckicelake.iceberg.partition import Sourced, check_known, check_source
 from duckicelake.iceberg.schema import Schema
 
@@ -31,7 +32,12 @@ class SortOrder(SpecModel):
 
     def same_as(self, other: "SortOrder") -> bool:
         """Tell whether both sort by the same fields; the order ids may differ."""
-        return self.fields == other.fields
+        return self.meaning == other.meaning
+
+    @cached_property
+    def meaning(self) -> bytes:
+        """What `same_as` compares."""
+        return digest([field.to_json() for field in self.fields])
 
 
 UNSORTED = SortOrder(order_id=0)

@@ -221,7 +221,9 @@ def _text(kind: PrimitiveType, value: Json) -> str:
 
 
 def _float_from_json(kind: PrimitiveType, value: Json) -> float:
-    if type(value) is int and abs(value) <= 1 << 1023:
+    if type(value) is int:
+        if not -(1 << 63) <= value < 1 << 64:  # which our JSON can't hold
+            raise InvalidRequest(f"{value} as a {kind} is written with an exponent, as 1e30")
         return float(value)
     number: float = _expect(float, kind, value)
     return number

@@ -65,7 +65,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """Which jobs somebody asks for; None: any. before: numbers of earlier ones."""
+    """Which jobs somebody asks for; None: any. before: numbers of earlier ones.
+
+    visible: schemas on whose tables, and on those below them, jobs may be seen.
+    """
 
     before: int | None = None
     schema_name: str | None = None
@@ -73,6 +76,7 @@ class WantedJobs:
     kind: str | None = None
     run_id: str | None = None
     result: str | None = None
+    visible: Sequence[str] | None = None
 
 
 def begin(cursor: Transaction, new: NewJob, seconds: int) -> bool:
@@ -141,6 +145,7 @@ def listed(cursor: Transaction, wanted: WantedJobs, limit: int | None) -> list[J
         "kind": wanted.kind,
         "run_id": wanted.run_id,
         "result": wanted.result,
+        "visible": None if wanted.visible is None else list(wanted.visible),
         "limit": limit,
     }
     return [_job(row) for row in cursor.execute(_SQL.jobs, parameters).fetchall()]

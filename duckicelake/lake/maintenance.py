@@ -65,10 +65,19 @@ class Statistics:
 
 
 def tables(
-    cursor: Cursor[Row], schema_name: str | None, table_name: str | None, after: int, limit: int | None
+    cursor: Cursor[Row],
+    schema_name: str | None,
+    table_name: str | None,
+    after: int,
+    limit: int | None,
+    visible: Sequence[str] | None = None,
 ) -> list[tuple[int, str]]:
-    """The ids of live tables after one, each with its schema: of all, of a namespace and those below it, or one."""
-    parameters = {"schema_name": schema_name, "table_name": table_name, "after": after, "limit": limit}
+    """The ids of live tables after one, each with its schema: of all, of a namespace and those below it, or one.
+
+    visible: schemas of which, and of those below them, tables may be seen; None: all.
+    """
+    parameters: dict[str, object] = {"schema_name": schema_name, "table_name": table_name, "after": after}
+    parameters |= {"limit": limit, "visible": None if visible is None else list(visible)}
     return cursor.execute(_SQL.tables, parameters).fetchall()
 
 

@@ -27,7 +27,7 @@ def client_of(scope: Scope) -> Mapping[str, str]:
     said = {}
     for name, value in scope["headers"]:
         kept = _KEPT.get(name)
-        if kept is not None and (text := _text(value)):
+        if kept is not None and (text := _text(value[: 4 * LONGEST])):
             said[kept] = text
     return said
 
@@ -35,5 +35,5 @@ def client_of(scope: Scope) -> Mapping[str, str]:
 @lru_cache(_REMEMBERED)
 def _text(value: bytes) -> str:
     """Without anything that steers a terminal, and not so long that it fills tables."""
-    letters = value[: 4 * LONGEST].decode(errors="replace")
+    letters = value.decode(errors="replace")
     return "".join(letter for letter in letters if letter.isprintable())[:LONGEST].strip()

@@ -20,6 +20,8 @@ from duckicelake.storage.policy import canonical
 
 _LOCAL: Final = "file://"
 _REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED: Final = 4096
+"""Letters: no system has longer paths."""
 _MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
 _BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
 
@@ -104,7 +106,8 @@ class LocalStore:
         uri = canonical(location)
         if not uri.startswith(_LOCAL):
             raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
-        return _path(uri.removeprefix(_LOCAL))
+        name = uri.removeprefix(_LOCAL)
+        return _path(name) if len(name) <= _LONGEST_REMEMBERED else Path(name)
 
     def check(self) -> None:
         with _translated(str(self.root)):

@@ -25,9 +25,10 @@ _LOCATION_BYTES: Final = 860
 """A key of S3 holds 1,024 bytes; the rest is for the names of the files below."""
 _FILE_BYTES: Final = 2000
 _REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED: Final = 2 * _FILE_BYTES
+"""Letters: clients may name places as long as a body, and those of good requests are all shorter."""
 
 
-@lru_cache(_REMEMBERED)
 def canonical(location: str) -> str:
     """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
 
@@ -37,6 +38,10 @@ def canonical(location: str) -> str:
     stores drop. Nothing is percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not
     the same to all readers.
     """
+    return _remembered(location) if len(location) <= _LONGEST_REMEMBERED else _canonical(location)
+
+
+def _canonical(location: str) -> str:
     if _CONTROL.search(location):
         raise InvalidRequest(f"location {location!r} holds a control character")
     scheme, authority, path = _split(location)
@@ -50,6 +55,9 @@ def canonical(location: str) -> str:
         elif segment not in {"", "."}:
             segments.append(segment)
     return "/".join(("file://", *segments)) if segments else "file:///"
+
+
+_remembered = lru_cache(_REMEMBERED)(_canonical)
 
 
 def _check_key(location: str, scheme: str, authority: str, path: str) -> None:

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -82,6 +83,16 @@ def test_transform_written_and_read_is_the_same(text: str) -> None:
 def test_transform_with_a_width_out_of_range_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="2147483647"):
         Transform.parse(text)
+
+
+def test_long_texts_of_unknown_transforms_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            Transform.parse(f"{number}{'x' * 1_000_000}")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_spec_in_json_is_read_and_written_exactly() -> None:

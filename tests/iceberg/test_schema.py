@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -9,6 +9,7 @@ from pyiceberg.schema import assign_fresh_schema_ids
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids, check_schema
+from duckicelake.iceberg.types import NestedField
 
 Json = Any
 
@@ -178,3 +179,17 @@ def test_field_that_cannot_identify_rows_is_refused(fields: list[Json], identifi
 
 def test_required_field_in_required_structs_may_identify_rows() -> None:
     check_schema(schema(field(1, "s", struct(field(2, "x", required=True)), required=True), identifiers=(2,)), 2)
+
+
+def test_fields_are_looked_up_once_for_all_identifier_fields() -> None:
+    class Counting(Schema):
+        looked_up: ClassVar[int] = 0
+
+        def fields_by_id(self) -> dict[int, NestedField]:
+            Counting.looked_up += 1
+            return super().fields_by_id()
+
+    ids = range(1, 100)
+    fields = [field(number, f"f{number}", required=True) for number in ids]
+    check_schema(parse(Counting, struct(*fields) | {"identifier-field-ids": list(ids)}, "schema"), 2)
+    assert Counting.looked_up < 5

@@ -115,6 +115,10 @@ def catalog_of(services: Services) -> dict[str, str]:
         return dict(cursor.execute(digests).fetchall())
 
 
+def bucket(width: int) -> Json:
+    return {"source-id": 1, "name": f"b{width}", "transform": f"bucket[{width}]"}
+
+
 def commit(*updates: Json, requirements: Sequence[Json] = ()) -> Json:
     return {"requirements": list(requirements), "updates": list(updates)}
 
@@ -205,6 +209,21 @@ WRONG = {
     "column id beyond the reserved ones": (
         commit({"action": "add-schema", "schema": with_field(id=2**31 - 1)}),
         str(2**31 - 1),
+    ),
+    "specs beyond all need": (
+        commit(*({"action": "add-spec", "spec": {"fields": [bucket(width)]}} for width in range(1, 502))),
+        "one request may add 1000",
+    ),
+    "schemas beyond all need": (
+        commit(*({"action": "add-schema", "schema": with_field(id=1000 + number)} for number in range(1001))),
+        "one request may add 1000",
+    ),
+    "default that no JSON of ours can hold": (
+        commit(
+            {"action": "upgrade-format-version", "format-version": 3},
+            {"action": "add-schema", "schema": with_field(type="double", **{"initial-default": 10**30})},
+        ),
+        "exponent",
     ),
     "downgrade": (commit({"action": "upgrade-format-version", "format-version": 1}), "1"),
     "format version of tomorrow": (commit({"action": "upgrade-format-version", "format-version": 9}), "9"),

@@ -18,7 +18,8 @@ from duckicelake.rest.connection import Connection
 from duckicelake.rest.json_http import Json
 from duckicelake.server.app import create_app
 from duckicelake.server.identity.oauth_clients import Client
-from tests.server.logins import SECRET, Server
+from tests.catalog.client import SCHEMA
+from tests.server.logins import SECRET, Server, bearing, token
 
 Serve = Callable[[FastAPI], httpx.Client]
 SALES = ("sales", "eu")
@@ -176,6 +177,7 @@ def test_job_that_is_over_neither_goes_on_nor_ends_otherwise(client: CatalogClie
         {"lease": ""},
         {"id": "7"},
         {"parameters": {"a": "x" * 70_000}},
+        {"parameters": {"a": 10**30}},
         {"engine": "a\x00"},
     ],
 )
@@ -216,6 +218,34 @@ def test_jobs_are_shown_to_who_may_read_and_run_by_who_may_write(
             logged_in("hr").end_job(SALES, "t", job.id, {"result": "failed"})
     (told,) = logged_in("root").jobs()
     assert (told["result"], told["principal"]) == ("done", "etl")
+
+
+@pytest.mark.parametrize("path", ["jobs", "tables"])
+def test_pages_tell_nothing_of_what_their_reader_may_not_see(
+    services: Services, serve: Serve, client: CatalogClient, path: str
+) -> None:
+    server = Server()
+    http = serve(server.app(services, server.authentication(Client("sales", SECRET, ("ns:sales:r",)))))
+    http.headers.update(bearing(token(http, "sales")))
+    for namespace in ("hr", "sales"):
+        client.post("/v1/namespaces", {"namespace": [namespace]})
+        for number in range(3):
+            client.post(f"/v1/namespaces/{namespace}/tables", {"name": f"t{number}", "schema": SCHEMA})
+            client.begin_job((namespace,), f"t{number}", new_job(run_id=namespace))
+
+    def page(**query: str) -> tuple[list[str], str | None]:
+        answer = http.get(f"/pipeline/v1/{path}", params={"pageSize": 1, "pageToken": "", **query}).json()
+        return [each["table"] for each in answer[path]], answer["next-page-token"]
+
+    assert page(namespace="hr") == page(namespace="nothing") == ([], None)
+    if path == "jobs":
+        assert page(**{"run-id": "hr"}) == page(namespace="hr", table="t1") == ([], None)
+    listed, token_of_next = page()
+    while token_of_next is not None:
+        shown, token_of_next = page(pageToken=token_of_next)
+        assert len(shown) == 1, "a page of others' is empty, and so tells how many there are"
+        listed += shown
+    assert sorted(listed) == ["t0", "t1", "t2"]
 
 
 def test_jobs_are_counted_by_kind_and_result(client: CatalogClient, http: httpx.Client) -> None:

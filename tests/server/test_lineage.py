@@ -350,6 +350,7 @@ def with_facets(**facets: Any) -> Json:
         ([], "the body"),
         (changed(job={"namespace": "a", "name": "x" * 8001}), "job.name"),
         (changed(producer="\x00"), "NUL"),
+        (changed(more=10**400), "number"),
     ],
 )
 def test_event_that_is_none_is_refused_and_told_why(lake: Lake, body: Any, place: str) -> None:
@@ -387,6 +388,8 @@ def test_received_events_join_the_graph(lake: Lake) -> None:
         ("hr", (), (table("hr.pay", "/lake/sales.orders"),), 403),
         ("hr", (), (foreign("pg://x", "t", columnLineage=columns(("a", RAW, "a"))),), 403),
         ("nothing", (), (foreign("pg://x", "t"),), 200),
+        ("nothing", (foreign("bigquery", "shop.sales.orders"),), (foreign("s3://b", "a//b?"),), 200),
+        ("nothing", (foreign("bigquery", "shop.sales.orders\0"),), (), 400),
     ],
 )
 def test_only_who_may_write_tells_what_came_into_a_table(

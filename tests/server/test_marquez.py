@@ -1,8 +1,9 @@
 """Marquez's API: every answer has the shapes that the types of its page demand (web/src/types of Marquez 0.50)."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from duckicelake.catalog.marquez.graph import graph
+from duckicelake.errors import NotFound
 from duckicelake.lake.lineage.store import record
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
@@ -296,6 +299,25 @@ def test_graph_has_datasets_and_the_jobs_between_them(marquez: Marquez, path: st
     assert raw["outEdges"] == [{"origin": raw["id"], "destination": "job:spark:jobs.sum"}]
     for each in found:
         shaped(Dataset if each["type"] == "DATASET" else Job, each["data"])
+
+
+@pytest.mark.parametrize("kind", ["dataset", "job"])
+def test_node_with_many_colons_takes_no_query_for_each(database_url: str, warehouse: Path, kind: str) -> None:
+    statements: list[str] = []
+
+    @contextmanager
+    def noted(statement: str) -> Iterator[None]:
+        statements.append(statement)
+        yield
+
+    with closing(Database(database_url, traced=noted)) as database, pytest.raises(NotFound):
+        graph(services_of(database, warehouse), f"{kind}:{':' * 1000}", 1)
+    assert 0 < len(statements) < 20
+
+
+def test_node_whose_name_and_namespace_hold_colons_is_found(marquez: Marquez) -> None:
+    found = marquez.get("lineage", nodeId="dataset:kafka://b:9092:clicks", depth=0)["graph"]
+    assert [each["id"] for each in found] == ["dataset:kafka://b:9092:clicks"]
 
 
 def test_graph_is_as_deep_as_asked(marquez: Marquez) -> None:

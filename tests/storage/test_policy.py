@@ -1,3 +1,5 @@
+import tracemalloc
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -5,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import LocationPolicy, canonical, check_file, is_within
 
 POLICY = LocationPolicy("s3://lake/wh", ("s3://shared/tables", "/mnt/tables"))
@@ -174,3 +177,14 @@ def test_file_that_is_not_the_same_to_every_reader_is_refused(path: str) -> None
 @pytest.mark.parametrize("path", ["/path/to/data-a.parquet", "data-a.parquet", "s3://b/a=%3F/x y.parquet", "gs://b/?"])
 def test_files_anywhere_may_be_named(path: str) -> None:
     check_file(path)
+
+
+def test_long_places_that_clients_name_are_not_kept() -> None:
+    store = LocalStore(Path("/lake"))
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            store.local_path(f"/lake/{number}{'x' * 1_000_000}")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()

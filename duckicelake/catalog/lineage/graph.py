@@ -102,7 +102,7 @@ def _start(view: View, node: str) -> tuple[int, str | None]:
     if name.isdecimal():
         found = next((row.id for row in view.datasets([int(name)])), None) if len(name) < 19 else None
     elif name.startswith("dataset:"):
-        found = view.find_named(list(splits(name.removeprefix("dataset:"))))
+        found = view.find_named(splits(name.removeprefix("dataset:")))
     else:
         found = view.find(name)
     if found is None:
@@ -112,9 +112,9 @@ def _start(view: View, node: str) -> tuple[int, str | None]:
 
 def splits(text: str) -> Iterator[Name]:
     """What `namespace:name` may mean: either may hold colons."""
-    parts = text.split(":")
-    for number in range(len(parts) - 1, 0, -1):
-        yield Name(":".join(parts[:number]), ":".join(parts[number:]))
+    at = len(text)
+    while (at := text.rfind(":", 0, at)) >= 0:
+        yield Name(text[:at], text[at + 1 :])
 
 
 def _datasets(view: View, start: int, question: Question) -> Graph:

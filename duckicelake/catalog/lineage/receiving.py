@@ -4,6 +4,7 @@ An event may tell that something came into a table of the lake only from who may
 out of it from who may read or write there. What else it tells of datasets of other tools is anybody's to tell.
 """
 
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from duckicelake.lake.lineage import store as lineage_store
 from duckicelake.lake.lineage.told import Dataset, Event, LakeTable, Name, read
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lineage.naming import located
-from duckicelake.storage.policy import LocationPolicy, is_within
+from duckicelake.storage.policy import LocationPolicy, canonical, is_within
 
 MOST_EVENTS: Final = 1000
 MOST_AN_HOUR: Final = 100_000
@@ -29,6 +30,7 @@ _AHEAD: Final = timedelta(days=1)
 _ROOM: Final = threading.BoundedSemaphore(16)
 """For requests of one process that are kept, or wait for it."""
 _TURN: Final = threading.Lock()
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
 
@@ -98,7 +100,8 @@ class _Owners:
     def unknown(self, names: Sequence[Name]) -> Iterator[str]:
         """Places in the lake of which it isn't known whose they are, if none of the names is a table's."""
         if not any(self.of(names)):
-            yield from (place for place in map(_place, names) if is_within(place, self._policy.warehouse))
+            places = filter(None, map(_place, names))
+            yield from (place for place in places if is_within(place, self._policy.warehouse))
 
     def is_below(self, place: str, namespace: Namespace) -> bool:
         """Whether tables of the namespace lie there."""
@@ -112,8 +115,15 @@ def _host(namespace: str) -> str | None:
     return rest.partition("/")[0].lower() if scheme in {"http", "https"} else None
 
 
-def _place(name: Name) -> str:
-    return name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
+def _place(name: Name) -> str | None:
+    """Where the dataset lies; None for what is no place, as of the namespace `bigquery`. InvalidRequest for no text."""
+    text = name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
+    try:
+        return canonical(text)
+    except InvalidRequest:
+        if _CONTROL.search(text):
+            raise
+        return None
 
 
 def _check(owners: _Owners, who: Principal, event: Event) -> None:

@@ -141,11 +141,10 @@ def _parse(node: str, kinds: Collection[str]) -> tuple[str, str]:
 
 
 def _find(known: Listing, kind: str, rest: str) -> _Place:
-    for name in splits(rest):
-        row = known.job(name) if kind == "job" else None
-        found = row.id if row else known.find_dataset(name) if kind == "dataset" else None
-        if found is not None:
-            return _Place(kind == "job", found)
+    is_job = kind == "job"
+    found = known.find_job(splits(rest)) if is_job else known.find_dataset(splits(rest))
+    if found is not None:
+        return _Place(is_job, found)
     raise NotFound(f"There is no {kind} {rest}, or none that you may know of")
 
 

@@ -175,7 +175,7 @@ def jobs_of(known: Listing, rows: Sequence[JobListed]) -> dict[int, MarquezJob]:
 
 
 def _dataset(known: Listing, name: Name) -> int:
-    found = known.find_dataset(name)
+    found = known.find_dataset([name])
     if found is None:
         raise NotFound(f"There is no dataset {name.name} in {name.namespace}, or none that you may know of")
     return found

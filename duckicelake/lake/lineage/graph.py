@@ -4,7 +4,7 @@ A reader is a list of schemas that may be read, with those below them; None: eve
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -107,7 +107,7 @@ class View:
         """The dataset that has the table's full name."""
         return self._one(_SQL.find, name=table)
 
-    def find_named(self, names: Sequence[Name]) -> int | None:
+    def find_named(self, names: Iterable[Name]) -> int | None:
         """The dataset of the first of these names that there is."""
         return self._one(_SQL.find_named, keys=[name.key for name in names])
 

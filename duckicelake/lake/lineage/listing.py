@@ -1,6 +1,6 @@
 """The seam through which lineage is listed: namespaces, datasets, jobs, runs and events, as a reader may know them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
@@ -141,9 +141,13 @@ class Listing:
         rows = self._rows(_SQL.datasets, Part(_MOST), namespace=None, ids=list(ids))
         return {row[0]: DatasetListed(*row) for row in rows}
 
-    def find_dataset(self, name: Name) -> int | None:
-        row = next(iter(self._rows(_SQL.find_dataset, key=name.key)), None)
-        return None if row is None else int(row[0])
+    def find_dataset(self, names: Iterable[Name]) -> int | None:
+        """The one that has the first of these names, of those that any has."""
+        return self._first(_SQL.find_dataset, names)
+
+    def find_job(self, names: Iterable[Name]) -> int | None:
+        """The one that has the first of these names, of those that any has."""
+        return self._first(_SQL.find_job, names)
 
     def jobs(
         self, part: Part, *, namespace: str | None = None, states: Collection[str] | None = None
@@ -224,6 +228,10 @@ class Listing:
     ) -> list[JobListed]:
         rows = self._rows(_SQL.jobs, part, namespace=namespace, ids=ids, key=key, states=states)
         return [JobListed(*row) for row in rows]
+
+    def _first(self, query: str, names: Iterable[Name]) -> int | None:
+        row = next(iter(self._rows(query, keys=[name.key for name in names])), None)
+        return None if row is None else int(row[0])
 
     def _rows(self, query: str, part: Part = Part(), **parameters: Any) -> list[Row]:  # noqa: B008
         return self.view.rows(query, **{"limit": part.limit, "offset": part.offset} | parameters)

@@ -20,6 +20,8 @@ TABLE: Final = "duckicelake_table"
 _NOT_A_TABLE: Final = frozenset({"LOCATION"})
 _KEPT: Final = 2000
 """Names whose keys are kept: most are told again and again."""
+_LONGEST_KEPT: Final = 2000
+"""Letters."""
 
 
 class Name(NamedTuple):
@@ -31,12 +33,14 @@ class Name(NamedTuple):
     @property
     def key(self) -> UUID:
         """As short as an index wants it."""
-        return _key(self)
+        return _key(self) if len(self.namespace) + len(self.name) > _LONGEST_KEPT else _kept_key(self)
 
 
-@lru_cache(_KEPT)
 def _key(name: Name) -> UUID:
     return digest([name.namespace, name.name])
+
+
+_kept_key = lru_cache(_KEPT)(_key)
 
 
 class LakeTable(NamedTuple):

@@ -32,7 +32,7 @@ SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engi
 FROM duckicelake_job
 WHERE id = %(id)s AND schema_name = %(schema_name)s AND table_name = %(table_name)s AND principal = %(principal)s;
 
--- jobs: those asked for, newest first
+-- jobs: those asked for that may be seen, newest first
 SELECT number, id, kind, schema_name, table_name, run_id, lease, principal, engine, parameters, started, lease_until, ended,
        result, message, snapshot_ids, counts
 FROM (
@@ -47,6 +47,9 @@ WHERE (%(before)s::bigint IS NULL OR number < %(before)s)
   AND (%(kind)s::text IS NULL OR kind = %(kind)s)
   AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
   AND (%(result)s::text IS NULL OR result = %(result)s)
+  AND (%(visible)s::text[] IS NULL OR EXISTS (
+      SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
+      WHERE schema_name = prefix OR starts_with(schema_name, prefix || '.')))
 ORDER BY number DESC
 LIMIT %(limit)s;
 

@@ -20,10 +20,16 @@ WHERE (%(namespace)s::text IS NULL OR d.shown_namespace = %(namespace)s)
 ORDER BY d.shown_name COLLATE "C", d.id
 LIMIT %(limit)s OFFSET %(offset)s;
 
--- find_dataset: by any of its names
+-- find_dataset: by any of its names, of some the first that there is
 SELECT d.id FROM duckicelake_lineage_name n JOIN duckicelake_lineage_dataset d ON d.id = n.dataset_id
-WHERE n.key = %(key)s AND duckicelake_lineage_sees(d.id, d.schema_name, %(granted)s::text[])
-ORDER BY n.until DESC NULLS FIRST
+WHERE n.key = ANY (%(keys)s::uuid[]) AND duckicelake_lineage_sees(d.id, d.schema_name, %(granted)s::text[])
+ORDER BY array_position(%(keys)s::uuid[], n.key), n.until DESC NULLS FIRST
+LIMIT 1;
+
+-- find_job: of some names the first that there is
+SELECT j.id FROM duckicelake_lineage_job j
+WHERE j.key = ANY (%(keys)s::uuid[]) AND duckicelake_lineage_sees_job(j.id, %(granted)s::text[])
+ORDER BY array_position(%(keys)s::uuid[], j.key)
 LIMIT 1;
 
 -- jobs: of a namespace, or with any of some ids, or by a name, with their newest runs and how many there are in all

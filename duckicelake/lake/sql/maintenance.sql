@@ -8,13 +8,16 @@ FROM unnest(%(table_ids)s::bigint[]) AS t (id)
 JOIN pg_class c ON c.oid = to_regclass('ducklake_inlined_delete_' || t.id)
 WHERE pg_relation_size(c.oid) > 0;
 
--- tables: ids of live tables after one, in a namespace and those below it, or of one name there
+-- tables: ids of live tables after one that may be seen, in a namespace and those below it, or of one name there
 SELECT t.table_id, s.schema_name
 FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s
   AND (%(schema_name)s::text IS NULL OR s.schema_name = %(schema_name)s
        OR (%(table_name)s::text IS NULL AND starts_with(s.schema_name, %(schema_name)s || '.')))
   AND (%(table_name)s::text IS NULL OR t.table_name = %(table_name)s)
+  AND (%(visible)s::text[] IS NULL OR EXISTS (
+      SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
+      WHERE s.schema_name = prefix OR starts_with(s.schema_name, prefix || '.')))
 ORDER BY t.table_id
 LIMIT %(limit)s;
 

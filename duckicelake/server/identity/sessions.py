@@ -18,6 +18,8 @@ from duckicelake.server.context import address_of
 
 _LETTERS: Final = 16
 _REMEMBERED: Final = 4096
+_LONGEST: Final = 1024
+"""Letters of a header that tell programs apart."""
 _FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _numbers = Random()  # noqa: S311 - tells requests apart, and needn't be hard to guess
 
@@ -46,9 +48,9 @@ def session_of(scope: Scope, principal: Principal) -> Session:
         if header == b"authorization":
             token = value
         elif header == b"user-agent":
-            agent = value
+            agent = value[:_LONGEST]
         elif header == b"x-application-id":
-            name = value
+            name = value[:_LONGEST]
         elif header in _FORWARDED:
             is_forwarded = True
     if principal is not ANYBODY:

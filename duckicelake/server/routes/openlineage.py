@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from duckicelake.catalog.lineage import receiving
 from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
+from duckicelake.errors import InvalidRequest
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
 from duckicelake.server.limits.bodies import Body, takes
@@ -33,14 +34,22 @@ class Received(BaseModel):
 def receive_lineage(services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take an event of OpenLineage: of a run, a job or a dataset."""
     parse_body(OpenLineageEvent, body)
-    return _received(services, [orjson.loads(body)], host)
+    return _received(services, [_as_sent(body)], host)
 
 
 @router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
 def receive_lineage_batch(services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take a list of events of OpenLineage, all or none."""
     parse_body(OpenLineageEvents, body)
-    return _received(services, orjson.loads(body), host)
+    return _received(services, _as_sent(body), host)
+
+
+def _as_sent(body: bytes) -> Any:
+    """With what no model knows; InvalidRequest for numbers that aren't JSON's, or too large."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"Invalid request: the body is not JSON: {error}") from error
 
 
 def _received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:
