@@ -10,7 +10,7 @@ from duckicelake.catalog import gc
 from duckicelake.catalog.access.principal import Capability
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.lake import maintenance
@@ -76,12 +76,11 @@ def table_statistics(
 
     NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
     """
-    if page.after and not page.after.isdecimal():
-        raise InvalidRequest("pageToken is not one of this list; start again without it")
+    after = page.after_number or 0
     schema = None if namespace is None else schema_name(namespace)
     may = services.caller.principal.may
     with services.database.statement() as cursor:
-        found = maintenance.tables(cursor, schema, table, int(page.after or 0), page.fetch)
+        found = maintenance.tables(cursor, schema, table, after, page.fetch)
         listed = cut(found, page, lambda each: str(each[0]))
         ids = [table_id for table_id, name in listed.items if may(Capability.READ, namespace_of(name))]
         rows = maintenance.statistics(cursor, ids, services.maintenance) if ids else []
