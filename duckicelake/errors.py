@@ -60,11 +60,21 @@ PipelineError                 a job failed, for none of the reasons below
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+_LONGEST: Final = 16_000
+
+
+def said(text: str) -> str:
+    """The text without its middle, if it is long: what a client sent is in it, and comes back and is kept."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} […] {text[-_LONGEST // 2 :]}"
 
 
 class CatalogError(Exception):
     """Root of the tree; the message is written for the person who made the request. Its args make an equal one."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(said(each) if isinstance(each, str) else each for each in args))
 
 
 class InvalidRequest(CatalogError):

@@ -32,6 +32,7 @@ PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
 """What the pipeline reads, which is a client and may run beside the server."""
 FILE_NAME = "duckicelake.toml"
 _ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
 _USER = re.compile(r"//[^/]*@")
 _POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -210,6 +211,15 @@ class Settings(BaseSettings):
             message = "write https://<host> or http://<host>:<port>, without user, path or options"
             raise ValueError(message)
         return value and value.rstrip("/")
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _as_browsers_say_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                message = f"{origin!r} is no origin: write https://<host> or http://<host>:<port>, or * for all pages"
+                raise ValueError(message)
+        return tuple(origin.rstrip("/").lower() for origin in value)
 
     @field_validator("maintenance")
     @classmethod

@@ -164,6 +164,18 @@ def test_settings_of_s3_that_make_no_sense_are_told(values: dict[str, object], c
         read_settings(values, tmp_path)
 
 
+@pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/app", "https://me@ui.example", "null"])
+def test_origin_that_no_browser_says_is_told(origin: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=f"'{origin}' is no origin: write https://<host>"):
+        read_settings({"cors_origins": f"https://a.example,{origin}"}, tmp_path)
+
+
+def test_origins_are_taken_as_browsers_say_them(tmp_path: Path) -> None:
+    settings = read_settings({"cors_origins": "https://UI.example/,http://localhost:5173"}, tmp_path)
+    assert settings.cors_origins == ("https://ui.example", "http://localhost:5173")
+    assert read_settings({"cors_origins": "*"}, tmp_path).cors_origins == ("*",)
+
+
 def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"s3_access_key_id": "key", "s3_secret_access_key": "geheim", "s3_session_token": "geheimer"}
     settings = read_settings({**given, "s3_endpoint": "http://minio:9000/"}, tmp_path)

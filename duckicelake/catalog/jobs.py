@@ -166,14 +166,12 @@ def list_jobs(
     result: str | None = None,
 ) -> Page[JobAnswer]:
     """Jobs on tables that the caller may read, newest first. InvalidRequest."""
-    if page.after and not page.after.isdecimal():
-        raise InvalidRequest("pageToken is not one of this list; start again without it")
     _check("kind", kind, get_args(Kind))
     _check("result", result, RESULTS)
     if table is not None and namespace is None:
         raise InvalidRequest("table is the name of one in a namespace: give that, too")
     wanted = WantedJobs(
-        before=int(page.after) if page.after else None,
+        before=page.after_number,
         schema_name=None if namespace is None else schema_name(namespace),
         table_name=table,
         kind=kind,

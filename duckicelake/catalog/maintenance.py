@@ -9,7 +9,7 @@ from pydantic import Field
 from duckicelake.catalog import gc
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.lake import maintenance
@@ -75,12 +75,11 @@ def table_statistics(
 
     NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
     """
-    if page.after and not page.after.isdecimal():
-        raise InvalidRequest("pageToken is not one of this list; start again without it")
+    after = page.after_number or 0
     schema = None if namespace is None else schema_name(namespace)
     visible = services.caller.principal.readable_schemas()
     with services.database.statement() as cursor:
-        found = maintenance.tables(cursor, schema, table, int(page.after or 0), page.fetch, visible)
+        found = maintenance.tables(cursor, schema, table, after, page.fetch, visible)
         listed = cut([table_id for table_id, _ in found], page, str)
         rows = maintenance.statistics(cursor, listed.items, services.maintenance) if listed.items else []
     if table is not None and not rows:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,6 +11,8 @@ from duckicelake.errors import InvalidRequest
 
 DEFAULT_SIZE = 1000
 _PREFIX = b"after:"
+_NUMBER = re.compile("[0-9]{1,19}")
+_MOST = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -33,6 +36,16 @@ class PageRequest:
     def after(self) -> str:
         """Keys of the page are greater than this in code point order (COLLATE "C"); "" for the first page."""
         return _decode(self.token)
+
+    @property
+    def after_number(self) -> int | None:
+        """The same of a listing whose keys are numbers; None for the first page. InvalidRequest."""
+        after = self.after
+        if not after:
+            return None
+        if not _NUMBER.fullmatch(after) or int(after) > _MOST:
+            raise InvalidRequest("pageToken is not one of this list; start again without it")
+        return int(after)
 
     @property
     def limit(self) -> int | None:
@@ -69,7 +82,7 @@ def _decode(token: str | None) -> str:
         return ""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        if raw.startswith(_PREFIX):
+        if raw.startswith(_PREFIX) and b"\0" not in raw:  # which no name holds, and Postgres doesn't take
             return raw.removeprefix(_PREFIX).decode()
     except (binascii.Error, ValueError):
         pass

@@ -103,11 +103,12 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
         if not lake_views.rename_view(cursor, _full_name(source), _full_name(destination)):
             raise no_such_view(source.namespace, source.name)
 
-    if source == destination:
+    def leave() -> None:
         view_exists(services, source.namespace, source.name)
         services.settle_unchanged([renamed])
-    else:
-        services.run_once(lambda: _write(services, rename, renamed), lambda _: None)
+
+    act = leave if source == destination else lambda: _write(services, rename, renamed)
+    services.run_once(act, lambda _: None)
 
 
 def _create(services: Services, namespace: Namespace, request: CreateViewRequest) -> Loaded:

@@ -44,9 +44,10 @@ def upgrade_format_version(draft: Draft, update: UpgradeFormatVersion) -> None:
 
 
 def set_location(draft: Draft, update: SetLocation) -> None:
-    if not update.location:
+    location = update.location.rstrip("/")  # paths of files add one, and to an object store two are another key
+    if not location:
         raise InvalidRequest("set-location: the location is empty")
-    draft.location = update.location
+    draft.location = location
 
 
 def set_properties(draft: Draft, update: SetProperties) -> None:

@@ -110,7 +110,7 @@ _HTTP_TYPES = {400: "BadRequestException", 404: "NotFoundException", 405: "Metho
 
 def error_response(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> Response:
     """The envelope as an answer; the edge strips the body where the request was HEAD."""
-    envelope = {"error": {"message": message, "type": kind, "code": status}}
+    envelope = {"error": {"message": errors.said(message), "type": kind, "code": status}}
     return Response(orjson.dumps(envelope), status, headers, "application/json")
 
 

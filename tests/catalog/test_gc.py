@@ -1,7 +1,7 @@
 """Orphans go, and nothing else does: every file of these lakes is old, so that age protects none."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -11,8 +11,6 @@ from duckicelake.catalog import tables, views
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from tests.backends import Bucket
 from tests.catalog.client import (
     NS,
     Client,
@@ -29,7 +27,7 @@ from tests.catalog.client import (
 )
 from tests.catalog.foreign import unregister
 from tests.catalog.seams import Fuse, Killed, fresh, fused
-from tests.s3_lakes import now_ms, s3_lake
+from tests.s3_lakes import now_ms
 from tests.view_requests import commit as commit_view
 from tests.view_requests import create as create_view
 from tests.view_requests import register as register_view
@@ -251,12 +249,6 @@ def test_statistics_and_checksums_stay_with_what_they_are_of(services: Services,
     strange = put(used.with_name("notes.txt"))
     assert orphans(services) == {lonely}
     assert strange.exists()
-
-
-@pytest.fixture
-def on_s3(postgres: EmbeddedPostgres, bucket: Bucket) -> Iterator[Services]:
-    with s3_lake(postgres, bucket) as services:
-        yield services
 
 
 def test_orphans_go_from_s3_too(on_s3: Services) -> None:

@@ -21,6 +21,7 @@ from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.views import rename_view
 from duckicelake.errors import (
     AlreadyExists,
     CatalogError,
@@ -36,6 +37,7 @@ from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequ
 from tests.catalog.client import NS, Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.catalog.dying import FINGERPRINT, Work, mortal
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh, fused
+from tests.view_requests import create as create_view
 
 MOST_STEPS = 100
 Rows = list[tuple[int, str | None]]
@@ -358,6 +360,16 @@ def test_key_of_another_request_is_refused_and_nothing_runs(client: Client) -> N
 
 
 # --- At the same time
+
+
+def test_view_renamed_to_its_own_name_again_is_no_error_and_its_key_stays_taken(client: Client) -> None:
+    create_view(client.services, "v", namespace="ns")
+    services, request = keyed(client.services), names("v", "v")
+    for _ in range(2):
+        rename_view(services, request)
+    assert services.once is not None
+    with pytest.raises(Unprocessable):
+        rename_view(replace(services, once=Once(services.once.key, b"another request")), request)
 
 
 def test_same_commit_by_many_workers_at_once_is_made_once(client: Client, ducklake: Any) -> None:

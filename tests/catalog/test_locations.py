@@ -23,6 +23,7 @@ from tests.catalog.client import (
     data_files,
     duckdb_rows,
     local,
+    new_client,
     pyiceberg_rows,
 )
 from tests.catalog.seams import fresh
@@ -123,6 +124,17 @@ def test_moved_table_keeps_its_old_files_and_puts_new_ones_into_the_new_place(
     before = {snapshot["snapshot-id"] for snapshot in old["snapshots"]}
     for id_ in before:
         assert pyiceberg_rows(answer, id_) in (ROWS, ROWS[2:])
+
+
+def test_slash_at_the_end_of_a_new_place_is_no_part_of_its_name(on_s3: Services) -> None:
+    client = new_client(on_s3)
+    client.create()
+    location = client.metadata()["location"]
+    moved = client.commit(move(f"{location}-moved/"))
+    assert moved["metadata"]["location"] == f"{location}-moved"
+    assert moved["metadata-location"].startswith(f"{location}-moved/metadata/")
+    assert Client(fresh(on_s3)).load() == {**moved, "config": {}}
+    assert client.commit(move(f"{location}-moved/")) == moved
 
 
 def test_lost_metadata_of_a_moved_table_is_written_again(roomy: Client, tmp_path: Path) -> None:

@@ -50,8 +50,30 @@ def test_a_size_below_one_is_refused(size):
 
 
 @pytest.mark.parametrize(
-    "token", ["x", "!!!!", "YWJj", "ä", "YWZ0ZXI6/w", base64.urlsafe_b64encode(b"after:\xff").decode(), " "]
+    "token",
+    [
+        "x",
+        "!!!!",
+        "YWJj",
+        "ä",
+        "YWZ0ZXI6/w",
+        *(base64.urlsafe_b64encode(each).decode() for each in (b"after:\xff", b"after:a\0b")),
+        " ",
+    ],
 )
 def test_a_token_that_is_not_ours_is_refused(token):
     with pytest.raises(InvalidRequest, match="pageToken"):
         PageRequest(token)
+
+
+@pytest.mark.parametrize("key", ["x", "-1", "1.5", "³", str(2**63), "9" * 5000])
+def test_a_token_of_another_list_is_refused_where_keys_are_numbers(key):
+    token = base64.urlsafe_b64encode(f"after:{key}".encode()).decode()
+
+    with pytest.raises(InvalidRequest, match="pageToken"):
+        _ = PageRequest(token).after_number
+
+
+def test_a_token_of_a_list_of_numbers_names_the_last_one():
+    assert PageRequest("").after_number is None
+    assert PageRequest(base64.urlsafe_b64encode(b"after:17").decode()).after_number == 17

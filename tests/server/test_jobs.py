@@ -1,5 +1,6 @@
 """Jobs of the pipeline, by its own client against a live server: leases, what is told of them, and to whom."""
 
+import base64
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -200,7 +201,14 @@ def test_list_is_filtered_and_comes_in_pages_newest_first(client: CatalogClient,
     assert [job["table"] for job in client.jobs(kind="ingest")] == ["t3", "t1"]
     assert [job["table"] for job in client.jobs(run_id="r2")] == ["t2"]
     assert results(client, result="failed") == results(client, namespace="sales") == []
-    for wrong in ({"pageToken": "YWZ0ZXI6eA"}, {"kind": "ingst"}, {"result": "ok"}, {"table": "t"}):
+    too_large = base64.urlsafe_b64encode(f"after:{2**63}".encode()).decode()
+    for wrong in (
+        {"pageToken": "YWZ0ZXI6eA"},
+        {"pageToken": too_large},
+        {"kind": "ingst"},
+        {"result": "ok"},
+        {"table": "t"},
+    ):
         assert http.get("/pipeline/v1/jobs", params=wrong).status_code == 400
 
 

@@ -30,6 +30,10 @@ POOL_SIZE = 8
 POOL_TIMEOUT_SECONDS = 10.0
 _RECONNECT_SECONDS = 4.0
 """For so long a lost connection is tried anew, with pauses that double; then the next request tries at once."""
+_LOST_AFTER = 30_000
+_LISTENER_LOST_AFTER = 10_000
+"""Milliseconds within which Postgres's machine must take what it is sent, or the connection counts as lost. Keepalives
+don't find that out: they go over connections alone on which nothing waits to be taken. TCP tries for 15 minutes."""
 _DEFAULTS = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
@@ -180,7 +184,7 @@ class Database:
 
     def notices(self, channel: str | None) -> Notices:
         """A connection past the pool for what is notified there, which is closed with it."""
-        notices = Notices(self.url, _defaults(self.url), channel, self._configure_at_once)
+        notices = Notices(self.url, _defaults(self.url, _LISTENER_LOST_AFTER), channel, self._configure_at_once)
         self._lines.append(notices)
         return notices
 
@@ -268,10 +272,11 @@ def without_timeout(cursor: Cursor[Row]) -> None:
     cursor.execute("SET LOCAL statement_timeout TO 0")
 
 
-def _defaults(url: str) -> dict[str, Any]:
+def _defaults(url: str, lost_after: int = _LOST_AFTER) -> dict[str, Any]:
     """Which Postgres is meant, and how soon one that has vanished is given up, as far as the URL doesn't say."""
     given = conninfo_to_dict(url)
-    return {name: value for name, value in _DEFAULTS.items() if name not in given}
+    defaults = {**_DEFAULTS, "tcp_user_timeout": lost_after}
+    return {name: value for name, value in defaults.items() if name not in given}
 
 
 def _commit(connection: Connection[Row]) -> None:

@@ -4,7 +4,7 @@ import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 from psycopg import Connection, Cursor, Notify, sql
@@ -12,8 +12,6 @@ from psycopg import Connection, Cursor, Notify, sql
 from duckicelake.errors import Unavailable
 
 Row = tuple[Any, ...]
-_LOST_AFTER: Final = 10_000
-"""Milliseconds within which Postgres's machine must acknowledge what it is asked, or the connection counts as lost."""
 
 
 class Notices:
@@ -27,7 +25,7 @@ class Notices:
         patience: parameters of connections that say how soon to give up.
         """
         self._url = url
-        self._patience = {"tcp_user_timeout": _LOST_AFTER, **patience}
+        self._patience = patience
         self._channel = channel
         self._configure = configure
         self._wakes: tuple[socket.socket, socket.socket] | None = None

@@ -1,5 +1,6 @@
 """The seam to Postgres: what is committed, what is rolled back, and which error tells which."""
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -145,6 +146,19 @@ def test_connections_that_postgres_closed_while_idle_are_replaced_unnoticed(numb
     kill_connections(database_url)
 
     assert stored(numbers) == []
+
+
+def test_connections_to_a_machine_that_vanishes_are_given_up():
+    """Also where something was sent in vain, for which TCP itself tries for a quarter of an hour."""
+    with running_cluster() as cluster:
+        for url, expected in ((cluster.url, 30_000), (f"{cluster.url}?tcp_user_timeout=5000", 5000)):
+            with closing(Database(url)) as database, database.reading() as cursor:
+                assert patience_of(cursor.connection) == expected
+
+
+def patience_of(connection):
+    with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as copy:
+        return copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 
 
 def test_session_that_was_used_last_is_used_next(database):
