@@ -69,7 +69,7 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
 
 def digest(value: Json) -> bytes:
     """The same for equal JSON, and quicker to compare."""
-    return blake2b(orjson.dumps(value), digest_size=16).digest()
+    return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 def explain(error: ValidationError) -> str:

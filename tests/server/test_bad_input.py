@@ -744,6 +744,14 @@ def test_equality_deletes_that_do_not_exist_are_refused(refuse: Callable[..., st
 # --- after all of it
 
 
+def test_what_is_refused_comes_back_without_its_middle_if_it_is_long(refuse: Callable[..., str]) -> None:
+    field = {"source-id": 1, "name": "long", "transform": f"begin{'x' * 1_000_000}end"}
+    message = refuse(commit({"action": "add-spec", "spec": {"fields": [field]}}))
+    assert "begin" in message
+    assert "end" in message
+    assert len(message) < 20_000
+
+
 def test_tables_still_read_and_write(client: Client) -> None:
     assert pyiceberg_rows(client.load("t")) == [(1, "one"), (2, "two")]
     assert pyiceberg_rows(client.load("other")) == [(3, "three")]
