@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from duckicelake.iceberg.types import ListType
 from duckicelake.lake.model import folded
 from duckicelake.rows.bounds import widens, width
 from duckicelake.rows.checks import Check, check_of
@@ -74,4 +75,6 @@ def _obstacle_inside(column: RowColumn) -> str | None:
         return f"DuckLake inlines no rows of a table with a column of type {column.type}"
     if str(column.type) == "timestamptz_ns":
         return f"DuckDB keeps microseconds of column {column.name}, a timestamptz_ns, in rows, but not in files"
+    if isinstance(column.type, ListType) and column.children[0].declared == "json":
+        return f"DuckDB can't read lists of JSON that are inlined, as in column {column.name}"
     return next(filter(None, map(_obstacle_inside, column.children)), None)

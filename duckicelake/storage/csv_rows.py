@@ -18,8 +18,14 @@ LINEAGE_IDS: Final = f"{ROW_ID}: 2147483540, {SNAPSHOT}: 2147483539"
 """Iceberg's `_row_id` and `_last_updated_sequence_number`, which all readers know by these ids, in DuckLake's names."""
 _IN_HEX: Final = {"VARCHAR": "decode(unhex({}))", "BLOB": "unhex({})"}
 """Types of columns whose values are bytes in hex."""
-_WITHOUT_CASTS: Final = r"regexp_replace({}, 'CAST\(''([^'']*)'' AS VARCHAR\)', '''\1''', 'g')"
-"""DuckDB inlines such casts in nested values and can't read them again."""
+_CAST: Final = r"^([^'']*)'' AS (VARCHAR|TIME|UUID|REAL|DOUBLE PRECISION)\)"
+_QUOTED: Final = rf"'''' || replace(regexp_extract(part, '{_CAST}', 1), '\', '\\') || ''''"
+_WITHOUT_CASTS: Final = (
+    "array_to_string(list_transform(string_split({}, 'CAST('''), lambda part, n: CASE WHEN n = 1 THEN part "
+    f"WHEN regexp_matches(part, '{_CAST}') THEN {_QUOTED} || regexp_replace(part, '{_CAST}', '') "
+    "ELSE 'CAST(''' || part END), '')"
+)
+"""DuckDB inlines such casts in structs, of blobs too, as texts with backslashes, and can't read them again."""
 _LONGEST_LINE: Final = 2_000_000
 
 

@@ -1,7 +1,9 @@
 """Evolution of columns by either side: both read the rows of before alike, and nothing else is lost."""
 
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
+from math import inf, isnan
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -271,3 +273,29 @@ def test_days_and_times_inside_structs_are_served_as_duckdb_inlined_them(lake):
     assert rows[0]["s"]["moment"] == datetime(2024, 3, 5, 7, 8, 9, 500000)
     assert rows[1]["s"] == {"day": None, "moment": None, "text": "y"}
     assert rows[1]["l"][1] is None
+
+
+def test_whatever_else_duckdb_casts_inside_structs_is_served_as_it_was_inlined(lake):
+    """`CAST('nan' AS REAL)`, and a blob as a text with backslashes."""
+    fields = "f FLOAT, g DOUBLE, clock TIME, key UUID, bytes BLOB, text VARCHAR"
+    key = UUID("80000000-0000-0000-0000-00000000000f")
+    lake.run(f"CREATE TABLE t (id BIGINT, s STRUCT({fields}, inner_ STRUCT(f FLOAT, bytes BLOB)))")
+    lake.run(
+        "INSERT INTO t VALUES (1, {'f': '-inf', 'g': 'inf', 'clock': '01:02:03.000004', "
+        rf"'key': '{key}', 'bytes': '\xABa\x27\x5C', 'text': 'CAST(''x'' AS UUID) CAST(''', "
+        r"'inner_': {'f': '-0.0', 'bytes': '\x00'}}), (2, NULL)"
+    )
+    lake.run(
+        "INSERT INTO t VALUES (3, {'f': 'nan', 'g': 'nan', 'clock': NULL, 'key': NULL, 'bytes': NULL, 'text': NULL, "
+        "'inner_': NULL})"
+    )
+
+    first, second, third = sorted(lake.static().scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+    known = first["s"]
+    assert (known["f"], known["g"], known["clock"], known["key"]) == (-inf, inf, time(1, 2, 3, 4), key)
+    assert known["bytes"] == b"\xaba'\\"
+    assert repr(known["inner_"]) == repr({"f": -0.0, "bytes": b"\0"})
+    assert second["s"] is None
+    assert isnan(third["s"]["f"])
+    assert isnan(third["s"]["g"])

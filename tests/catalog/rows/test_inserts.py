@@ -266,6 +266,17 @@ def test_types_and_names_of_all_kinds_are_read_by_both_sides(lake: Lake) -> None
     assert iceberg_rows(lake.static("u")) == found
 
 
+@pytest.mark.parametrize("kind", ["JSON[]", "STRUCT(f JSON[])", "MAP(INTEGER, JSON[])"])
+def test_lists_of_json_are_never_inlined_where_duckdb_would_die_of_reading_them(lake: Lake, kind: str) -> None:
+    texts = ['{"a": 1}', None, "null"]
+    posted: dict[str, Any] = {"JSON[]": texts, "STRUCT(f JSON[])": {"f": texts}}
+    lake.run(f"CREATE TABLE lake.l (id BIGINT, v {kind})")
+    post(lake, [{"id": 1, "v": posted.get(kind, {"keys": [7], "values": [texts]})}], "l")
+    read = {"JSON[]": texts, "STRUCT(f JSON[])": {"f": texts}, "MAP(INTEGER, JSON[])": {7: texts}}
+    assert lake.duck.execute("FROM lake.l").fetchall() == [(1, read[kind])]
+    assert lake.static("l").scan().to_arrow().num_rows == 1
+
+
 def test_posting_while_duckdb_inserts_and_flushes_loses_nothing(lake: Lake, attach: Any) -> None:
     other = attach()
     batches, size, natives = 40, 5, 15
