@@ -33,6 +33,8 @@ PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
 FILE_NAME = "duckicelake.toml"
 _ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
+_ANY_URI = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_WEB_URL = re.compile(r"https?://\S+", re.IGNORECASE)
 _USER = re.compile(r"//[^/]*@")
 _POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -212,6 +214,22 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return value and value.rstrip("/")
 
+    @field_validator("lineage_catalog_uri")
+    @classmethod
+    def _only_a_uri(cls, value: str | None) -> str | None:
+        if value is not None and not _ANY_URI.fullmatch(value):
+            message = f"{value!r} is no URI: write the one that engines are given, as https://lake.example"
+            raise ValueError(message)
+        return value
+
+    @field_validator("oidc_jwks_url")
+    @classmethod
+    def _only_an_url(cls, value: str | None) -> str | None:
+        if value is not None and not _WEB_URL.fullmatch(value):
+            message = f"{value!r} is no URL: write https://<host>/<path> of the provider's keys"
+            raise ValueError(message)
+        return value
+
     @field_validator("cors_origins")
     @classmethod
     def _as_browsers_say_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,6 +258,9 @@ class Settings(BaseSettings):
             raise ValueError(message)
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             message = "oidc_issuer and oidc_audience belong together: set both or neither"
+            raise ValueError(message)
+        if self.oidc_issuer and self.oidc_jwks_url is None and not _WEB_URL.fullmatch(self.oidc_issuer):
+            message = f"oidc_issuer {self.oidc_issuer!r} is no URL to ask for its keys: set oidc_jwks_url, too"
             raise ValueError(message)
         if self.oidc_issuer is None and (self.oidc_jwks_url is not None or self.oidc_scopes is not None):
             message = "oidc_jwks_url and oidc_scopes say something of an oidc_issuer, which isn't set"

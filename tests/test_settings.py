@@ -232,3 +232,24 @@ def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monke
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", "flush=10")
     with pytest.raises(InvalidSettings, match="'flush=10' is no policy: write <property>=<value>"):
         read_settings(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("LINEAGE_CATALOG_URI", "lake.example", "'lake.example' is no URI: write the one that engines are given"),
+        ("OIDC_JWKS_URL", "id.example/keys", "'id.example/keys' is no URL: write https://"),
+    ],
+)
+def test_addresses_are_written_in_full(
+    name: str, value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"DUCKICELAKE_{name}", value)
+    with pytest.raises(InvalidSettings, match=says):
+        read_settings(folder=tmp_path)
+
+
+def test_issuer_that_is_no_url_takes_the_url_of_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ISSUER": "accounts.example", "AUDIENCE": "lake", "JWKS_URL": "https://id.example/k"}.items():
+        monkeypatch.setenv(f"DUCKICELAKE_OIDC_{name}", value)
+    assert read_settings(folder=tmp_path).oidc_issuer == "accounts.example"

@@ -13,11 +13,12 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.places import policy_of, warehouse_of
 from duckicelake.cli.assembly.postgres import postgres_advice
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
-from duckicelake.errors import CatalogError, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.lake.format import prepare
 from duckicelake.lake.ownership import record_zones
 from duckicelake.lake.postgres.database import POOL_SIZE, Database
 from duckicelake.lake.postgres.traced import Around
+from duckicelake.pipeline.policy import policy_of as maintained_by
 from duckicelake.settings import Settings
 from duckicelake.storage.objects import ObjectStore
 from duckicelake.storage.policy import canonical, is_within
@@ -84,12 +85,22 @@ def open_services(
             cache,
             appends=appends,
             access=access,
-            maintenance=dict(each.split("=", 1) for each in settings.maintenance),
+            maintenance=_maintenance_of(settings),
             reads=ReadLog(timedelta(seconds=settings.lineage_window)),
         )
     finally:
         database.close()
         store.close()
+
+
+def _maintenance_of(settings: Settings) -> dict[str, str]:
+    """What holds for tables that don't say otherwise; InvalidSettings before a job stumbles on it."""
+    properties = dict(each.split("=", 1) for each in settings.maintenance)
+    try:
+        maintained_by(properties)
+    except BadInput as error:
+        raise InvalidSettings(f"DUCKICELAKE_MAINTENANCE can't be used: {error}") from error
+    return properties
 
 
 def _check_database(database: Database) -> None:

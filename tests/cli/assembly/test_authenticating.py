@@ -31,6 +31,10 @@ CLIENTS = {"DUCKICELAKE_OAUTH_CLIENTS": f"etl:{SECRET}|ns:sales:rw", "DUCKICELAK
         ({"DUCKICELAKE_OIDC_ISSUER": "https://id.example"}, "oidc_issuer and oidc_audience belong together"),
         ({"DUCKICELAKE_OIDC_SCOPES": "a=*"}, "say something of an oidc_issuer"),
         (
+            {"DUCKICELAKE_OIDC_ISSUER": "id.example", "DUCKICELAKE_OIDC_AUDIENCE": "lake"},
+            "oidc_issuer 'id.example' is no URL to ask for its keys",
+        ),
+        (
             {
                 "DUCKICELAKE_OIDC_ISSUER": "https://id.example",
                 "DUCKICELAKE_OIDC_AUDIENCE": "lake",
