@@ -1,9 +1,14 @@
-"""What this machine does without us, which bounds what we can do: Postgres, disk, JSON and Avro, on one core each."""
+"""What this machine does without us, which bounds what we can do: Postgres, disk, JSON and Avro, on one core each.
+
+And how much more all processors do than one: where they are threads of one core, much less than their number.
+"""
 
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,13 @@ from scripts.bench_job.client import data_file, milliseconds, schema, timed
 from scripts.bench_job.results import Result, options_of, p50, p99, report
 
 SNAPSHOTS = 2000
+BUSY_SECONDS = 2
 
 
 def main() -> None:
     options = options_of(__doc__)
     times = 200 if options.quick else 2000
-    results = [*postgres(times), *disk(times), *json(), *avro(times)]
+    results = [*postgres(times), *disk(times), *json(), *avro(times), *processors()]
     report("What this machine does without us", results, options)
 
 
@@ -82,6 +88,24 @@ def avro(times: int) -> Iterator[Result]:
         before = time.perf_counter()
         many()
         yield Result(f"Avro: manifest entries, {columns} columns", 2000 / (time.perf_counter() - before), "entries/s")
+
+
+def processors() -> Iterator[Result]:
+    """By what a commit does most, encoding in Python."""
+    number = len(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(number, get_context("spawn")) as pool:
+        together = sum(pool.map(encoded, range(number)))
+        (alone,) = pool.map(encoded, range(1))
+    yield Result(f"Avro: the same by {number} processes at once", together, "manifests/s", None, alone, "one alone")
+
+
+def encoded(_: int) -> float:
+    """Manifests a second."""
+    encode, count, end = encoder(5, 1), 0, time.perf_counter() + BUSY_SECONDS
+    while time.perf_counter() < end:
+        encode()
+        count += 1
+    return count / BUSY_SECONDS
 
 
 def encoder(columns: int, files: int) -> Callable[[], bytes]:
