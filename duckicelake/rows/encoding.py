@@ -29,8 +29,6 @@ _NUMBERS = _JSON_NUMBERS | {"decimal", "boolean"}
 def encoder(column: RowColumn) -> Encoder:
     """What encodes the values of a top-level column."""
     kind = column.type
-    if isinstance(kind, PrimitiveType) and kind.name in _JSON_NUMBERS:
-        return _numbers
     encoded = _flat(kind) if isinstance(kind, PrimitiveType) else _nested(column)
 
     def encode(values: Sequence[Any]) -> list[Encoded]:
@@ -40,21 +38,14 @@ def encoder(column: RowColumn) -> Encoder:
 
 
 def elements(column: RowColumn, values: Sequence[Any]) -> str | None:
-    """A column's values as elements of a Postgres array, if they are numbers that JSON has: all of them at once."""
+    """A column's values as elements of a Postgres array, if they are numbers that JSON has: a third of the time.
+
+    JSON has null for NaN and the infinities, too: for those it is None.
+    """
     if not isinstance(column.type, PrimitiveType) or column.type.name not in _JSON_NUMBERS:
         return None
     text = orjson.dumps(values).decode()[1:-1]
     return text if "null" not in text or text.count("null") == values.count(None) else None
-
-
-def _numbers(values: Sequence[Any]) -> list[Encoded]:
-    """Numbers of up to 64 bits, all at once in a third of the time; JSON has null for NaN and the infinities, too."""
-    text = orjson.dumps(values).decode()[1:-1]
-    texts: list[Encoded] = list(text.split(",")) if text else []
-    if "null" not in text:
-        return texts
-    pairs = zip(texts, values, strict=True)
-    return [each if each != "null" else None if value is None else repr(value) for each, value in pairs]
 
 
 def _flat(kind: PrimitiveType) -> Callable[[Any], Encoded]:

@@ -100,25 +100,17 @@ def test_losing_to_another_writer_is_tried_again(database, state):
     assert len(attempts) == 3
 
 
-def test_losing_every_time_is_unavailable(database, monkeypatch):
-    monkeypatch.setattr("duckicelake.lake.snapshots.ATTEMPTS", 3)
+@pytest.mark.parametrize(
+    ("limit", "value", "says"), [("ATTEMPTS", 3, "won 3 times"), ("PATIENCE_SECONDS", 0, "won 1 time")]
+)
+def test_losing_every_time_or_for_too_long_is_unavailable(database, monkeypatch, limit, value, says):
+    monkeypatch.setattr(f"duckicelake.lake.snapshots.{limit}", value)
 
     def lose():
         with database.transaction() as cursor:
             cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
 
-    with pytest.raises(Unavailable, match="won 3 times"):
-        retrying(lose)
-
-
-def test_losing_for_too_long_is_unavailable(database, monkeypatch):
-    monkeypatch.setattr("duckicelake.lake.snapshots.PATIENCE_SECONDS", 0)
-
-    def lose():
-        with database.transaction() as cursor:
-            cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
-
-    with pytest.raises(Unavailable, match="won 1 time"):
+    with pytest.raises(Unavailable, match=says):
         retrying(lose)
 
 
