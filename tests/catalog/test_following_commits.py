@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 import duckdb
 import pytest
 
+from duckicelake.bridge.table_properties import MAX_LISTED
 from duckicelake.catalog.commits.groups import CALM, CommitQueue
+from duckicelake.catalog.files.releasing import SELDOM
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed
 from duckicelake.lake.writing import writer
-from tests.catalog.client import Client, Row, append, duckdb_rows, pyiceberg_rows
+from tests.catalog.client import Client, Row, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.catalog.seams import fresh
 from tests.catalog.test_crashes import assert_whole_catalog
 
@@ -102,3 +104,31 @@ def test_commit_finds_what_others_did_since(
     assert followed
     assert duckdb_rows(ducklake) == pyiceberg_rows(worker.load())
     assert_whole_catalog(services)
+
+
+def test_commit_follows_what_the_process_itself_let_go_of(
+    services: Services, worker: Client, ducklake: duckdb.DuckDBPyConnection, followed: list[int]
+) -> None:
+    """Files of snapshots that have left history are let go of with a DuckLake snapshot that is no commit's."""
+    metadata = worker.commit(set_properties(**{MAX_LISTED: "2"}))["metadata"]
+    before, missed = newest_and_scheduled(services), 0
+    for number in range(3 * SELDOM):
+        metadata = worker.commit(append(metadata, (300 + number, "later")))["metadata"]
+        after = newest_and_scheduled(services)
+        missed += followed[-1:] != [before[0]]
+        before = after
+    newest, scheduled = before
+    assert newest > 3 * SELDOM + CALM + 2 + 2
+    assert scheduled > 0
+    assert missed == 1  # the first, as removing many at once is another transaction's first step
+    assert worker.services.commits.is_calm
+    assert duckdb_rows(ducklake) == pyiceberg_rows(worker.load())
+    assert_whole_catalog(services)
+
+
+def newest_and_scheduled(services: Services) -> tuple[int, int]:
+    """DuckLake's newest snapshot, and how many files its next cleanup deletes."""
+    with services.database.reading() as cursor:
+        asked = "SELECT (SELECT max(snapshot_id) FROM ducklake_snapshot), count(*)"
+        (found,) = cursor.execute(f"{asked} FROM ducklake_files_scheduled_for_deletion").fetchall()
+    return found

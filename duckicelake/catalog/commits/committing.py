@@ -83,8 +83,8 @@ def commit_all(
 
     names = ", ".join(full_name(each.namespace, each.name) for each in commits)
     planned, written = until_written(services, names, attempt, is_alone=is_alone, overtaken=(StaleBase,))
-    _release(services, commits, planned)
-    return [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
+    outcomes = [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
+    return [_released(services, commit, outcome) for commit, outcome in zip(commits, outcomes, strict=True)]
 
 
 def _outcome(plan: Planned, written: Written | None) -> Outcome:
@@ -157,12 +157,18 @@ def _loaded(planned: Sequence[Planned]) -> list[CachedTable]:
     return [plan.cached for plan in planned if plan.cached is not None]
 
 
-def _release(services: Services, commits: Sequence[TableCommit], planned: Sequence[Planned]) -> None:
-    """Best effort: the commit is done, and the next release takes what this one leaves."""
+def _released(services: Services, commit: TableCommit, outcome: Outcome) -> Outcome:
+    """The outcome, once what left history is let go of: best effort, as the next release takes what this one leaves.
+
+    That it made a DuckLake snapshot right after the commit's changes nothing of the table.
+    """
+    cached, written = outcome.cached, outcome.written
+    if cached is None or written is None:
+        return outcome
+    before = cached.materialized
     with suppress(Exception):
-        for commit, plan in zip(commits, planned, strict=True):
-            if plan.cached is None or plan.change is None:
-                continue
-            before = plan.cached.materialized
-            if is_due(commit.request.updates, before.metadata, plan.change):
-                release_files(services, before.row.table_id)
+        if is_due(commit.request.updates, before.metadata, written.change):
+            upto = release_files(services, before.row.table_id)
+            if outcome.prepared is not None and upto == written.caught_up_to + 1:
+                return replace(outcome, written=replace(written, caught_up_to=upto))
+    return outcome

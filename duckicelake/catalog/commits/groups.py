@@ -22,10 +22,11 @@ from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake.changes import ChangeSet, Written
 from duckicelake.lake.foreseen import is_as_expected
 from duckicelake.lake.postgres.database import Database, Overtaken, Transaction, is_retryable
+from duckicelake.lake.postgres.pipelines import holding
 from duckicelake.lake.rows import inserts as inlined_rows
 from duckicelake.lake.rows.batches import RowBatch, WrittenRows
 from duckicelake.lake.rows.memory import Memory
-from duckicelake.lake.snapshots import duckdb_seen, lock, queue, queue_alone, retrying
+from duckicelake.lake.snapshots import Counters, duckdb_seen, lock, queue, queue_alone, retrying
 from duckicelake.lake.writing import writer
 from duckicelake.lake.writing.following import LastSnapshot
 
@@ -170,6 +171,10 @@ class CommitQueue:
         """Whether nobody else has committed between the planning and the writing of the last commits."""
         return self._foreseen >= CALM
 
+    def note_snapshot(self, newest: Counters) -> None:
+        """Hear of a DuckLake snapshot that this process has made past the queue."""
+        self._memories.snapshot.put(newest)
+
     def write(self, database: Database, meter: Meter, commit: Work[W, R]) -> R:
         """Write the commit, with others if they wait, too; StaleBase, and what `writer.write` and `settle` raise."""
         self._turns.do(commit, partial(self._write_all, database, meter))
@@ -257,15 +262,15 @@ class CommitQueue:
                 cursor.fetchone()
                 group += join()
             together = group[0].begin(cursor, [each.changes for each in group], self._memories)
-            locked = monotonic()
-            database.after_commit(cursor, lambda: meter.took("critical_section", monotonic() - locked))
+            locked, held = monotonic(), holding(cursor)
+            database.after_commit(cursor, lambda: meter.took("critical_section", held()))
             database.after_commit(cursor, together.committed)
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
             group[0].settle_all(database, cursor, pairs)
             together.finish()
             seen = duckdb_seen(cursor)
-        self._courtesy.noted(seen(), monotonic() - locked, are_quick=isinstance(group[0], RowsCommit))
+        self._courtesy.noted(seen(), held(), are_quick=isinstance(group[0], RowsCommit))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], Commit):
             self._note_calm(written)

@@ -8,7 +8,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.updates import RemoveSnapshots, TableUpdate
 from duckicelake.lake import garbage
 from duckicelake.lake.changes import ChangeSet
-from duckicelake.lake.snapshots import retrying
+from duckicelake.lake.snapshots import Counters, retrying
 from duckicelake.lake.writing import writer
 
 SELDOM: Final = 10
@@ -27,17 +27,21 @@ def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSe
     return change.base_version // len(gone) % SELDOM == 0
 
 
-def release_files(services: Services, table_id: int) -> int:
-    """Release what snapshots that left history held; the number of files scheduled for deletion.
+def release_files(services: Services, table_id: int) -> int | None:
+    """Release what snapshots that left history held; the DuckLake snapshot that did, None if there was nothing.
 
     Runs after a commit that removed some; if it never does, the files stay and the next release takes them.
     """
 
-    def attempt() -> int:
+    def attempt() -> Counters | None:
         with services.database.transaction() as cursor:
             return writer.release(cursor, table_id)
 
-    return retrying(attempt)
+    made = retrying(attempt)
+    if made is None:
+        return None
+    services.commits.note_snapshot(made)
+    return made.snapshot_id
 
 
 def release_all(services: Services) -> None:

@@ -206,9 +206,6 @@ class Database:
                 except psycopg.Error as error:
                     if error.sqlstate == _READ_ONLY_TABLE:
                         raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
-                    unfulfilled = _UNFULFILLED.get((error.diag.table_name, error.diag.column_name))
-                    if isinstance(error, NotNullViolation) and unfulfilled is not None:
-                        raise unfulfilled from error
                     if read_only or not is_standby(connection):
                         raise
                     self._leave(connection)
@@ -293,19 +290,27 @@ def _commit(connection: Connection[Row]) -> None:
 
 @contextmanager
 def _rolled_back(connection: Connection[Row]) -> Iterator[None]:
-    """Roll back where the block raises what isn't an error of Postgres's, so that it isn't left to psycopg.
+    """Roll back where the block raises what isn't an error of Postgres's, or is what we made it say, as `_UNFULFILLED`.
 
-    That would also forget all statements that the session has prepared, which Postgres keeps and all need again.
+    psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again.
     """
     try:
         yield
-    except psycopg.Error:
-        raise
+    except psycopg.Error as error:
+        unfulfilled = _UNFULFILLED.get((error.diag.table_name, error.diag.column_name))
+        if not isinstance(error, NotNullViolation) or unfulfilled is None:
+            raise
+        _roll_back(connection)
+        raise unfulfilled from error
     except BaseException:
-        is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
-        if is_plain and connection.info.transaction_status == TransactionStatus.INTRANS:
-            connection.pgconn.exec_(b"ROLLBACK")
+        _roll_back(connection)
         raise
+
+
+def _roll_back(connection: Connection[Row]) -> None:
+    is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
+    if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        connection.pgconn.exec_(b"ROLLBACK")
 
 
 def _check_still_open(connection: Connection[Row]) -> None:

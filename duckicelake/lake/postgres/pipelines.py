@@ -4,8 +4,9 @@ psycopg's own send each statement by itself, look for answers every time, and wa
 short statements in a transaction that takes longer than what they ask for. COMMIT goes with the last of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from psycopg import Connection, Cursor, Error, Pipeline
@@ -23,11 +24,15 @@ class PatientPipeline(Pipeline):
     """Whether BEGIN is among the statements: the connection's status tells only after a sync."""
     has_ended = False
     """Whether COMMIT was sent, and after it nothing."""
+    sent_at: float | None = None
+    """When the first of the statements was sent."""
     refused: Error | None = None
     """What Postgres refused a statement with; it runs none of those that were sent after that, nor COMMIT."""
 
     def send_off(self) -> PQGen[None]:
         """Have Postgres begin with what waits; nothing is waited for, so that it keeps its answers for now."""
+        if self.sent_at is None:
+            self.sent_at = monotonic()
         while self.command_queue:
             self.command_queue.popleft()()
         yield from send(self.pgconn)
@@ -105,6 +110,16 @@ def send_off(cursor: Cursor[Any]) -> None:
         pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it to nobody but who opened it
         if isinstance(pipeline, PatientPipeline):
             connection.wait(pipeline.send_off())
+
+
+def holding(cursor: Cursor[Any]) -> Callable[[], float]:
+    """Tells for how many seconds Postgres has held what the cursor's transaction has locked by now.
+
+    In a pipeline of which nothing was sent yet it begins to as soon as something is.
+    """
+    since, pipeline = monotonic(), cursor.connection._pipeline  # noqa: SLF001 - as above
+    is_patient = isinstance(pipeline, PatientPipeline)
+    return lambda: monotonic() - max(since, (pipeline.sent_at or since) if is_patient else since)
 
 
 def send_full(cursor: Cursor[Any], rows: Sequence[object]) -> None:

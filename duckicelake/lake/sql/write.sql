@@ -451,7 +451,3 @@ WHERE (d.table_id = %(table_id)s OR duckicelake_file_name(d.path) = ANY(ARRAY(
     WHERE NOT f.is_released AND duckicelake_keeps_files(f.table_id)
       AND duckicelake_canonical_path(f.path) = duckicelake_canonical_path(d.path)
       AND duckicelake_name_hash(f.path) = duckicelake_name_hash(d.path));
-
--- unnamed: those of the paths that nothing in the catalog names
-SELECT path FROM unnest(%(paths)s::text[]) AS p (path)
-WHERE NOT duckicelake_is_named(duckicelake_canonical_path(path));

@@ -225,14 +225,14 @@ def record_registered(cursor: Cursor[Row], table_id: int, log: Sequence[tuple[st
 
 
 def forget_unlisted(cursor: Cursor[Row], table_id: int) -> list[str]:
-    """Forget manifests and files that no listed snapshot needs; paths that nothing in the catalog names any more."""
+    """Forget manifests and files that no listed snapshot needs; their paths, some of which may still be named."""
     paths = [row[0] for row in cursor.execute(_SQL.forget_unlisted, {"table_id": table_id}).fetchall()]
     cursor.execute(_SQL.forget_held, {"table_id": table_id, "paths": paths})
-    return [row[0] for row in cursor.execute(_SQL.unnamed, {"paths": paths}).fetchall()] if paths else []
+    return paths
 
 
 def schedule(cursor: Cursor[Row], paths: Sequence[str], first_file_id: int) -> None:
-    """Have DuckDB's next cleanup delete the files, each under an id of its own; what DuckLake still names stays."""
+    """Have DuckDB's next cleanup delete the files, each under an id of its own; what the catalog still names stays."""
     if paths:
         cursor.execute(_SQL.schedule, {"first_file_id": first_file_id, "paths": list(paths)})
 

@@ -26,7 +26,6 @@ from duckicelake.lake.snapshots import (
     Counters,
     NewSnapshot,
     Wanted,
-    begin_snapshot,
     claim,
     insert_snapshots,
     lock,
@@ -291,21 +290,22 @@ def advance(cursor: Cursor[Row], table_id: int, after: int, progress: Progress) 
     side_tables.see_deletes(cursor, table_id, progress.seen_deletes)
 
 
-def release(cursor: Cursor[Row], table_id: int) -> int:
-    """Let go of what snapshots that left history held; how many files DuckDB's next cleanup will delete.
+def release(cursor: Cursor[Row], table_id: int) -> Counters | None:
+    """Have DuckDB's next cleanup delete what only snapshots held that left history; None if there is nothing.
 
-    Takes ids for them from DuckLake's counter, with a snapshot that changes nothing (design §6.1). A table that says
-    `gc.enabled=false` lets go of nothing: another catalog may need the files.
+    Takes ids for the files from DuckLake's counter, with a snapshot that changes nothing (design §6.1), whose row is
+    returned. A table that says `gc.enabled=false` lets go of nothing: another catalog may need the files.
     """
     lock(cursor)
     if side_tables.is_guarded(cursor, table_id):
-        return 0
+        return None
     paths = side_tables.forget_unlisted(cursor, table_id)
-    if paths:
-        snapshot = begin_snapshot(cursor, schema_change=False, file_ids=len(paths))
-        side_tables.schedule(cursor, paths, snapshot.first_file_id)
-        record_changes(cursor, snapshot.id, [])
-    return len(paths)
+    if not paths:
+        return None
+    made, *_ = claim(cursor, Wanted(schema_change=False, file_ids=len(paths)), lambda: None)
+    side_tables.schedule(cursor, paths, made.next_file_id - len(paths))
+    record_changes(cursor, made.snapshot_id, [])
+    return made
 
 
 def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], upto: int) -> None:

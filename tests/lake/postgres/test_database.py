@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
-from duckicelake.lake.postgres.database import Database, is_retryable, without_timeout
+from duckicelake.lake.postgres.database import Database, Overtaken, is_retryable, without_timeout
 from tests.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
@@ -260,6 +260,28 @@ def test_what_a_session_has_prepared_outlives_a_rollback(database_url):
         with small.reading() as cursor:
             prepared = cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%bigint'")
             assert prepared.fetchone() == (1,)
+
+
+def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
+    def ask(small, value):
+        with small.transaction(pipelined=True) as cursor:
+            cursor.execute("SELECT %s::bigint", [1])
+            cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (%s)", [value])
+            cursor.execute("SELECT %s::bigint + 1", [1])
+
+    with closing(Database(database_url, 1)) as small:
+        for value in range(1000, 1010):
+            ask(small, value)
+        for value in (1010, 1011):
+            with pytest.raises(Overtaken):
+                ask(small, None)
+            ask(small, value)
+        with small.reading() as cursor:
+            found = cursor.execute("SELECT statement, generic_plans + custom_plans FROM pg_prepared_statements")
+            runs = {text: count for text, count in found.fetchall() if "bigint" in text or "INSERT" in text}
+            stored = cursor.execute("SELECT count(*) FROM ducklake_snapshot WHERE snapshot_id >= 1000").fetchone()
+    assert sorted(runs.values()) == [7, 7, 9]  # all but the first five; only what came before a refusal ran with it
+    assert stored == (12,)
 
 
 def test_what_postgres_can_not_hold_is_the_requests_fault(database):
