@@ -112,30 +112,33 @@ def kinds_of(changes_made: str | None, table_id: int, *, begins: bool) -> frozen
 def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:
     """What the table is at a snapshot; None if it isn't there, DamagedTable if its rows don't make sense."""
     parameters = {"table_id": table_id, "at": at}
-    names = cursor.execute(_SQL.table_names, parameters).fetchone()
-    if names is None:
+    wanted = (_SQL.table_names, _SQL.columns, _SQL.partition_keys, _SQL.table_comment, _SQL.sort_keys)
+    names, found, keys, comment, sort_keys = together(cursor, *(Ask(each, parameters) for each in wanted))
+    if not names:
         return None
-    if not names[0]:
+    table_uuid, schema_name, table_name = names[0]
+    if not table_uuid:
         raise DamagedTable("it has no uuid")
-    found = columns(cursor, table_id, at)
-    keys = cursor.execute(_SQL.partition_keys, parameters).fetchall()
-    comment = cursor.execute(_SQL.table_comment, parameters).fetchone()
     return TableDefinition(
         table_id=table_id,
-        table_uuid=names[0],
-        schema_name=names[1],
-        table_name=names[2],
-        columns=found,
+        table_uuid=table_uuid,
+        schema_name=schema_name,
+        table_name=table_name,
+        columns=_sound(found),
         partition_id=keys[0][0] if keys else None,
         partition_keys=tuple(PartitionKey(column, transform) for _, column, transform in keys if transform),
-        sort_keys=tuple(SortKey(*row) for row in cursor.execute(_SQL.sort_keys, parameters).fetchall()),
-        comment=comment[0] if comment else None,
+        sort_keys=tuple(SortKey(*row) for row in sort_keys),
+        comment=comment[0][0] if comment else None,
     )
 
 
 def columns(cursor: Cursor[Row], table_id: int, at: int) -> tuple[Column, ...]:
     """What columns a table has at a snapshot; DamagedTable if they don't make sense, as where it isn't there."""
-    found = tuple(Column(*row) for row in cursor.execute(_SQL.columns, {"table_id": table_id, "at": at}).fetchall())
+    return _sound(cursor.execute(_SQL.columns, {"table_id": table_id, "at": at}).fetchall())
+
+
+def _sound(rows: Sequence[Row]) -> tuple[Column, ...]:
+    found = tuple(Column(*row) for row in rows)
     flaw = flaw_of(found)
     if flaw is not None:
         raise DamagedTable(flaw)
@@ -351,10 +354,11 @@ def _next_row_id(stats: tuple[int, int, int] | None, data_files: Sequence[LakeFi
     return next_row_id
 
 
-def table_column_stats(cursor: Cursor[Row], table_id: int) -> dict[int, ColumnStats]:
-    """Table-wide column statistics by column id."""
-    rows = cursor.execute(_SQL.table_column_stats, {"table_id": table_id}).fetchall()
-    return {row[0]: ColumnStats(*row) for row in rows}
+def all_stats(cursor: Cursor[Row], table_id: int) -> tuple[tuple[int, int, int] | None, dict[int, ColumnStats]]:
+    """`table_stats`, and the table-wide statistics of columns by column id."""
+    parameters = {"table_id": table_id}
+    whole, of_columns = together(cursor, Ask(_SQL.table_stats, parameters), Ask(_SQL.table_column_stats, parameters))
+    return _whole_stats(cursor, table_id, whole), {row[0]: ColumnStats(*row) for row in of_columns}
 
 
 def keep(cursor: Cursor[Row], table_id: int) -> bool:

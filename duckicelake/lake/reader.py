@@ -59,49 +59,63 @@ def table_state(cursor: Cursor[Row], row: TableRow, before: TableState | None = 
     before: an older state of the table, every manifest list of it written. The new one shares its rows, which never
     change, so that of a long history only the end is read.
     """
-    snapshots = _snapshots(cursor, row.table_id, before.snapshots if before else ())
-    log = _snapshot_log(cursor, row.table_id, before.snapshot_log if before else ())
-    location, metadata_log = _metadata_log(cursor, row)
+    known, known_log = (before.snapshots, before.snapshot_log) if before else ((), ())
+    extents = [Ask(each, {"table_id": row.table_id}) for each in (_SQL.snapshot_extent, _SQL.log_extent) if before]
+    newer, metadata, *found = together(cursor, _asked_snapshots(row.table_id, known), _asked_metadata(row), *extents)
+    extent, log_extent = ((rows[0] if rows else None) for rows in found or ([], []))
+    snapshots = _joined(known, newer, extent)
+    if snapshots is None:
+        snapshots = _snapshots_of(*together(cursor, _asked_snapshots(row.table_id, ())))
+    log = _snapshot_log(cursor, row.table_id, known_log, log_extent)
+    location, metadata_log = _metadata_log(row, metadata)
     return TableState(row, snapshots, log, metadata_log, location)
 
 
-def _snapshots(cursor: Cursor[Row], table_id: int, known: tuple[SnapshotRow, ...]) -> tuple[SnapshotRow, ...]:
-    """All listed snapshots; if of those known only the oldest have left, only newer ones are read.
+def _asked_snapshots(table_id: int, known: tuple[SnapshotRow, ...]) -> Ask:
+    """What finds the listed snapshots that come after the known ones in DuckLake."""
+    return Ask(_SQL.snapshots, {"table_id": table_id, "after": known[-1].ducklake_id if known else -1})
 
-    Newer ones come later in DuckLake. As rows never change, their number and the first of them tell of all.
+
+def _snapshots_of(rows: Sequence[Row]) -> tuple[SnapshotRow, ...]:
+    return tuple(SnapshotRow(*columns) for columns in rows)
+
+
+def _joined(known: tuple[SnapshotRow, ...], newer: Sequence[Row], extent: Row | None) -> tuple[SnapshotRow, ...] | None:
+    """All listed snapshots; None if of those known others than the oldest have left.
+
+    As rows never change, their number and the first of them tell of all.
     """
-    parameters = {"table_id": table_id, "after": known[-1].ducklake_id if known else -1}
-    newer = tuple(SnapshotRow(*columns) for columns in cursor.execute(_SQL.snapshots, parameters).fetchall())
+    found = _snapshots_of(newer)
     if not known:
-        return newer
-    count, first = cursor.execute(_SQL.snapshot_extent, parameters).fetchone() or (0, None)
-    listed = (*known, *newer)[-count:]
-    is_whole = len(listed) == count and listed[0].snapshot_id == first
-    return listed if is_whole else _snapshots(cursor, table_id, ())
+        return found
+    count, first = extent or (0, None)
+    listed = (*known, *found)[-count:]
+    return listed if len(listed) == count and listed[0].snapshot_id == first else None
 
 
 def _snapshot_log(
-    cursor: Cursor[Row], table_id: int, known: tuple[tuple[int, int], ...]
+    cursor: Cursor[Row], table_id: int, known: tuple[tuple[int, int], ...], extent: Row | None
 ) -> tuple[tuple[int, int], ...]:
     """The log, which loses entries at its beginning and gets some at its end; of one that was rewritten all is read."""
     parameters: dict[str, object] = {"table_id": table_id, "most": None}
-    extent = cursor.execute(_SQL.log_extent, parameters).fetchone() if known else None
-    if extent is None or extent[:2] not in known:
+    if not known or extent is None or extent[:2] not in known:
         return tuple(reversed(cursor.execute(_SQL.snapshot_log, parameters).fetchall()))
     kept = known[known.index(extent[:2]) :]
     parameters["most"] = max(0, extent[2] - len(kept)) + 1
     end = tuple(reversed(cursor.execute(_SQL.snapshot_log, parameters).fetchall()))
-    return (*kept, *end[1:]) if end[0] == kept[-1] else _snapshot_log(cursor, table_id, ())
+    return (*kept, *end[1:]) if end[0] == kept[-1] else _snapshot_log(cursor, table_id, (), None)
 
 
-def _metadata_log(cursor: Cursor[Row], row: TableRow) -> tuple[str | None, tuple[tuple[str, int], ...]]:
+def _asked_metadata(row: TableRow) -> Ask:
+    parameters = {"table_id": row.table_id, "version": row.version, "most": previous_versions(row) + 1}
+    return Ask(_SQL.metadata_log, parameters)
+
+
+def _metadata_log(row: TableRow, newest_first: Sequence[Row]) -> tuple[str | None, tuple[tuple[str, int], ...]]:
     """The path of this version's metadata.json, if written, and those of the versions before it."""
-    wanted = previous_versions(row)
-    parameters = {"table_id": row.table_id, "version": row.version, "most": wanted + 1}
-    newest_first = cursor.execute(_SQL.metadata_log, parameters).fetchall()
     location = newest_first[0][1] if newest_first and newest_first[0][0] == row.version else None
-    older = [(path, time) for version, path, time in newest_first if version < row.version][:wanted]
-    return location, tuple(reversed(older))
+    older = [(path, time) for version, path, time in newest_first if version < row.version]
+    return location, tuple(reversed(older[: previous_versions(row)]))
 
 
 def previous_versions(row: TableRow) -> int:

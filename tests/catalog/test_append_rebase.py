@@ -11,7 +11,7 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.commits import planning
+from duckicelake.catalog.commits import appends, planning, uploads
 from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.idempotency import Once
@@ -20,7 +20,7 @@ from duckicelake.catalog.measuring import UNMEASURED, Meter, Retry
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
-from duckicelake.iceberg.rest import CommitTransactionRequest
+from duckicelake.iceberg.rest import CommitTableRequest, CommitTransactionRequest
 from tests.catalog.client import (
     NS,
     Client,
@@ -36,7 +36,9 @@ from tests.catalog.client import (
     set_properties,
     set_ref,
 )
-from tests.catalog.seams import fresh
+from tests.catalog.seams import Distant, fresh
+from tests.catalog.test_group_commits import until
+from tests.catalog.waits import counted_waits
 
 REBASE = {"ducklake.append-rebase": "true"}
 FAR = "branch main has changed"
@@ -281,6 +283,55 @@ def test_appends_of_many_at_once_to_a_table_not_known_yet_are_not_in_each_others
     answers = at_once([drafted(metadata, (number, None)) for number in range(8)], [other])
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     assert "stale_base" not in listener.again
+
+
+def test_what_clients_uploaded_is_read_before_their_turn_and_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = client.create(properties=REBASE)["metadata"]
+    bodies = [drafted(metadata, (number, None)) for number in range(8)]
+    store = Distant(client.services.store)
+    settle = appends._settle
+
+    def settled(batch: Any) -> None:
+        until(lambda: len(store.reads) == 2 * len(bodies))  # a list and a manifest of each
+        settle(batch)
+
+    monkeypatch.setattr(appends, "_settle", settled)
+    answers = at_once(bodies, [Client(replace(client.services, store=store))])
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    lists = {body["updates"][0]["snapshot"]["manifest-list"] for body in bodies}
+    assert {path: store.reads[path] for path in lists} == dict.fromkeys(lists, 1)
+    assert sum(store.reads.values()) == 2 * len(bodies)
+
+
+def test_append_after_another_servers_waits_for_postgres_a_few_times(client: Client) -> None:
+    metadata = client.create(properties=REBASE)["metadata"]
+    other = Client(fresh(client.services))
+    for number in range(6):
+        client.commit(drafted(metadata, (number, None)))
+        body = drafted(metadata, (100 + number, None))
+        with counted_waits() as waits:
+            other.commit(body)
+    assert 0 < len(waits) <= 17
+    assert len(pyiceberg_rows(client.load())) == 12
+
+
+def test_large_uploads_and_those_that_are_not_there_wait_for_their_turn(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = client.create(properties=REBASE)["metadata"]
+    bodies = [drafted(metadata, (number, None)) for number in range(2)]
+    snapshots = [CommitTableRequest.model_validate(body).updates[0].snapshot for body in bodies]  # type: ignore[union-attr]
+    lost = snapshots[0].replaced(manifest_list=f"{snapshots[0].manifest_list}.missing")
+    read = uploads.read_ahead(client.services, metadata["location"], [lost, *snapshots])
+    assert list(read.lists) == [each.manifest_list for each in snapshots]
+    assert len(read.manifests) == 2
+    monkeypatch.setattr(uploads, "AHEAD_BYTES", 1000)
+    assert uploads.read_ahead(client.services, metadata["location"], snapshots) == uploads.ReadAhead()
+    answers = at_once(bodies, [client])
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert pyiceberg_rows(client.load()) == [(0, None), (1, None)]
 
 
 def test_one_of_many_that_is_wrong_fails_alone_and_each_has_its_own_entry_and_key(client: Client) -> None:

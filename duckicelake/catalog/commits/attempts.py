@@ -4,7 +4,7 @@ Nothing is written but new files. The ChangeSet holds only for the base that it 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.delta.out_definition import check_sayable
@@ -22,7 +22,7 @@ from duckicelake.catalog.commits.increments import Brought, increments
 from duckicelake.catalog.commits.removals import check_removals
 from duckicelake.catalog.commits.runs import check_runs
 from duckicelake.catalog.commits.schema_enforcement import check_schema_of_files
-from duckicelake.catalog.commits.uploads import check_statistics
+from duckicelake.catalog.commits.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.files.sharing import check_guard
 from duckicelake.catalog.loads.cache import CachedTable
@@ -41,13 +41,15 @@ from duckicelake.lake.changes import ChangeSet, Creation
 class TableCommit:
     """A request to change one table, or to create it.
 
-    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does.
+    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does. ahead: what
+    was read already of what its client uploaded.
     """
 
     namespace: Namespace
     name: str
     request: CommitTableRequest
     found: FoundRows | None = None
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
@@ -80,7 +82,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     known = cached.materialized.known
     absorbs = absorbed_rows(target.properties) and appends_of(request)
     absorb = absorber(services, commit.namespace, commit.name, target) if absorbs else None
-    brought = Brought(absorb=absorb, found=commit.found)
+    brought = Brought(absorb=absorb, found=commit.found, ahead=commit.ahead)
     target, new = increments(services, cached.materialized.state, target, renumbered, known=known, brought=brought)
     check_removals(services, cached.materialized, target, new)
     check_schema_of_files(services, target, new)
@@ -181,6 +183,7 @@ def _read_base(services: Services, cached: CachedTable) -> Base:
     row = cached.materialized.row
     with naming_damage(services, row.table_id), services.database.reading() as cursor:
         definition = native.definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
+        stats, column_stats = native.all_stats(cursor, row.table_id)
         return Base(
             table_id=row.table_id,
             version=row.version,
@@ -188,6 +191,6 @@ def _read_base(services: Services, cached: CachedTable) -> Base:
             metadata=cached.materialized.metadata,
             declared=definition.partition_keys if definition else (),
             narrow=narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
-            stats=native.table_stats(cursor, row.table_id),
-            column_stats=native.table_column_stats(cursor, row.table_id),
+            stats=stats,
+            column_stats=column_stats,
         )

@@ -6,7 +6,8 @@ files is the client's to know, as InvalidRequest.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read
 from duckicelake.catalog.services import Services
-from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
     DataFile,
     EntryStatus,
@@ -42,6 +43,25 @@ ParentList = Mapping[str, int | tuple[AnyFile, ...]]
 MAX_MANIFESTS: Final = 10_000
 MAX_MANIFESTS_BYTES: Final = 256 << 20
 """Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
+AHEAD_BYTES: Final = 1 << 20
+"""A list, and the manifests of a snapshot, that are read ahead: many may wait for their turn with theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """Files of appends that were read before their turn: manifest lists and the new manifests, by path."""
+
+    lists: Mapping[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
+    manifests: Mapping[str, Manifest] = field(default_factory=dict)
+
+    @classmethod
+    def all_of(cls, several: Iterable["ReadAhead"]) -> "ReadAhead":
+        """What several have read, together."""
+        lists, manifests = dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
+        for each in several:
+            lists |= each.lists
+            manifests |= each.manifests
+        return cls(lists, manifests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +88,22 @@ class ReadUpload:
         return {**self.kept, **self.borrowed, **own}
 
 
+def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> ReadAhead:
+    """What appends will need if they are small; what can't be read is left for when it is wanted."""
+    lists: dict[str, tuple[ManifestFile, ...]] = {}
+    manifests: dict[str, Manifest] = {}
+    for snapshot in snapshots:
+        if snapshot.manifest_list is None:
+            continue
+        with suppress(CatalogError), services.meter.phase("upload_read"):
+            listed = read_list(services, location, snapshot, AHEAD_BYTES)
+            lists[snapshot.manifest_list] = listed
+            new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
+            if sum(line.manifest_length for line in new) <= AHEAD_BYTES:
+                manifests.update((line.manifest_path, read_manifest_at(services, location, line)) for line in new)
+    return ReadAhead(lists, manifests)
+
+
 def read_upload(
     services: Services,
     table_id: int | None,
@@ -75,19 +111,22 @@ def read_upload(
     snapshot: Snapshot,
     proposed_id: int,
     parent: ParentList,
+    ahead: ReadAhead,
 ) -> ReadUpload:
     """What the snapshot adds to and removes from its parent."""
     own = partial(_folders, services, table_id, target)
     check_may_read(services, files_of_snapshot(snapshot), own, table_id)
-    listed = read_list(services, target.location, snapshot)
+    listed = ahead.lists.get(snapshot.manifest_list or "") or read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}
     borrowed = _borrowed(services, table_id, foreign - parent.keys())
     check_may_read(services, paths - parent.keys() - borrowed.keys(), own, table_id)
     check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
     new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
-    manifests = in_parallel(partial(read_manifest_at, services, target.location), new)
-    read = {line.manifest_path: manifest for line, manifest in zip(new, manifests, strict=True)}
+    unread = [line for line in new if line.manifest_path not in ahead.manifests]
+    manifests = in_parallel(partial(read_manifest_at, services, target.location), unread)
+    found = {**ahead.manifests, **{line.manifest_path: each for line, each in zip(unread, manifests, strict=True)}}
+    read = {line.manifest_path: found[line.manifest_path] for line in new}
     check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
     missing = _files_of(services, [parent[path] for path in parent.keys() - paths])
     upload = changed_files(listed, read, missing, snapshot, proposed_id)
@@ -186,11 +225,13 @@ def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) 
     return files
 
 
-def read_list(services: Services, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+def read_list(
+    services: Services, location: str, snapshot: Snapshot, at_most: int = MAX_MANIFESTS_BYTES
+) -> tuple[ManifestFile, ...]:
     """The lines of a snapshot's manifest list; InvalidRequest."""
     if snapshot.manifest_list is None:
         return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
-    data = read_uploaded(services, location, snapshot.manifest_list, "manifest list")
+    data = read_uploaded(services, location, snapshot.manifest_list, "manifest list", at_most)
     try:
         return read_manifest_list(data)
     except InvalidRequest as error:

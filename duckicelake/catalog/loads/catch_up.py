@@ -30,19 +30,23 @@ ADVANCE_AFTER = 100
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The DuckLake snapshot and the expiry epoch that a table is up to, and the version that this made, if known."""
+    """The DuckLake snapshot and the expiry epoch that a table is up to.
+
+    version: what this made of the table, if that is known. row: the table's, if this wrote nothing.
+    """
 
     upto: int
     epoch: int
     version: Encoding | None = None
+    row: TableRow | None = None
 
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:
     """Fold every native change into the table; NoSuchTable if it has gone."""
     while True:
         pending = _pending(services, table_id)
-        if pending.row is None:
-            return CaughtUp(pending.upto, pending.epoch)
+        if not pending.is_due:
+            return CaughtUp(pending.upto, pending.epoch, row=pending.row)
         progress = pending.progress
         change, version = _change_of(services, pending.missed, progress) if pending.missed else (None, None)
         try:
@@ -61,11 +65,12 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """How far DuckLake is; `row` is the table's if something is to be written down, `missed` what if it is a change."""
+    """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change."""
 
     upto: int
     epoch: int
-    row: TableRow | None = None
+    row: TableRow
+    is_due: bool = True
     missed: Missed | None = None
 
     @property
@@ -90,10 +95,10 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 leaving |= reader.expired_snapshots(cursor, table_id)
             if not (touching or leaving):
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
-                return _Pending(upto, epoch, row if is_behind else None)
+                return _Pending(upto, epoch, row, is_due=is_behind)
             state = _state(services, cursor, row)
             found = missed(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
-            return _Pending(upto, epoch, row, found)
+            return _Pending(upto, epoch, row, missed=found)
     _adopt(services, table_id)
     return _pending(services, table_id)
 

@@ -99,8 +99,7 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
         services.cache.put(table)
         return table
     cached = services.cache.get(table_id)
-    with services.database.statement() as cursor:
-        row = reader.table_row(cursor, table_id)
+    row = caught_up.row or _row_of(services, table_id)
     if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
         with services.meter.phase("materialize"):
             materialized = materialize(services, table_id)
@@ -110,6 +109,11 @@ def _refresh(services: Services, table_id: int) -> CachedTable:
         table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
     services.cache.put(table)
     return table
+
+
+def _row_of(services: Services, table_id: int) -> TableRow | None:
+    with services.database.statement() as cursor:
+        return reader.table_row(cursor, table_id)
 
 
 def _made(services: Services, caught_up: CaughtUp) -> Materialized | None:

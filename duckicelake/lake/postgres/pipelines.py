@@ -118,8 +118,12 @@ def holding(cursor: Cursor[Any]) -> Callable[[], float]:
     In a pipeline of which nothing was sent yet it begins to as soon as something is.
     """
     since, pipeline = monotonic(), cursor.connection._pipeline  # noqa: SLF001 - as above
-    is_patient = isinstance(pipeline, PatientPipeline)
-    return lambda: monotonic() - max(since, (pipeline.sent_at or since) if is_patient else since)
+
+    def held() -> float:
+        sent_at = pipeline.sent_at if isinstance(pipeline, PatientPipeline) else None
+        return monotonic() - max(since, sent_at or since)
+
+    return held
 
 
 def send_full(cursor: Cursor[Any], rows: Sequence[object]) -> None:

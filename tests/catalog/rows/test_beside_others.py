@@ -1,7 +1,7 @@
 """Posted rows beside other writers and readers: DuckDB's clients see them and get their turn, and so do upserts."""
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,9 +19,9 @@ from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.catalog.services import Services
 from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.pipelines import PatientConnection
 from duckicelake.lake.rows import inlined
 from tests.catalog.test_group_commits import Ears, sent_together
+from tests.catalog.waits import counted_waits
 from tests.lakes import Lake, iceberg_rows
 
 KEY = ("id",)
@@ -164,32 +164,13 @@ def test_load_between_posts_asks_nothing_twice_and_reads_no_more_the_more_was_po
         database.close()
 
 
-def test_load_between_posts_waits_for_postgres_as_often_however_much_was_posted(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[None] = []
-    wait = PatientConnection.wait
-
-    def noted(connection: PatientConnection, answers: Generator[Any, Any, Any], *arguments: Any) -> Any:
-        def counted() -> Generator[Any, Any, Any]:
-            try:
-                asked = next(answers)
-                waits.append(None)
-                while True:
-                    asked = answers.send((yield asked))
-            except StopIteration as end:
-                return end.value
-
-        return wait(connection, counted(), *arguments)
-
+def test_load_between_posts_waits_for_postgres_as_often_however_much_was_posted(lake: Lake) -> None:
     append_rows(lake.services, posted((1, 1)))
     lake.metadata()
     for number in range(2, 6):
         for id_ in range(number):
             append_rows(lake.services, posted((number * 10 + id_, id_)))
-        with monkeypatch.context() as patched:
-            patched.setattr(PatientConnection, "wait", noted)
-            waits.clear()
+        with counted_waits() as waits:
             lake.metadata()
         assert 0 < len(waits) <= 15
 
