@@ -32,12 +32,14 @@ from duckicelake.lake.writing.files import StaleBase
 class Outcome:
     """One table's part of a commit: what was loaded, and what was written; None: nothing changed.
 
-    `prepared` is the version that was made, if its files were written before.
+    `prepared` is the version that was made, if its files were written before, and `released` the DuckLake snapshot that
+    comes right after it, if files were let go of.
     """
 
     cached: CachedTable | None
     written: Written | None
     prepared: Materialized | None = None
+    released: int | None = None
 
 
 def commit(services: Services, commit: TableCommit) -> Materialized:
@@ -54,7 +56,7 @@ def shown(services: Services, outcome: Outcome) -> Materialized:
     if outcome.written is None:
         assert outcome.cached is not None
         return outcome.cached.materialized
-    return committed(services, outcome.written, outcome.cached, outcome.prepared)
+    return committed(services, outcome.written, outcome.cached, outcome.prepared, outcome.released)
 
 
 def commit_all(
@@ -102,7 +104,11 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
 
 
 def committed(
-    services: Services, written: Written, cached: CachedTable | None = None, prepared: Materialized | None = None
+    services: Services,
+    written: Written,
+    cached: CachedTable | None = None,
+    prepared: Materialized | None = None,
+    released: int | None = None,
 ) -> Materialized:
     """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written.
 
@@ -110,7 +116,7 @@ def committed(
     """
     try:
         if cached is not None:
-            return follow(services, cached, written, prepared).materialized
+            return follow(services, cached, written, prepared, released).materialized
         return refresh(services, written.table_id).materialized
     except Exception as error:
         raise CommitStateUnknown(f"The commit was written, but its metadata files were not yet: {error}") from error
@@ -158,17 +164,13 @@ def _loaded(planned: Sequence[Planned]) -> list[CachedTable]:
 
 
 def _released(services: Services, commit: TableCommit, outcome: Outcome) -> Outcome:
-    """The outcome, once what left history is let go of: best effort, as the next release takes what this one leaves.
-
-    That it made a DuckLake snapshot right after the commit's changes nothing of the table.
-    """
+    """The outcome, once what left history is let go of: best effort, as the next release takes what this one leaves."""
     cached, written = outcome.cached, outcome.written
     if cached is None or written is None:
         return outcome
     before = cached.materialized
     with suppress(Exception):
         if is_due(commit.request.updates, before.metadata, written.change):
-            upto = release_files(services, before.row.table_id)
-            if outcome.prepared is not None and upto == written.caught_up_to + 1:
-                return replace(outcome, written=replace(written, caught_up_to=upto))
+            made = release_files(services, before.row.table_id)
+            return replace(outcome, released=made) if made == written.caught_up_to + 1 else outcome
     return outcome

@@ -126,11 +126,16 @@ def _made(services: Services, caught_up: CaughtUp) -> Materialized | None:
 
 
 def follow(
-    services: Services, before: CachedTable, written: Written, prepared: Materialized | None = None
+    services: Services,
+    before: CachedTable,
+    written: Written,
+    prepared: Materialized | None = None,
+    released: int | None = None,
 ) -> CachedTable:
     """The version that a commit made of the one before, or a newer one if others have changed the table since.
 
-    prepared: that version, if its files were written before the commit and recorded with it.
+    prepared: that version, if its files were written before the commit and recorded with it. released: the DuckLake
+    snapshot right after the commit's own, if it is known to change nothing.
     """
 
     def read() -> Materialized | None:
@@ -144,7 +149,7 @@ def follow(
         delete_outdated(services, made.row)
     if made is None:
         return refresh(services, written.table_id)
-    table = CachedTable(made, written.caught_up_to, before.epoch, found=before.found)
+    table = CachedTable(made, released or written.caught_up_to, before.epoch, found=before.found)
     services.cache.put(table)
     return table
 
