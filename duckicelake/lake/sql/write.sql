@@ -243,11 +243,13 @@ VALUES (%(table_id)s, 'metadata', %(object_id)s, %(path)s, 0, '', %(timestamp_ms
 UPDATE ducklake_column SET end_snapshot = %(at)s
 WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND column_id = ANY(%(column_ids)s);
 
--- insert_column: a column, visible until `end`
+-- insert_columns: columns, each visible until its `until`
 INSERT INTO ducklake_column (column_id, begin_snapshot, end_snapshot, table_id, column_order, column_name, column_type,
     initial_default, default_value, nulls_allowed, parent_column, default_value_type, default_value_dialect)
-VALUES (%(column_id)s, %(at)s, %(end)s, %(table_id)s, %(column_order)s, %(column_name)s, %(column_type)s,
-    %(initial_default)s, %(default_value)s, %(nulls_allowed)s, %(parent_column)s, %(default_value_type)s, 'duckdb');
+SELECT column_id, %(at)s, until, %(table_id)s, column_id, column_name, column_type,
+    initial_default, default_value, nulls_allowed, parent_column, default_value_type, 'duckdb'
+FROM json_to_recordset(%(columns)s::json) AS c (column_id bigint, until bigint, column_name text, column_type text,
+    initial_default text, default_value text, nulls_allowed boolean, parent_column bigint, default_value_type text);
 
 -- end_column_comment: the comment that a new one replaces
 UPDATE ducklake_column_tag SET end_snapshot = %(at)s
@@ -290,6 +292,15 @@ VALUES (%(sort_id)s, %(table_id)s, %(at)s, NULL);
 -- insert_sort_key: one sort key
 INSERT INTO ducklake_sort_expression (sort_id, table_id, sort_key_index, expression, dialect, sort_direction, null_order)
 VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(direction)s, %(null_order)s);
+
+-- inline_nothing: DuckDB clients that attach the lake from here on put all rows of the table into files
+WITH set AS (
+    UPDATE ducklake_metadata SET value = '0'
+    WHERE key = 'data_inlining_row_limit' AND scope = 'table' AND scope_id = %(table_id)s
+    RETURNING 1
+)
+INSERT INTO ducklake_metadata (key, value, scope, scope_id)
+SELECT 'data_inlining_row_limit', '0', 'table', %(table_id)s WHERE NOT EXISTS (SELECT FROM set);
 
 -- register_inlined_table: where DuckDB inlines rows of the new schema version
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)

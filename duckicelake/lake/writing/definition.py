@@ -8,6 +8,7 @@ from psycopg import Cursor, sql
 from duckicelake.lake.changes import Creation, DefinitionChange
 from duckicelake.lake.model import Column, children_of
 from duckicelake.lake.postgres.database import Row
+from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.roles import as_owner
 from duckicelake.lake.snapshots import NewSnapshot
@@ -36,6 +37,8 @@ _INLINED_TYPES = {
 _NEVER_INLINED = {"variant", "geometry"}
 _RESERVED = {"row_id", "begin_snapshot", "end_snapshot"}
 _LONGEST_NAME = 63  # bytes; Postgres cuts what is longer
+MOST_INLINED = 1_597
+"""Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
 
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
@@ -93,19 +96,16 @@ def _write_columns(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
     if change.ended_columns:
         parameters = {"table_id": table_id, "at": at, "column_ids": list(change.ended_columns)}
         cursor.execute(_SQL.end_columns, parameters)
-    rows = [_column(table_id, column, at, None) for column in change.new_columns]
-    rows += [_column(table_id, column, at, at) for column in change.hidden_columns]
-    if rows:
-        cursor.executemany(_SQL.insert_column, rows)
+    rows = [_column(column, None) for column in change.new_columns]
+    rows += [_column(column, at) for column in change.hidden_columns]
+    for columns in batches(rows):
+        cursor.execute(_SQL.insert_columns, {"table_id": table_id, "at": at, "columns": document(columns)})
 
 
-def _column(table_id: int, column: Column, at: int, end: int | None) -> dict[str, object]:
+def _column(column: Column, until: int | None) -> dict[str, object]:
     return {
         "column_id": column.column_id,
-        "at": at,
-        "end": end,
-        "table_id": table_id,
-        "column_order": column.column_id,
+        "until": until,
         "column_name": column.column_name,
         "column_type": column.column_type,
         "initial_default": column.initial_default,
@@ -165,7 +165,8 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
 def inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
     """Name and Postgres type of each column in a table of inlined rows; None if DuckDB inlines no rows of these."""
     top = sorted(children_of(columns, None), key=lambda column: column.column_id)  # DuckDB's order; rows go by position
-    if not all(map(_can_inline, top)) or _NEVER_INLINED & {column.column_type for column in columns}:
+    is_never = _NEVER_INLINED & {column.column_type for column in columns}
+    if len(top) > MOST_INLINED or not all(map(_can_inline, top)) or is_never:
         return None
     return tuple((column.column_name, _inlined_type(column.column_type)) for column in top)
 
@@ -174,9 +175,11 @@ def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Col
     """Make the table of inlined rows of a schema version that has new columns or keys.
 
     DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
-    rows as of columns from before that version.
+    rows as of columns from before that version. It doesn't count the columns: of too many it is told to inline no rows.
     """
     own = inlined_columns(columns)
+    if len(children_of(columns, None)) > MOST_INLINED:
+        cursor.execute(_SQL.inline_nothing, {"table_id": table_id})
     if own is not None:
         name = inlined_table_name(table_id, version)
         with as_owner(cursor):
