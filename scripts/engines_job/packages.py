@@ -68,8 +68,9 @@ def _maven(project: str, goal: str, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise EngineError("Maven is missing, which fetches engines: apt-get install maven, brew install maven")
-    where = f"-DoutputDirectory={folder}"
-    _run([maven, "-q", "-B", "-C", "-f", str(HERE / project), f"dependency:{goal}", where])
+    # Spark looks into Maven's usual repository and trusts what it finds there, files without their jars included.
+    places = (f"-Dmaven.repo.local={CACHE / 'maven'}", f"-DoutputDirectory={folder}")
+    _run([maven, "-q", "-B", "-C", "-f", str(HERE / project), f"dependency:{goal}", *places])
 
 
 def _run(command: Sequence[str]) -> None:
