@@ -20,6 +20,7 @@ from duckicelake.catalog.measuring import UNMEASURED, Meter, Retry
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
+from duckicelake.iceberg.manifest import read_manifest_list
 from duckicelake.iceberg.rest import CommitTableRequest, CommitTransactionRequest
 from tests.catalog.client import (
     NS,
@@ -324,11 +325,23 @@ def test_large_uploads_and_those_that_are_not_there_wait_for_their_turn(
     bodies = [drafted(metadata, (number, None)) for number in range(2)]
     snapshots = [CommitTableRequest.model_validate(body).updates[0].snapshot for body in bodies]  # type: ignore[union-attr]
     lost = snapshots[0].replaced(manifest_list=f"{snapshots[0].manifest_list}.missing")
-    read = uploads.read_ahead(client.services, metadata["location"], [lost, *snapshots])
-    assert list(read.lists) == [each.manifest_list for each in snapshots]
-    assert len(read.manifests) == 2
+
+    def ahead(*appended: Any) -> tuple[int, int]:
+        read = uploads.read_ahead(client.services, metadata["location"], appended)
+        return len(read.lists), len(read.manifests)
+
+    assert ahead(snapshots[0]) == (1, 1)
+    assert ahead(lost) == (0, 0)
+    assert ahead(*snapshots) == (0, 0)  # of a request that brings many they could be many times as much
+    (line,) = read_manifest_list(client.services.store.read(str(snapshots[0].manifest_list)))
+    for lengths, read in (((1, 1), 1), ((uploads.AHEAD_BYTES + 1,), 0), ((1 << 30, 1 - (1 << 30)), 0)):
+        lines = tuple(replace(line, manifest_length=length) for length in lengths)
+        with monkeypatch.context() as patched:
+            patched.setattr(uploads, "read_list", lambda *_, lines=lines: lines)
+            patched.setattr(uploads, "read_manifest_at", lambda *_: None)
+            assert ahead(snapshots[0]) == (1, read)
     monkeypatch.setattr(uploads, "AHEAD_BYTES", 1000)
-    assert uploads.read_ahead(client.services, metadata["location"], snapshots) == uploads.ReadAhead()
+    assert ahead(snapshots[0]) == (0, 0)
     answers = at_once(bodies, [client])
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     assert pyiceberg_rows(client.load()) == [(0, None), (1, None)]

@@ -89,18 +89,15 @@ class ReadUpload:
 
 
 def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> ReadAhead:
-    """What appends will need if they are small; what can't be read is left for when it is wanted."""
-    lists: dict[str, tuple[ManifestFile, ...]] = {}
-    manifests: dict[str, Manifest] = {}
-    for snapshot in snapshots:
-        if snapshot.manifest_list is None:
-            continue
-        with suppress(CatalogError), services.meter.phase("upload_read"):
-            listed = read_list(services, location, snapshot, AHEAD_BYTES)
-            lists[snapshot.manifest_list] = listed
-            new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
-            if sum(line.manifest_length for line in new) <= AHEAD_BYTES:
-                manifests.update((line.manifest_path, read_manifest_at(services, location, line)) for line in new)
+    """What a request's one append will need if it is small; what can't be read is left for when it is wanted."""
+    if len(snapshots) != 1 or snapshots[0].manifest_list is None:
+        return ReadAhead()
+    (snapshot,), lists, manifests = snapshots, dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
+    with suppress(CatalogError), services.meter.phase("upload_read"):
+        lists[str(snapshot.manifest_list)] = listed = read_list(services, location, snapshot, AHEAD_BYTES)
+        new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
+        if sum(abs(line.manifest_length) for line in new) <= AHEAD_BYTES:  # lengths are what the client says
+            manifests.update((line.manifest_path, read_manifest_at(services, location, line)) for line in new)
     return ReadAhead(lists, manifests)
 
 
