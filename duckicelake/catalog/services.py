@@ -10,6 +10,7 @@ from duckicelake.catalog.auditing import origin, unheard
 from duckicelake.catalog.commits.groups import CommitQueue
 from duckicelake.catalog.commits.id_pools import Ids
 from duckicelake.catalog.commits.turns import Lanes
+from duckicelake.catalog.files.recording import Recorder
 from duckicelake.catalog.idempotency import Once, run_once
 from duckicelake.catalog.lineage.reads import ReadLog
 from duckicelake.catalog.loads.cache import TableCache
@@ -35,6 +36,8 @@ class Services:
     cache: TableCache = field(default_factory=TableCache)
     commits: CommitQueue = field(default_factory=CommitQueue)
     """Commits of one process wait here for Postgres, so that the waiting ones hold no connection that others need."""
+    recorder: Recorder = field(default_factory=Recorder)
+    """Written files of one process wait here to be recorded."""
     ids: Ids = field(default_factory=Ids)
     """Ids that this process has taken for rows to come."""
     appends: Lanes = field(default_factory=Lanes)

@@ -18,6 +18,7 @@ from psycopg import Cursor
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.database import Row, is_retryable
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.telling import tell
 
 LOCK_KEY = 0x6475636B6963656C  # "duckicel"
 QUEUE_KEY = LOCK_KEY + 1
@@ -170,7 +171,7 @@ def insert_snapshots(cursor: Cursor[Row], claimed: Counters, rows: Sequence[Coun
             "catalog_id": own.next_catalog_id,
             "file_id": own.next_file_id,
         }
-        cursor.execute(queries("snapshots").correct_snapshot, parameters)
+        tell(cursor, queries("snapshots").correct_snapshot, parameters)
     if rows[1:]:
         parameters = {
             "time": claimed.time,
@@ -219,7 +220,7 @@ def record_changes(
         "message": message,
         "extra_info": extra_info,
     }
-    cursor.execute(queries("snapshots").insert_changes, parameters)
+    tell(cursor, queries("snapshots").insert_changes, parameters)
 
 
 def quoted(*names: str) -> str:

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any
 
 from duckicelake.catalog.commits.groups import CommitQueue
+from duckicelake.catalog.files.recording import Recorder
 from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.lake.postgres.database import Database, Transaction
@@ -223,4 +224,4 @@ def fused(services: Services, fuse: Fuse) -> Services:
 
 def fresh(services: Services) -> Services:
     """A server that has just started."""
-    return replace(services, cache=TableCache())
+    return replace(services, cache=TableCache(), recorder=Recorder())

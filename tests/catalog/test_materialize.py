@@ -19,7 +19,7 @@ from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.lake import artifacts as lake_artifacts
-from duckicelake.lake.artifacts import record
+from duckicelake.lake.artifacts import WrittenVersion, record
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.storage.objects import NewFile, ObjectStore
 from tests.catalog.client import (
@@ -335,7 +335,7 @@ def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_record
     tables.drop_table(services, NS, "t", purge=True)
     file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
     with services.database.transaction() as cursor:
-        assert not record(cursor, table, [file])
+        assert record(cursor, [WrittenVersion(table, [file])]) == [False]
         assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []
 
 
@@ -349,7 +349,7 @@ def test_list_that_is_recorded_late_is_not_that_of_another_snapshot_of_the_same_
     client.commit(body)
     forget_list(services, id_)
 
-    def record_late(*about: Any) -> bool:
+    def record_late(*about: Any) -> list[bool]:
         monkeypatch.setattr(lake_artifacts, "record", record)
         gone = {"action": "remove-snapshots", "snapshot-ids": [id_]}
         client.commit({"requirements": [], "updates": [set_ref("main", first["current-snapshot-id"]), gone]})

@@ -15,9 +15,8 @@ from duckicelake.catalog.files.unwritten import next_unwritten, read_unwritten
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake import artifacts as lake_artifacts
+from duckicelake.lake.artifacts import WrittenVersion
 from duckicelake.lake.changes import ChangeSet, Written
-from duckicelake.lake.snapshots import retrying
 from duckicelake.lake.state import TableState
 
 
@@ -85,12 +84,7 @@ def write(services: Services, prepared: Prepared) -> bool:
 def record(services: Services, prepared: Prepared) -> bool:
     """Record the files, which are written; as `write` tells."""
     row = prepared.table.row
-
-    def attempt() -> bool:
-        with services.database.statement() as cursor:
-            return lake_artifacts.record(cursor, row, prepared.rows)
-
-    is_newest = retrying(attempt)
+    is_newest = services.recorder.record(services.database, WrittenVersion(row, prepared.rows))
     if is_newest:
         delete_outdated(services, row)
     return is_newest

@@ -6,15 +6,35 @@ short statements in a transaction that takes longer than what they ask for. COMM
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from psycopg import Connection, Cursor, Error, Pipeline
 from psycopg.abc import PQGen
 from psycopg.generators import send
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
 from duckicelake.lake.postgres.documents import BATCH
+
+_BIGINT: Final = 20
+_INFERRED: Final = 0
+"""Type ids of Postgres's; it infers what isn't a number from where it stands, as it does of psycopg's texts."""
+
+
+class Statement(NamedTuple):
+    """What is prepared: SQL as it is written here, and with $1 and so on, and which of these are whole numbers."""
+
+    text: str
+    query: bytes
+    are_numbers: tuple[bool, ...]
+
+
+class _Preparing(NamedTuple):
+    """What a pipeline waits for until a statement is prepared; else the session must not count on it."""
+
+    told: dict[Statement, bytes]
+    statement: Statement
 
 
 class PatientPipeline(Pipeline):
@@ -53,6 +73,10 @@ class PatientPipeline(Pipeline):
             yield from super()._exit_gen()
 
     def _process_results(self, queued: Any, results: Any) -> None:
+        if isinstance(queued, _Preparing):
+            if results[0].status != ExecStatus.COMMAND_OK:
+                queued.told.pop(queued.statement, None)
+            queued = None
         try:
             super()._process_results(queued, results)
         except Error as error:
@@ -77,6 +101,35 @@ class PatientConnection(Connection[Any]):
 
     timeline: str | None = None
     """Of Postgres's, if it is known."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._told: dict[Statement, bytes] = {}
+        self._told_ever = 0
+
+    @property
+    def has_begun_pipeline(self) -> bool:
+        """Whether it is in a pipeline, and in a transaction that has begun there."""
+        return isinstance(self._pipeline, PatientPipeline) and self._pipeline.has_begun
+
+    def tell(self, statement: Statement, texts: Sequence[bytes | None]) -> None:
+        """Have the pipeline run a statement, of whose answer only an error is looked at (`telling.tell`)."""
+        pipeline = self._pipeline
+        assert pipeline is not None
+        name = self._told.get(statement)
+        if name is None:
+            self._told_ever += 1
+            name = self._told[statement] = b"told_%d" % self._told_ever
+            types = [_BIGINT if is_number else _INFERRED for is_number in statement.are_numbers]
+            pipeline.command_queue.append(partial(self.pgconn.send_prepare, name, statement.query, types))
+            pipeline.result_queue.append(_Preparing(self._told, statement))  # type: ignore[arg-type]
+        pipeline.command_queue.append(partial(self.pgconn.send_query_prepared, name, texts))
+        pipeline.result_queue.append(None)
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        if name is None:
+            self._told.clear()
+        return super()._deallocate(name)
 
     @contextmanager
     def pipeline(self) -> Iterator[Pipeline]:

@@ -1,12 +1,12 @@
 """Connections to Postgres whose statements somebody traces."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from psycopg import Cursor
 
-from duckicelake.lake.postgres.pipelines import PatientConnection
+from duckicelake.lake.postgres.pipelines import PatientConnection, Statement
 from duckicelake.lake.postgres.queries import name_of
 
 Around = Callable[[str], AbstractContextManager[object]]
@@ -29,6 +29,10 @@ def traced_by(around: Around) -> type[PatientConnection]:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.cursor_factory = TracedCursor
+
+        def tell(self, statement: Statement, texts: Sequence[bytes | None]) -> None:
+            with around(name_of(statement.text)):
+                super().tell(statement, texts)
 
         def commit(self) -> None:
             with around("COMMIT"):

@@ -1,30 +1,30 @@
--- record: files were written; racing workers write the same ones. The metadata.json counts while its version is newest,
--- and of a table that has been purged meanwhile nothing does. A list counts if it is the listed snapshot's: one that came
--- after the version may have the id of another, which has left history.
+-- record: files of versions were written; racing workers write the same ones. The metadata.json counts while its version
+-- is newest, and of a table that has been purged meanwhile nothing does. A list counts if it is the listed snapshot's: one
+-- that came after the version may have the id of another, which has left history. LIMIT keeps each look one into an index.
 -- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
-WITH newest AS MATERIALIZED (
-    SELECT version = %(version)s AS is_newest
-    FROM duckicelake_table
-    WHERE table_id = %(table_id)s
-    FOR SHARE
+WITH asked AS MATERIALIZED (
+    SELECT a.table_id, a.version, a.caught_up_to, newest.version = a.version AS is_newest
+    FROM json_to_recordset(%(versions)s::json) AS a (table_id bigint, version bigint, caught_up_to bigint),
+        LATERAL (SELECT version FROM duckicelake_table t WHERE t.table_id = a.table_id LIMIT 1 FOR SHARE) newest
 ), files AS MATERIALIZED (
-    SELECT * FROM json_populate_recordset(NULL::duckicelake_artifact, %(files)s::json)
+    SELECT * FROM json_to_recordset(%(files)s::json) AS f (table_id bigint, version bigint, kind text, object_id bigint,
+        path text, length bigint, sha256 bytea, timestamp_ms bigint, facts json)
 ), written AS (
     INSERT INTO duckicelake_artifact (table_id, kind, object_id, path, length, sha256, timestamp_ms, facts)
-    SELECT %(table_id)s, kind, object_id, path, length, sha256, timestamp_ms, facts
-    FROM files
-    WHERE (SELECT is_newest OR kind <> 'metadata' FROM newest)
-      AND (kind <> 'manifest-list' OR EXISTS (
-          SELECT FROM duckicelake_snapshot s
-          WHERE s.table_id = %(table_id)s AND s.snapshot_id = object_id AND s.ducklake_id <= %(caught_up_to)s))
+    SELECT f.table_id, kind, object_id, path, length, sha256, timestamp_ms, facts
+    FROM files f JOIN asked a ON (a.table_id, a.version) = (f.table_id, f.version)
+    WHERE (a.is_newest OR kind <> 'metadata')
+      AND (kind <> 'manifest-list' OR (
+          SELECT true FROM duckicelake_snapshot s
+          WHERE s.table_id = f.table_id AND s.snapshot_id = f.object_id AND s.ducklake_id <= a.caught_up_to LIMIT 1))
     ON CONFLICT DO NOTHING
 )
-SELECT is_newest, EXISTS (
+SELECT table_id, version, is_newest, EXISTS (
     SELECT FROM files f CROSS JOIN LATERAL (
         SELECT FROM ducklake_files_scheduled_for_deletion s
         WHERE duckicelake_file_name(s.path) = duckicelake_file_name(f.path)
-        LIMIT 1) scheduled)  -- LIMIT keeps this a look into the index, however many are scheduled
-FROM newest;
+        LIMIT 1) scheduled)
+FROM asked;
 
 -- forget_lists: lists of snapshots that left history, and whose ids others get now
 DELETE FROM duckicelake_artifact

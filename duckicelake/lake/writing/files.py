@@ -15,6 +15,7 @@ from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.telling import tell
 
 _SQL = queries("write")
 _OWN_PARTITIONING = 2**62  # and above: no ids of DuckLake's
@@ -68,7 +69,7 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
         "unknown": document([column_id for column_id, row in stats.columns.items() if row is None]),
         "columns": PackedStats([row for row in stats.columns.values() if row is not None]).text.decode(),
     }
-    cursor.execute(_SQL.replace_stats, parameters)
+    tell(cursor, _SQL.replace_stats, parameters)
 
 
 def write_name_maps(
@@ -103,7 +104,7 @@ def register_older(cursor: Cursor[Row], step: LakeStep, first_id: int) -> None:
         if file.file_id not in new
     ]
     if rows_now:
-        cursor.execute(_SQL.register_files, {"files": document(rows_now)})
+        tell(cursor, _SQL.register_files, {"files": document(rows_now)})
 
 
 def insert_lake_files(
@@ -153,7 +154,7 @@ def insert_rows(
         ]),
         "stats": document([row for data_file_id, of_file in stats for row in _stats(of_file, data_file_id)]),
     }  # fmt: skip
-    cursor.execute(_SQL.insert_data_files, parameters)
+    tell(cursor, _SQL.insert_data_files, parameters)
 
 
 def _stats(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:

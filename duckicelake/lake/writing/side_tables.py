@@ -15,6 +15,7 @@ from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.documents import batches, document
 from duckicelake.lake.postgres.pipelines import send_full
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.telling import tell
 from duckicelake.lake.writing.copy_lines import array
 from duckicelake.lake.writing.in_lake import InLake
 
@@ -38,7 +39,7 @@ def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int
             "manifests": document(manifests),
             "snapshots": document(snapshots),
         }
-        cursor.execute(_SQL.insert_rows, parameters)
+        tell(cursor, _SQL.insert_rows, parameters)
         manifests, snapshots = [], []
         send_full(cursor, files)
 
@@ -53,7 +54,7 @@ def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
 def unschedule(cursor: Cursor[Row], paths: Iterable[str]) -> None:
     """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
     for some in batches(list(dict.fromkeys(paths))):
-        cursor.execute(_SQL.unschedule, {"paths": document(some)})
+        tell(cursor, _SQL.unschedule, {"paths": document(some)})
         send_full(cursor, some)
 
 
@@ -132,12 +133,12 @@ def _snapshot(snapshot: NewSnapshot) -> dict[str, object]:
 def hold(cursor: Cursor[Row], table_id: int, held: Hold) -> None:
     """Note until when the snapshots stay that list these files; some may have to leave sooner already."""
     parameters = {"table_id": table_id, "file_ids": list(held.file_ids), "until_ms": held.until_ms}
-    cursor.execute(_SQL.hold, parameters)
+    tell(cursor, _SQL.hold, parameters)
 
 
 def hold_longer(cursor: Cursor[Row], table_id: int) -> None:
     """Have snapshots that were held long enough be looked at again later, but for those that leave now."""
-    cursor.execute(_SQL.hold_longer, {"table_id": table_id})
+    tell(cursor, _SQL.hold_longer, {"table_id": table_id})
 
 
 def insert_table(
@@ -160,7 +161,7 @@ def update_table(cursor: Cursor[Row], change: ChangeSet, table_id: int, ducklake
     The transaction fails with Overtaken if the base isn't what the table is.
     """
     base = {"base_version": change.base_version, "base_progress": change.caught_up_to}
-    cursor.execute(_SQL.update_table, {**_target(table_id, change.target, ducklake_id, progress), **base})
+    tell(cursor, _SQL.update_table, {**_target(table_id, change.target, ducklake_id, progress), **base})
 
 
 def _target(table_id: int, target: TableTarget, ducklake_id: int | None, caught_up_to: int) -> dict[str, object]:
@@ -182,11 +183,11 @@ def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> No
     """Drop the snapshots that leave history and bring the snapshot log up to date."""
     if target.removed_snapshots:
         parameters = {"table_id": table_id, "snapshot_ids": list(target.removed_snapshots)}
-        cursor.execute(_SQL.delete_snapshots, parameters)
+        tell(cursor, _SQL.delete_snapshots, parameters)
     if target.log_dropped:
-        cursor.execute(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
+        tell(cursor, _SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
     if target.log_added:
-        cursor.execute(_SQL.append_log, {"table_id": table_id, "entries": document(target.log_added)})
+        tell(cursor, _SQL.append_log, {"table_id": table_id, "entries": document(target.log_added)})
 
 
 def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:

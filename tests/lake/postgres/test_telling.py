@@ -1,0 +1,119 @@
+"""What is told to a pipeline does what it would do as any statement, and its errors are found."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from duckicelake.lake.postgres.database import Database, Transaction
+from duckicelake.lake.postgres.telling import tell
+
+INSERT = "INSERT INTO told (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
+
+
+@pytest.fixture
+def told(database: Database) -> Database:
+    with database.transaction() as cursor:
+        cursor.execute("CREATE TABLE told (n bigint PRIMARY KEY, said text, many bigint[], document json)")
+    return database
+
+
+@contextmanager
+def pipelined(database: Database) -> Iterator[Transaction]:
+    """A transaction that has begun in a pipeline, as each commit's has."""
+    with database.transaction(pipelined=True) as cursor:
+        cursor.execute("SELECT 1")
+        yield cursor
+
+
+def insert(cursor: Transaction, n: int | None, said: str | None = None) -> None:
+    tell(cursor, INSERT, {"n": n, "said": said, "many": [1, 2**40], "document": {"a": [None, "é"]}})
+
+
+def insert_all(database: Database, *numbers: int | None, then: str | None = None) -> None:
+    """In one transaction, which ends with an update by a statement, if one is given."""
+    with pipelined(database) as cursor:
+        for n in numbers:
+            insert(cursor, n)
+        if then is not None:
+            tell(cursor, then, {"n": 1, "said": "updated"})
+
+
+def numbers(database: Database) -> list[int]:
+    with database.reading() as cursor:
+        return [n for (n,) in cursor.execute("SELECT n FROM told ORDER BY n")]
+
+
+@pytest.mark.parametrize("in_pipeline", [True, False])
+def test_values_of_all_kinds_arrive_as_they_are(told: Database, in_pipeline: bool) -> None:
+    parameters = {"n": -5, "said": "it's \\N, {1} and 100 %\n\U0001f986", "many": [1, -(2**40)]}
+    with pipelined(told) if in_pipeline else told.transaction() as cursor:
+        tell(cursor, INSERT, {**parameters, "document": json.dumps([1, "\0"])})
+        tell(cursor, INSERT, {"n": 6, "said": None, "many": [], "document": None})
+    with told.reading() as cursor:
+        found = cursor.execute("SELECT n, said, many, document FROM told ORDER BY n").fetchall()
+    assert found == [(*parameters.values(), [1, "\0"]), (6, None, [], None)]
+
+
+def test_numbers_of_all_sizes_are_one_statement_to_postgres(told: Database) -> None:
+    with pipelined(told) as cursor:
+        for n in (1, 2**15, 2**31, -(2**62)):
+            insert(cursor, n)
+        found = cursor.connection.cursor().execute("SELECT name FROM pg_prepared_statements WHERE name ~ '^told'")
+        assert len(found.fetchall()) == 1
+    assert len(numbers(told)) == 4
+
+
+def test_error_of_what_was_told_is_postgres_own_and_takes_the_transaction_back(told: Database) -> None:
+    with pytest.raises(psycopg.errors.UniqueViolation) as raised:
+        insert_all(told, 1, 2, 1, 3)
+    assert raised.value.diag.table_name == "told"
+    assert numbers(told) == []
+    insert_all(told, 4)
+    assert numbers(told) == [4]
+
+
+def test_statement_that_was_never_prepared_as_one_before_it_failed_is_prepared_the_next_time(told: Database) -> None:
+    other = "UPDATE told SET said = %(said)s WHERE n = %(n)s"
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.NotNullViolation):
+            insert_all(told, None, then=other)
+    insert_all(told, 1, then=other)
+    with told.reading() as cursor:
+        assert cursor.execute("SELECT n, said FROM told").fetchall() == [(1, "updated")]
+
+
+def test_statement_that_cannot_be_prepared_is_an_error_each_time(told: Database) -> None:
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.UndefinedTable), pipelined(told) as cursor:
+            tell(cursor, "DELETE FROM nowhere WHERE n = %(n)s", {"n": 1})
+
+
+def test_session_that_lost_all_that_it_had_prepared_prepares_it_again(told: Database) -> None:
+    """psycopg deallocates everything after a rollback."""
+    with pipelined(told) as cursor:
+        insert(cursor, 1)
+    for _ in range(7):  # psycopg has prepared this by then, so that there is something to deallocate
+        with told.transaction() as cursor:
+            cursor.execute("SELECT count(*) FROM told")
+    with pytest.raises(psycopg.errors.DivisionByZero), told.transaction() as cursor:
+        cursor.execute("SELECT 1 / 0")
+    with pipelined(told) as cursor:
+        insert(cursor, 2)
+    assert numbers(told) == [1, 2]
+
+
+def test_percent_sign_is_one_and_a_parameter_may_stand_several_times(told: Database) -> None:
+    with pipelined(told) as cursor:
+        insert(cursor, 1, "a")
+        insert(cursor, 2, "b")
+        tell(cursor, "DELETE FROM told WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
+    assert numbers(told) == [1]
+
+
+def test_text_with_a_nul_is_refused_as_psycopg_refuses_it(told: Database) -> None:
+    with pytest.raises(psycopg.DataError, match="NUL"), pipelined(told) as cursor:
+        insert(cursor, 1, "a\0b")
+    assert numbers(told) == []
