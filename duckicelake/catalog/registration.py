@@ -21,7 +21,7 @@ from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table,
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import CommitStateUnknown, NoSuchTable
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -82,7 +82,20 @@ def register_table(
         plan = _plan(services, table, creation)
         return retrying(lambda: attempt(plan))
 
-    return committed(services, until_written(services, full_name(namespace, name), planned))
+    return _shown(services, namespace, name, until_written(services, full_name(namespace, name), planned))
+
+
+def _shown(services: Services, namespace: Namespace, name: str, written: Written) -> Materialized:
+    """The registered table; what has its name by now, if another one was registered over it in the meantime."""
+    try:
+        return committed(services, written)
+    except CommitStateUnknown as error:
+        if not isinstance(error.__cause__, NoSuchTable):
+            raise
+        try:
+            return current_table(services, namespace, name).materialized
+        except NoSuchTable:
+            raise error from error.__cause__
 
 
 def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> Written:

@@ -17,6 +17,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.errors import (
     AlreadyExists,
     CatalogError,
+    CommitStateUnknown,
     FileMissing,
     InvalidRequest,
     NoSuchNamespace,
@@ -345,6 +346,32 @@ def test_overwriting_puts_the_table_in_the_place_of_the_old_one_whose_files_stay
     again = register(client, old["metadata-location"], overwrite=True)
     assert again["metadata"]["table-uuid"] == old["metadata"]["table-uuid"]
     assert duckdb_rows(ducklake, "r") == pyiceberg_rows(old)
+
+
+def test_registration_over_which_the_same_one_comes_at_once_is_answered_with_what_is_there(
+    client: Client, zone: str
+) -> None:
+    """As of two requests to put it in the place of an older table, both of which are carried out."""
+    other = new_foreign(zone)
+    other.commit(engine.append((1, "row"))(other.metadata()))
+
+    def overtake(_: object) -> None:
+        register(client, other.location, overwrite=True)
+
+    overtaken = Client(replace(fresh(client.services), journal=overtake))
+    answer = register(overtaken, other.location, overwrite=True)
+    assert pyiceberg_rows(answer) == [(1, "row")]
+    assert answer["metadata-location"] == client.load("r")["metadata-location"]
+
+
+def test_registration_after_which_the_table_goes_at_once_is_of_unknown_outcome(client: Client, zone: str) -> None:
+    other = new_foreign(zone)
+
+    def drop(_: object) -> None:
+        tables.drop_table(client.services, NS, "r", purge=True)
+
+    with pytest.raises(CommitStateUnknown, match="does not exist"):
+        register(Client(replace(fresh(client.services), journal=drop)), other.location)
 
 
 def test_table_registered_under_two_names_keeps_the_files_of_both(
