@@ -194,7 +194,7 @@ class Database:
             line.close()
 
     @contextmanager
-    def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[Connection[Row]]:
+    def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[PatientConnection]:
         try:
             with self._pool.connection() as connection:
                 self._check_timeline(connection)
@@ -289,25 +289,28 @@ def _commit(connection: Connection[Row]) -> None:
 
 
 @contextmanager
-def _rolled_back(connection: Connection[Row]) -> Iterator[None]:
+def _rolled_back(connection: PatientConnection) -> Iterator[None]:
     """Roll back where the block raises what isn't an error of Postgres's, or is what we made it say, as `_UNFULFILLED`.
 
-    psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again.
+    psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again: all
+    but those that were yet to be prepared, after what failed in a pipeline.
     """
+    prepared_before = connection.prepared_ever
     try:
         yield
     except psycopg.Error as error:
         unfulfilled = _UNFULFILLED.get((error.diag.table_name, error.diag.column_name))
         if not isinstance(error, NotNullViolation) or unfulfilled is None:
             raise
-        _roll_back(connection)
+        _roll_back(connection, prepared_before)
         raise unfulfilled from error
     except BaseException:
-        _roll_back(connection)
+        _roll_back(connection, prepared_before)
         raise
 
 
-def _roll_back(connection: Connection[Row]) -> None:
+def _roll_back(connection: PatientConnection, prepared_before: int) -> None:
+    connection.forget_prepared(prepared_before)
     is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
     if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         connection.pgconn.exec_(b"ROLLBACK")

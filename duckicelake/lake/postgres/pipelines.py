@@ -126,6 +126,17 @@ class PatientConnection(Connection[Any]):
         pipeline.command_queue.append(partial(self.pgconn.send_query_prepared, name, texts))
         pipeline.result_queue.append(None)
 
+    @property
+    def prepared_ever(self) -> int:
+        """How many statements psycopg has given names, to prepare them."""
+        return self._prepared._prepared_idx  # noqa: SLF001 - psycopg tells nobody
+
+    def forget_prepared(self, since: int) -> None:
+        """Have statements prepared anew whose names came after so many."""
+        names = self._prepared._names  # noqa: SLF001 - as above
+        for key in [key for key, name in names.items() if int(name.rpartition(b"_")[2]) >= since]:
+            del names[key]
+
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
         if name is None:
             self._told.clear()

@@ -10,6 +10,7 @@ import pytest
 
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
 from duckicelake.lake.postgres.database import Database, Overtaken, is_retryable, without_timeout
+from duckicelake.lake.writing.files import StaleBase
 from tests.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
@@ -282,6 +283,33 @@ def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
             stored = cursor.execute("SELECT count(*) FROM ducklake_snapshot WHERE snapshot_id >= 1000").fetchone()
     assert sorted(runs.values()) == [7, 7, 9]  # all but the first five; only what came before a refusal ran with it
     assert stored == (12,)
+
+
+@pytest.mark.parametrize("error", [Overtaken, StaleBase])
+@pytest.mark.parametrize("before", range(8))
+def test_statement_that_a_failure_kept_from_being_prepared_is_prepared_the_next_time(database_url, before, error):
+    """psycopg takes for prepared what it has sent: here the sixth time."""
+
+    def ask(small, value):
+        with small.transaction(pipelined=True) as cursor:
+            cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (%s)", [value])
+            asked = cursor.connection.cursor().execute("SELECT %s::bigint + 1", [1])
+            if error is StaleBase:
+                try:
+                    asked.fetchone()
+                except psycopg.Error as refused:
+                    raise StaleBase from refused
+
+    with closing(Database(database_url, 1)) as small:
+        for value in range(before):
+            ask(small, 1000 + value)
+        with pytest.raises(error):
+            ask(small, None)
+        for value in range(8):
+            ask(small, 2000 + value)
+        with small.reading() as cursor:
+            stored = cursor.execute("SELECT count(*) FROM ducklake_snapshot WHERE snapshot_id >= 1000").fetchone()
+    assert stored == (before + 8,)
 
 
 def test_what_postgres_can_not_hold_is_the_requests_fault(database):
