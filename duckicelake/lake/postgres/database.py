@@ -245,6 +245,7 @@ class Database:
         set_json_loads(orjson.loads, connection)
         connection.adapters.register_dumper(dict, _DictDumper)
         connection.execute("SET TimeZone TO 'UTC'")
+        connection.execute("SET jit TO off")  # to compile one of our statements takes longer than any of them
         milliseconds = round(self._statement_seconds * 1000)
         connection.execute(f"SET statement_timeout TO {milliseconds}")
         connection.execute(f"SET idle_in_transaction_session_timeout TO {milliseconds}")

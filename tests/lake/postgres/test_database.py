@@ -162,6 +162,11 @@ def patience_of(connection):
         return copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 
 
+def test_statements_are_not_compiled_which_would_take_longer_than_they_do(database):
+    with database.reading() as cursor:
+        assert cursor.execute("SHOW jit").fetchone() == ("off",)
+
+
 def test_session_that_was_used_last_is_used_next(database):
     def session(cursor):
         return cursor.execute("SELECT pg_backend_pid()").fetchall()
