@@ -89,11 +89,12 @@ def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
 
     Nobody may change it: all files without a partition share one.
     """
-    found = [
+    if not type_.fields and not values:
+        return _NO_PARTITION
+    return [
         str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(field.type, value)
         for field, value in zip(type_.fields, values, strict=True)
     ]
-    return found or _NO_PARTITION
 
 
 def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:

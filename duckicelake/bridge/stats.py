@@ -53,10 +53,12 @@ class LakeMetrics:
         """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
         found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
         sizes, counts, nulls, lows, highs = found
+        columns = self._columns
         for column, _, _, low, high, size, values, empty in stats:
-            if column not in self._columns:
+            known = columns.get(column)
+            if known is None:
                 continue
-            key, bound = self._columns[column]
+            key, bound = known
             if size:
                 sizes[key] = size
             if values is not None and empty is not None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import chain
 from operator import add, attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from duckicelake.iceberg.avro_numbers import LONGS
 from duckicelake.iceberg.decimals import unscaled
@@ -20,6 +20,7 @@ from duckicelake.iceberg.model import Json
 
 Encode: TypeAlias = Callable[[Any], bytes]
 _REMEMBERED: Final = 256
+_END: Final = b"\x00"
 _long: Final = LONGS.__getitem__
 
 
@@ -90,34 +91,67 @@ def _array(encode: Encode) -> Encode:
     return array
 
 
+class _Keys(NamedTuple):
+    """The keys of a map. in_order: by the integers that they are, None for those that come so.
+
+    encoded: each of them, in order; number: how many there are. Both are in hex, too.
+    """
+
+    in_order: tuple[Any, ...] | None
+    encoded: tuple[bytes, ...]
+    number: bytes
+    hex: tuple[str, ...]
+    hex_number: str
+
+
 def _map(value_type: str) -> Encode:
     def longs(values: Mapping[Any, int]) -> bytes:
         keys, found = _in_order(values)
-        return _counted(len(keys), map(add, keys, map(_long, found)))
+        return b"".join([keys.number, *map(add, keys.encoded, map(_long, found)), _END]) if found else _END
 
     def blobs(values: Mapping[Any, bytes] | Mapping[Any, str]) -> bytes:
         keys, found = _in_order(values)
-        stored = list(map(bytes.fromhex, found)) if isinstance(next(iter(found), None), str) else found
-        return _counted(len(keys), chain.from_iterable(zip(keys, map(_long, map(len, stored)), stored, strict=True)))
+        if isinstance(next(iter(found), None), str):  # all of them become bytes at once
+            pieces = zip(keys.hex, map(_hex_length, map(len, found)), found, strict=True)
+            return bytes.fromhex("".join([keys.hex_number, *chain.from_iterable(pieces), _END.hex()]))
+        stored = zip(keys.encoded, map(_long, map(len, found)), found, strict=True)
+        return b"".join([keys.number, *chain.from_iterable(stored), _END]) if found else _END
 
     return blobs if value_type == "bytes" else longs
 
 
-def _in_order(values: Mapping[Any, Any]) -> tuple[tuple[bytes, ...], Collection[Any]]:
-    """(the keys of a map, encoded; its values): both in the order of the integers that the keys are."""
-    order, encoded = _order(tuple(values))
-    return encoded, values.values() if order is None else [values[key] for key in order]
+def _in_order(values: Mapping[Any, Any]) -> tuple[_Keys, Collection[Any]]:
+    """(the keys of a map; its values): both in the order of the integers that the keys are."""
+    keys = _keys(tuple(values))
+    return keys, values.values() if keys.in_order is None else [values[key] for key in keys.in_order]
 
 
 @lru_cache(_REMEMBERED)
-def _order(keys: tuple[Any, ...]) -> tuple[tuple[Any, ...] | None, tuple[bytes, ...]]:
-    """(keys in order, None for those that come so; their encodings): many files have the same."""
-    order = tuple(sorted(keys, key=int))
-    return None if order == keys else order, tuple(LONGS[int(key)] for key in order)
+def _keys(given: tuple[Any, ...]) -> _Keys:
+    """Many files have the same."""
+    in_order = tuple(sorted(given, key=int))
+    encoded, number = tuple(LONGS[int(key)] for key in in_order), LONGS[len(given)]
+    kept = None if in_order == given else in_order
+    return _Keys(kept, encoded, number, tuple(map(bytes.hex, encoded)), number.hex())
+
+
+class _HexLengths(dict[int, str]):
+    """Of so many digits the number of bytes, encoded, in hex."""
+
+    def __missing__(self, digits: int) -> str:
+        if digits % 2:
+            raise ValueError(f"{digits} digits are no bytes")
+        encoded = LONGS[digits // 2].hex()
+        if digits < _REMEMBERED:
+            self[digits] = encoded
+        return encoded
+
+
+_hex_length: Final = _HexLengths().__getitem__
 
 
 def _counted(count: int, items: Iterable[bytes]) -> bytes:
-    return LONGS[count] + b"".join(items) + b"\x00" if count else b"\x00"
+    return LONGS[count] + b"".join(items) + _END if count else _END
 
 
 def _fixed(schema: Json) -> Encode:

@@ -136,7 +136,8 @@ def _encode_entry(
     encode: Encode, format_version: int, content: ManifestContent, entry: ManifestEntry | PlainEntry
 ) -> bytes:
     if isinstance(entry, PlainEntry):
-        return encode(entry)
+        status, snapshot_id, sequence_number, file_sequence_number, data_file = entry
+        return _opening(encode, status, snapshot_id, sequence_number, file_sequence_number) + data_file
     file = entry.data_file
     _check_content(format_version, content, file)
     unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
@@ -146,6 +147,14 @@ def _encode_entry(
         return encode(entry)
     except _MISFIT as error:
         raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+
+
+@lru_cache(_REMEMBERED)
+def _opening(
+    encode: Encode, status: int, snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None
+) -> bytes:
+    """An entry up to its file, which is the last of it: most of a manifest have the same."""
+    return encode(PlainEntry(status, snapshot_id, sequence_number, file_sequence_number, b""))
 
 
 def _check_content(format_version: int, content: ManifestContent, file: DataFile | PlainFile) -> None:
