@@ -65,7 +65,7 @@ for master in ("local[1]", "local-cluster[1,1,512]"):
 def test_driver_or_executor_out_of_memory_is_a_line_and_a_code() -> None:
     code, out, err = finished(sys.executable, "-c", OUT_OF_MEMORY)
     assert (code, out) == (0, "7\n7\n"), err
-    assert err.count("duckicelake: Spark ran out of memory: give it more") == 2
+    assert err.count("Spark ran out of memory: give it more") == 2
 
 
 BUSY = """
