@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from duckicelake.lake.writing.side_tables import unschedule
 from duckicelake.storage.policy import canonical
 
 EXPIRE = "CALL ducklake_expire_snapshots('lake', older_than => now())"
@@ -194,3 +195,33 @@ def test_looking_for_a_name_among_many_files_uses_the_index(database):
         ).fetchall()
 
     assert "duckicelake_data_file_name" in str(plan)
+
+
+def test_plans_made_while_tables_were_empty_do_not_read_all_of_them_once_they_have_grown(database):
+    def schedule_and_unschedule(first):
+        cursor.execute(
+            """INSERT INTO ducklake_files_scheduled_for_deletion (data_file_id, path, path_is_relative, schedule_start)
+               SELECT i, 'old-' || i || '.parquet', true, now() FROM generate_series(%s::int, %s) i""",
+            [first, first + 9],
+        )
+        unschedule(cursor, [f"/elsewhere/old-{first}.parquet", "/elsewhere/new.parquet"])
+        return cursor.execute("SELECT duckicelake_is_scheduled(%s)", [f"/any/old-{first}.parquet"]).fetchone()
+
+    def rows_read():
+        return cursor.execute(
+            """SELECT sum(seq_tup_read)::int FROM pg_stat_xact_user_tables WHERE relname IN
+               ('ducklake_files_scheduled_for_deletion', 'ducklake_data_file', 'ducklake_delete_file')"""
+        ).fetchone()[0]
+
+    with database.transaction() as cursor:
+        cursor.execute("ANALYZE ducklake_files_scheduled_for_deletion, ducklake_data_file, ducklake_delete_file")
+        for first in range(0, 200, 10):  # enough for a plan to be kept
+            schedule_and_unschedule(first)
+        before = rows_read()
+        for table in ("data", "delete"):
+            cursor.execute(
+                f"""INSERT INTO ducklake_{table}_file ({table}_file_id, table_id, path, path_is_relative)
+                    SELECT i, 1, 'file-' || i || '.parquet', true FROM generate_series(1, 5000) i"""
+            )
+        assert schedule_and_unschedule(1000) == (True,)
+        assert rows_read() == before

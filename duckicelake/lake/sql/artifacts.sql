@@ -19,11 +19,7 @@ WITH asked AS MATERIALIZED (
           WHERE s.table_id = f.table_id AND s.snapshot_id = f.object_id AND s.ducklake_id <= a.caught_up_to LIMIT 1))
     ON CONFLICT DO NOTHING
 )
-SELECT table_id, version, is_newest, EXISTS (
-    SELECT FROM files f CROSS JOIN LATERAL (
-        SELECT FROM ducklake_files_scheduled_for_deletion s
-        WHERE duckicelake_file_name(s.path) = duckicelake_file_name(f.path)
-        LIMIT 1) scheduled)
+SELECT table_id, version, is_newest, EXISTS (SELECT FROM files WHERE duckicelake_is_scheduled(path))
 FROM asked;
 
 -- forget_lists: lists of snapshots that left history, and whose ids others get now

@@ -316,14 +316,8 @@ WHERE f.file_id = ANY(%(file_ids)s) AND d.data_file_id = f.ducklake_id
   AND d.table_id = %(table_id)s AND d.end_snapshot IS NULL
 RETURNING d.data_file_id;
 
--- unschedule: files that join a table stay; where DuckDB's orphan cleaner could take one, the trigger notes that
-WITH wanted AS (
-    DELETE FROM ducklake_files_scheduled_for_deletion s USING json_array_elements_text(%(paths)s::json) AS p (path)
-    WHERE duckicelake_file_name(s.path) = duckicelake_file_name(p.path)
-      AND duckicelake_resolve(s.path, s.path_is_relative) = duckicelake_canonical_path(p.path)
-    RETURNING s.*
-)
-INSERT INTO ducklake_files_scheduled_for_deletion SELECT * FROM wanted;
+-- unschedule: files that join a table stay, by whatever path they are scheduled
+SELECT duckicelake_unschedule(%(paths)s);
 
 -- register_files: which rows of DuckLake older files have now; none of them serves inlined rows any more
 WITH registered AS (
