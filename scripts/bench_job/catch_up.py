@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from duckicelake.catalog.loads.loading import current_table
-from scripts.bench_job.embedded import Embedded, embedded_lake
+from scripts.bench_job.embedded import Embedded, bench_folder, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 
 COMMITS: Final = 1000
@@ -40,12 +40,13 @@ CASES: Final[tuple[tuple[str, bool, Statement], ...]] = (
 def main() -> None:
     options = options_of(__doc__, commits=(COMMITS, "how many commits"))
     commits = options.commits // 10 if options.quick else options.commits
-    results = [each for name, inlining, statement in CASES for each in caught_up(name, inlining, statement, commits)]
+    with bench_folder() as folder:
+        results = [each for case in CASES for each in caught_up(*case, commits, folder)]
     report("Catch-up", results, options)
 
 
-def caught_up(name: str, inlining: bool, statement: Statement, commits: int) -> Iterator[Result]:
-    with embedded_lake() as lake, lake.duckdb(inlining=inlining) as duck:
+def caught_up(name: str, inlining: bool, statement: Statement, commits: int, folder: str) -> Iterator[Result]:
+    with embedded_lake(folder) as lake, lake.duckdb(inlining=inlining) as duck:
         duck.execute("CREATE TABLE t (id BIGINT, name VARCHAR, amount INTEGER)")
         duck.execute(f"INSERT INTO t SELECT -i, 'x', i FROM range(1, {commits + 100}) r(i)")
         duck.execute("DELETE FROM t WHERE id = -50")

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,10 +37,18 @@ class Embedded:
             yield connection.execute("USE lake")
 
 
+def bench_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="duckicelake-bench-")
+
+
 @contextmanager
-def embedded_lake() -> Iterator[Embedded]:
-    """A lake that goes with the block."""
-    with tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder, EmbeddedPostgres(Path(folder)) as postgres:
+def embedded_lake(within: str | None = None) -> Iterator[Embedded]:
+    """A lake that goes with the block, or stays in the folder if one is given.
+
+    Where thousands of files have been deleted, ext4 takes up to 20 times as long to create one, for minutes.
+    """
+    kept = tempfile.mkdtemp(dir=within) if within else None
+    with nullcontext(kept) if kept else bench_folder() as folder, EmbeddedPostgres(Path(folder)) as postgres:
         database, policy = Database(postgres.url), LocationPolicy(f"{folder}/warehouse")
         prepare(database, policy.data_path)
         memory.settle()
