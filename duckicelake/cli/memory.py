@@ -1,8 +1,6 @@
-"""How Python's garbage collector goes about the memory of a server, and of a command that makes very much."""
+"""How Python's garbage collector goes about the memory of a server."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 _ALLOCATIONS: Final = 20_000
@@ -14,13 +12,3 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """What is made meanwhile is hardly ever in a cycle: the collector would look through all of it for nothing."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

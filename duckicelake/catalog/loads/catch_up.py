@@ -15,6 +15,7 @@ from duckicelake.catalog.loads.ahead import Encoding, encode_ahead
 from duckicelake.catalog.loads.folding import folded
 from duckicelake.catalog.loads.missed import Missed, missed
 from duckicelake.catalog.services import Services
+from duckicelake.catalog.uncollected import uncollected
 from duckicelake.errors import DamagedTable, NoSuchTable
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader
@@ -43,6 +44,11 @@ class CaughtUp:
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:
     """Fold every native change into the table; NoSuchTable if it has gone."""
+    with uncollected():
+        return _caught_up(services, table_id)
+
+
+def _caught_up(services: Services, table_id: int) -> CaughtUp:
     while True:
         pending = _pending(services, table_id)
         if not pending.is_due:

@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 
 from duckicelake.catalog.delta.importing import DeltaImport, Imported, import_table
 from duckicelake.catalog.delta.importing import Progress as Told
+from duckicelake.catalog.uncollected import uncollected
 from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
-from duckicelake.cli.memory import uncollected
 from duckicelake.settings import read_settings
 
 
