@@ -47,7 +47,9 @@ class LakeMetrics:
     """Iceberg's metrics of files whose statistics DuckDB wrote, for a table with these leaf columns."""
 
     def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
-        self._columns = {column: (str(column), _bound_of(type_)) for column, type_ in _ordered(leaves).items()}
+        self._columns = {
+            column: (str(column), _packer_of(type_), _bound_of(type_)) for column, type_ in _ordered(leaves).items()
+        }
 
     def of(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
         """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
@@ -58,12 +60,18 @@ class LakeMetrics:
             known = columns.get(column)
             if known is None:
                 continue
-            key, bound = known
+            key, pack, bound = known
             if size:
                 sizes[key] = size
             if values is not None and empty is not None:
                 counts[key] = values + empty
                 nulls[key] = empty
+            if pack is not None and low is not None and high is not None:  # what tables have most of
+                try:
+                    lows[key], highs[key] = pack(int(low)).hex(), pack(int(high)).hex()
+                    continue
+                except (ValueError, struct.error):
+                    lows.pop(key, None)
             if low is not None and (stored := bound(low)) is not None:
                 lows[key] = stored
             if high is not None and (stored := bound(high)) is not None:
@@ -155,22 +163,19 @@ def _decoded(bounds: Mapping[int, bytes] | None, field_id: int, type_: Primitive
         return None
 
 
+def _packer_of(type_: PrimitiveType) -> Callable[[int], bytes] | None:
+    """From a whole number to a stored bound, for types that have no other values."""
+    return struct.Struct(_INTEGERS[type_.name]).pack if type_.name in _INTEGERS else None
+
+
 def _bound_of(type_: PrimitiveType) -> Callable[[str], str | None]:
     """From a text in statistics to a stored bound, in hex; None where the text is no value of the type."""
-    pack = struct.Struct(_INTEGERS[type_.name]).pack if type_.name in _INTEGERS else None
 
-    def any_bound(text: str) -> str | None:
+    def bound(text: str) -> str | None:
         value = from_text(type_, text)
         return None if value is None else to_bytes(type_, value).hex()
 
-    def integer_bound(text: str) -> str | None:
-        """The same, for what tables have most of, in a third of the time."""
-        try:
-            return pack(int(text)).hex() if pack else None
-        except (ValueError, struct.error):
-            return any_bound(text)
-
-    return integer_bound if pack else any_bound
+    return bound
 
 
 def _covers(row: ColumnStats, extent: Extent, type_: PrimitiveType) -> bool:
