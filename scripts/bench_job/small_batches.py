@@ -2,7 +2,8 @@
 
 DuckDB's own inlining, in the same Postgres, is the reference for inserts, for nine aggregations (in DuckDB and in
 Spark) and for the flush. PyIceberg appends fewer batches, here and to Iceberg's Java reference server, and each costs
-the more the more there are: its figures flatter it. Objects are what a table has in its folders. The long run
+the more the more there are: its figures flatter it. What HTTP alone lets through, a bare Starlette route that reads the
+same requests, bounds how many times that can be. Objects are what a table has in its folders. The long run
 (`--long 30000`) has the server flush by itself while an Iceberg client loads the table every second.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from time import perf_counter
 from typing import Final
@@ -36,7 +38,7 @@ from scripts.bench_job.sensor_writers import (
     by_writer,
     timed,
 )
-from scripts.bench_job.servers import Bench, java_is_there, running_bench, running_java
+from scripts.bench_job.servers import Bench, java_is_there, running_bench, running_java, running_starlette
 
 ROWS: Final = 10
 """Of a batch."""
@@ -89,16 +91,21 @@ def side_by_side(count: int) -> Iterator[Result]:
         one = lake.measured("one", by_endpoint(bench.uri, 1), made)
         crowd = lake.measured("crowd", by_endpoint(bench.uri, CLIENTS), made)
         writer = lake.measured("writer", by_writer(bench.uri), made)
+    with running_starlette(b'{"snapshot-id": 1}') as uri:
+        bare = [len(made) / timed(partial(by_endpoint(uri, clients), "bare", made)) for clients in (1, CLIENTS)]
     yield Result("insert: DuckDB, inlined", native.rate, "batches/s")
     yield Result("insert: DuckDB, a file for each batch", files.rate, "batches/s", None, native.rate, "DuckDB")
     name = f"insert: PyIceberg appends, {PYICEBERG} times fewer of them"
     yield Result(name, foreign.rate, "batches/s", None, native.rate, "DuckDB")
     if java is not None:
         yield Result(f"{name}, to Java's reference server", java, "batches/s", None, native.rate, "DuckDB")
-    for name, found, target in (("one client", one, 3), (f"{CLIENTS} clients", crowd, 10)):
+    ways = ("one client", one, 3, bare[0]), (f"{CLIENTS} clients", crowd, 10, bare[1])
+    for name, found, target, limit in ways:
         yield Result(f"insert: rows, {name}", found.rate, "batches/s", _times(target), native.rate, "DuckDB")
         against = f"the same against PyIceberg: rows, {name}"
         yield Result(against, found.rate, "batches/s", _times(500), foreign.rate, "PyIceberg")
+        alone = f"the same requests to a bare Starlette route, {name}"
+        yield Result(alone, limit, "batches/s", None, foreign.rate, "PyIceberg")
         yield from compared(name, found, native)
     yield Result("insert: rows, our client for Python", writer.rate, "batches/s", None, native.rate, "DuckDB")
     left = {"DuckDB, a file for each batch": files, f"PyIceberg, {PYICEBERG} times fewer": foreign, "rows": crowd}
