@@ -39,7 +39,8 @@ def _unpack_trino(folder: Path) -> None:
         [archive] = Path(packed).iterdir()
         with tarfile.open(archive) as opened:
             wanted = [each for each in opened if re.match(r"[^/]+/(lib|plugin/iceberg)/", each.name)]
-            opened.extractall(folder, wanted, filter="data")
+            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it from 3.11.4 on
+            opened.extractall(folder, wanted)
 
 
 def java_home() -> Path:
