@@ -71,7 +71,7 @@ class LakeMetrics:
                     lows[key], highs[key] = pack(int(low)).hex(), pack(int(high)).hex()
                     continue
                 except (ValueError, struct.error):
-                    lows.pop(key, None)
+                    pass  # neither is set; one of them may be a bound by the longer way
             if low is not None and (stored := bound(low)) is not None:
                 lows[key] = stored
             if high is not None and (stored := bound(high)) is not None:

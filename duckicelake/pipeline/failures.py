@@ -23,13 +23,13 @@ OUT_OF_MEMORY: Final = (
     "Spark ran out of memory: give it more, with --conf spark.driver.memory=8g where it is local, else "
     "--conf spark.executor.memory=8g; or let it do less at a time, with --master local[N] of fewer threads"
 )
-EXECUTOR_ENDED: Final = f"an executor ended as it was given a task, which is how it looks when {OUT_OF_MEMORY}"
+_EXECUTOR_ENDED: Final = f"an executor ended as it was given a task, which is how it looks when {OUT_OF_MEMORY}"
 _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     r"OutOfMemoryError|[Cc]ommand exited with code 52|exit(?:ed with)? code:? 137|OOMKilled": (
         OutOfMemory,
         OUT_OF_MEMORY,
     ),
-    r"rejected from java\.util\.concurrent\.ThreadPoolExecutor@\w+\[Shutting down": (OutOfMemory, EXECUTOR_ENDED),
+    r"rejected from java\.util\.concurrent\.ThreadPoolExecutor@\w+\[Shutting down": (OutOfMemory, _EXECUTOR_ENDED),
     r"NotAuthorizedException": (BadCredentials, "check --credential, --token and --oauth2-server-uri"),
     r"ForbiddenException": (NotAllowed, "the client's scopes don't reach so far"),
     r"UNRESOLVED_COLUMN|CANNOT_RESOLVE_COLUMN|Cannot find (?:source )?(?:column|field)|"

@@ -38,6 +38,7 @@ class Embedded:
 
 
 def bench_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder that goes with the block."""
     return tempfile.TemporaryDirectory(prefix="duckicelake-bench-")
 
 

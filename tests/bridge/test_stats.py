@@ -66,6 +66,18 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
     assert metrics["upper_bounds"] == {"7": to_bytes(PrimitiveType.parse("timestamptz_ns"), 1709622489 * 10**9).hex()}
 
 
+@pytest.mark.parametrize(("low", "high", "bounds"), [
+    ("-5", "2", {"lower_bounds": {"7": "fbffffff"}, "upper_bounds": {"7": "02000000"}}),
+    ("-5", None, {"lower_bounds": {"7": "fbffffff"}}),
+    ("-5", "y", {"lower_bounds": {"7": "fbffffff"}}),
+    ("x", "2", {"upper_bounds": {"7": "02000000"}}),
+])  # fmt: skip
+def test_each_bound_of_whole_numbers_is_told_by_itself_where_the_other_is_none(low, high, bounds):
+    metrics = LakeMetrics(leaves("int")).of([ColumnStats(7, min_value=low, max_value=high)])
+
+    assert metrics == bounds
+
+
 def test_table_wide_bounds_that_were_lost_are_not_begun_anew():
     lost = ColumnStats(7, contains_null=False, contains_nan=None, min_value=None, max_value=None)
     added = ColumnStats(7, contains_null=False, min_value="500", max_value="519", value_count=20, null_count=0)

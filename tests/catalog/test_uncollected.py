@@ -1,0 +1,21 @@
+"""Whether Python's garbage collector is there again after what it is left out of."""
+
+import gc
+
+import pytest
+
+from duckicelake.catalog.uncollected import uncollected
+
+
+def test_collector_is_off_within_the_outermost_block_and_on_after_it() -> None:
+    with uncollected():
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_collector_is_on_after_a_block_that_raises() -> None:
+    with pytest.raises(ValueError, match="lost"), uncollected():
+        raise ValueError("lost")
+    assert gc.isenabled()
