@@ -62,7 +62,7 @@ def test_server_killed_between_files_and_rows_leaves_a_table_that_the_next_catch
         with pytest.raises(Killed):
             current_table(dying, NS, "t")
         assert duckdb_rows(ducklake) == [*ROWS[DELETES:]]
-        if fuse.log[-1] == "before COMMIT":
+        if "before COMMIT" in fuse.log:  # manifests that threads write meanwhile may be told after it
             break
     before = [step for step in fuse.log if step.endswith("writing .parquet")]
     assert before == ["before writing .parquet", "after writing .parquet"] * DELETES
