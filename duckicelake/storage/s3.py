@@ -1,7 +1,7 @@
 """Files in buckets of S3, or of any store that speaks its protocol; one endpoint has all buckets."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,6 +17,7 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
+from duckicelake.storage.s3_plain import NotPlain, PlainRequests
 from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ _PROBE: Final = b"duckicelake tries here whether it can write\n"
 class S3Options:
     """How S3 is reached. Without keys boto3 looks for some: the environment's, a profile's, the machine's role's.
 
-    endpoint: None means Amazon's. Times are in seconds; max_attempts counts the first one, too.
+    endpoint: None means Amazon's. Times are in seconds; max_attempts counts the first one of boto3's, too, but not the
+    plain request that comes before.
     """
 
     endpoint: str | None = None
@@ -109,16 +111,20 @@ class S3Store:
         self.root = root.rstrip("/")
         self.options = options
         session = options.session()
+        region = options.region_of(session)
         with usable_settings():
-            self.client: S3Client = session.client(
-                "s3", endpoint_url=options.endpoint, region_name=options.region_of(session), config=options.config()
-            )
+            self.client, namesake = (_client(session, options, region) for _ in range(2))
         # boto3 asks whether a body is welcome before it sends one: a round trip for each of our small files.
         self.client.meta.events.unregister("before-call.s3", add_expect_header)
+        credentials = session.get_credentials()
+        assert credentials is not None
+        self._plain = PlainRequests(self.client, namesake, credentials, region)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
+        with translated(location, self.options.endpoint), suppress(NotPlain):
+            return self._plain.read(*s3_address(location), at_most)
         return self._get(location, lambda body: body.read(), at_most)
 
     def download(self, location: str, path: Path) -> None:
@@ -210,6 +216,8 @@ class S3Store:
         """Write unless a file is there; whether it was written."""
         if not self.knows_conditions:
             return self._put_after_looking(bucket, key, data)
+        with suppress(NotPlain):
+            return self._plain.create(bucket, key, data)
         try:
             self.client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
         except ClientError as error:
@@ -229,12 +237,18 @@ class S3Store:
         return True
 
     def _length(self, bucket: str, key: str) -> int | None:
+        with suppress(NotPlain):
+            return self._plain.length(bucket, key)
         try:
             return self.client.head_object(Bucket=bucket, Key=key)["ContentLength"]
         except ClientError as error:
             if _status(error) == 404:
                 return None
             raise
+
+
+def _client(session: boto3.Session, options: S3Options, region: str) -> "S3Client":
+    return session.client("s3", endpoint_url=options.endpoint, region_name=region, config=options.config())
 
 
 def _status(error: ClientError) -> int:

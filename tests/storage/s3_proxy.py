@@ -24,7 +24,10 @@ class Request:
 
 @dataclass(slots=True)
 class Proxy:
-    """`spoil` answers with a status of its own, BREAK_OFF (half of the body, then nothing), or None: let it through."""
+    """`spoil` answers with a status of its own, BREAK_OFF, or None: let it through.
+
+    Broken off is in the middle of an answer's body, or before an answer that has none.
+    """
 
     endpoint: str
     spoil: Spoil = lambda _: None
@@ -67,7 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         upstream.endheaders(body)
         answer = upstream.getresponse()
         content = answer.read()
-        self._answer(answer.status, answer.getheaders(), content[: len(content) // 2] if spoilt else content)
+        self.close_connection = spoilt == BREAK_OFF
+        if content or not self.close_connection:
+            self._answer(answer.status, answer.getheaders(), content[: len(content) // 2] if spoilt else content)
         upstream.close()
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
@@ -76,7 +81,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-        self.close_connection = True
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _pass_on  # noqa: N815
 
