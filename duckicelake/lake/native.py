@@ -13,6 +13,7 @@ from duckicelake.lake.changes import Creation
 from duckicelake.lake.model import (
     Column,
     ColumnStats,
+    InlinedDelete,
     InlinedRow,
     LakeChange,
     LakeFile,
@@ -244,12 +245,16 @@ def window(
         delete_files=delete_files,
         rows=rows,
         all_rows=before is None,
-        deletes=inlined.deletes(cursor, table_id, upto, reach.deletes_after) if ground.has_deletes else (),
+        deletes=_inlined_deletes(cursor, table_id, upto, reach) if ground.has_deletes else (),
         stats=file_stats(cursor, new),
         partition_values=partition_values(cursor, [f.file_id for f in data_files if f.partition_id is not None]),
         next_row_id=_next_row_id(_whole_stats(cursor, table_id, sizes), data_files, rows),
         name_maps=name_maps(cursor, {file.mapping_id for file in data_files if file.mapping_id is not None}),
     )
+
+
+def _inlined_deletes(cursor: Cursor[Row], table_id: int, upto: int, reach: Reach) -> tuple[InlinedDelete, ...]:
+    return inlined.deletes(cursor, table_id, upto, reach.deletes_after, (reach.first, reach.last))
 
 
 def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: int) -> None:

@@ -199,7 +199,8 @@ class Reach:
     """How far it is looked for what DuckDB did to a table.
 
     Files that came since have ids of DuckLake's from `first` to `last`, but for those `live`, which were known; deletes
-    that are inlined came after `deletes_after`. Inlined rows of before are left out if there are `served` many.
+    that are inlined came after `deletes_after`, or are of such files. Inlined rows of before are left out if there are
+    `served` many.
     """
 
     deletes_after: int = -1

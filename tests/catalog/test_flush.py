@@ -222,8 +222,11 @@ MEANWHILE = {
 }
 
 
+@pytest.mark.parametrize("is_loaded", [False, True])
 @pytest.mark.parametrize("act", MEANWHILE)
-def test_what_others_do_while_rows_are_written_stays(services: Services, client: Client, duck: Duck, act: str) -> None:
+def test_what_others_do_while_rows_are_written_stays(
+    services: Services, client: Client, duck: Duck, act: str, is_loaded: bool
+) -> None:
     client.create()
     duck.execute("INSERT INTO lake.ns.t SELECT 10 + i, 'file' FROM range(5) r (i)")
     duck.execute("CALL ducklake_flush_inlined_data('lake', schema_name => 'ns', table_name => 't')")
@@ -236,6 +239,8 @@ def test_what_others_do_while_rows_are_written_stays(services: Services, client:
     def meanwhile() -> None:
         duck.execute(MEANWHILE[act])
         seen.append(history(duck, f"lake.ns.{name}"))
+        if is_loaded:
+            Client(fresh(services)).load(name)
 
     flush_rows(replace(fresh(services), store=Interrupted(services.store, [meanwhile])), NS, "t")
     after = history(duck, f"lake.ns.{name}")

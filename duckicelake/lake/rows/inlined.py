@@ -118,18 +118,26 @@ def _copy(cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.C
     return Copied(count, longest)
 
 
-def deletes(cursor: Cursor[Row], table_id: int, upto: int, after: int = -1) -> tuple[InlinedDelete, ...]:
-    """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable."""
+def deletes(
+    cursor: Cursor[Row], table_id: int, upto: int, after: int = -1, new_files: tuple[int, int] = (0, -1)
+) -> tuple[InlinedDelete, ...]:
+    """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable.
+
+    new_files: the first and the last id of those whose deletes are told even if they are older: a flush takes along what
+    ended while it wrote its files.
+    """
     name = f"ducklake_inlined_delete_{table_id}"
     exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
     if not exists or not exists[0]:
         return ()
     wanted = sql.SQL(
-        "SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot > %(after)s AND begin_snapshot <= %(upto)s"
-        " ORDER BY 1, 2"
+        "SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot <= %(upto)s"
+        " AND (begin_snapshot > %(after)s OR file_id BETWEEN %(first)s AND %(last)s) ORDER BY 1, 2"
     )
+    first, last = new_files
+    parameters = {"after": after, "upto": upto, "first": first, "last": last}
     with reading(name):
-        found = cursor.execute(wanted.format(sql.Identifier(name)), {"after": after, "upto": upto}).fetchall()
+        found = cursor.execute(wanted.format(sql.Identifier(name)), parameters).fetchall()
     return tuple(InlinedDelete(*row) for row in found)
 
 
