@@ -123,8 +123,8 @@ def deletes(
 ) -> tuple[InlinedDelete, ...]:
     """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable.
 
-    new_files: the first and the last id of those whose deletes are told even if they are older: a flush takes along what
-    ended while it wrote its files.
+    new_files: the first and the last id of those whose deletes are told even if they are older: a flush takes along
+    what ended while it wrote its files.
     """
     name = f"ducklake_inlined_delete_{table_id}"
     exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
