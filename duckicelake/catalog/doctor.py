@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from duckicelake.bridge.stale_stats import FileRange, gaps
 from duckicelake.bridge.types import iceberg_type
+from duckicelake.catalog.agreement import disagreements
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.lake.doctor.damage import damaged, table_names
 from duckicelake.lake.doctor.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
@@ -23,7 +24,12 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
     """(What is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
     with database.reading() as cursor:
         names = table_names(cursor)
-        found = [*damaged(cursor), *damaged_inlining(cursor, names), *_stale_statistics(cursor, names)]
+        found = [
+            *damaged(cursor),
+            *damaged_inlining(cursor, names),
+            *disagreements(cursor, names),
+            *_stale_statistics(cursor, names),
+        ]
         files = needed_files(cursor, names)
     return sorted(found, key=lambda finding: (finding.name, finding.detail)), _each_once(files)
 

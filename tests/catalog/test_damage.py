@@ -323,6 +323,39 @@ CASES = {
         repair=False,
         also=frozenset({"delete files"}),
     ),
+    "inlined deletes that nobody recorded": Case(
+        f"DO $$ BEGIN EXECUTE format('INSERT INTO %I SELECT file_id, row_id + 1, begin_snapshot FROM %1$I', "
+        f"'ducklake_inlined_delete_' || {ID_OF_T}); END $$",
+        ("rows", "see 1 rows that DuckLake doesn't have any more", "let all of it be compared"),
+        seen=True,
+        repair=False,
+    ),
+    "inlined rows that nobody recorded to have gone": Case(
+        on_inlined("DELETE FROM %I WHERE id = 100"),
+        ("rows", "see 1 rows that DuckLake doesn't have any more", "let all of it be compared"),
+        seen=True,
+        repair=False,
+    ),
+    "all inlined rows gone, and nobody recorded it": Case(
+        on_inlined("DELETE FROM %I"),
+        ("rows", "see 2 rows that DuckLake doesn't have any more", "let all of it be compared"),
+        seen=True,
+        repair=False,
+    ),
+    "inlined rows that nobody recorded": Case(
+        on_inlined("INSERT INTO %I SELECT 50, begin_snapshot, end_snapshot, 102, name, day FROM %1$I WHERE id = 100")
+        + f"; UPDATE ducklake_table_stats SET next_row_id = 62 WHERE {OF_T}",
+        ("rows", "don't see 1 rows that DuckLake has inlined", "let all of it be compared"),
+        seen=True,
+        repair=False,
+    ),
+    "a delete file that nobody recorded": Case(
+        DELETE_FILE.format(id=900, target="data_file_id")
+        + f"; UPDATE ducklake_delete_file SET end_snapshot = begin_snapshot WHERE {OF_T} AND delete_file_id <> 900",
+        ("rows", "has come without a record, and no Iceberg client knows it", "let all of it be compared"),
+        seen=True,
+        repair=True,
+    ),
     "a size that isn't the file's": Case(
         f"UPDATE ducklake_data_file SET file_size_bytes = 7 WHERE {OF_T}",
         ("files", "in the store instead of 7", "UPDATE ducklake_data_file SET file_size_bytes"),
