@@ -137,7 +137,9 @@ class History:
     def insert(self, number: int) -> None:
         """Insert rows: up to ten are inlined."""
         rows = self.new_rows(number, "duck")
-        self.duckdb(f"INSERT INTO lake.ns.{self.name} VALUES {', '.join(map(str, rows))}", self.rows() | set(rows))
+        self.duckdb(
+            f"INSERT INTO lake.ns.{self.name} (id, name) VALUES {', '.join(map(str, rows))}", self.rows() | set(rows)
+        )
 
     def delete_in_duckdb(self, ids: Iterable[int]) -> None:
         gone = set(ids)
