@@ -17,7 +17,7 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
-from duckicelake.storage.s3_plain import NotPlain, PlainRequests
+from duckicelake.storage.s3_plain import USER_AGENT, NotPlain, PlainRequests
 from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class S3Options:
             s3={"addressing_style": "path" if self.path_style else "auto"},
             # A quarter of botocore's work on a request would be to look at what it is given, and to say who it is.
             parameter_validation=False,
-            user_agent="duckicelake",
+            user_agent=USER_AGENT,
             # Other stores than Amazon's don't all know the checksums that boto3 would send.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",

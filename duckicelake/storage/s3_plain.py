@@ -20,6 +20,7 @@ from urllib3.exceptions import HTTPError
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
+USER_AGENT: Final = "duckicelake"
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
@@ -56,7 +57,9 @@ class PlainRequests:
     def read(self, bucket: str, key: str, at_most: int | None = None) -> bytes:
         """All bytes of an object that has at most so many."""
         answer = self._answer("GET", bucket, key, stream_output=True)
-        length = _length(answer) if answer.status_code == _OK else None
+        if answer.status_code != _OK:
+            raise NotPlain
+        length = _length(answer)
         if length is None or (at_most is not None and length > at_most):
             answer.raw.close()
             raise NotPlain
@@ -90,10 +93,11 @@ class PlainRequests:
         if address is None:
             raise NotPlain
         request = AWSRequest(method, f"{address}/{percent_encode(key, safe='/~')}", **sent)
+        request.headers["User-Agent"] = USER_AGENT
         S3SigV4Auth(self._credentials.get_frozen_credentials(), "s3", self._region).add_auth(request)
         try:
             answer: AWSResponse = self._connections.send(request.prepare())
-            if _is_elsewhere(answer):
+            if answer.status_code != _OK and _is_elsewhere(answer.status_code, answer.content):
                 self._addresses[bucket] = None
         except (HTTPClientError, HTTPError) as error:
             raise NotPlain from error
@@ -117,9 +121,8 @@ def _own_address(request: AWSPreparedRequest, **_: object) -> AWSResponse:
     return AWSResponse(request.url, _OK, HTTPHeaders.from_dict({"Location": request.url}), HTTPResponse(BytesIO()))
 
 
-def _is_elsewhere(answer: AWSResponse) -> bool:
-    status = answer.status_code
-    return status in _REDIRECTIONS or (status == _BAD_REQUEST and _OTHER_REGION in answer.content)
+def _is_elsewhere(status: int, said: bytes) -> bool:
+    return status in _REDIRECTIONS or (status == _BAD_REQUEST and _OTHER_REGION in said)
 
 
 def _length(answer: AWSResponse) -> int | None:

@@ -113,6 +113,7 @@ def test_addresses_are_boto3s(endpoint: str | None, region: str | None, path_sty
         plain.length(bucket_name, "a b/c")
     by_boto3, by_us = sent
     assert by_us.url == by_boto3.url
+    assert by_us.headers["User-Agent"] == by_boto3.headers["User-Agent"].decode().split()[0] == "duckicelake"
     assert scope(by_us) == scope(by_boto3)
 
 
