@@ -72,7 +72,7 @@ HOMES = {
     "opentelemetry": {"tracing"},
     "openlineage": {"lineage"},
     "requests": {"lineage"},
-    "urllib3": {"lineage", "client"},
+    "urllib3": {"lineage", "client", "storage"},
     "confluent_kafka": {"lineage"},
 }
 """The parts outside which a library must not be seen."""
