@@ -44,7 +44,7 @@ def test_spark_deletes_no_shared_file_and_expiry_none_that_was_restored(folder: 
         running_lake(folder / "lake", folder / "server.log") as lake,
         pyiceberg_catalog(lake) as catalog,
         duckdb_lake(lake) as connection,
-        httpx.Client(base_url=f"{lake.uri}/v1/namespaces/ns", timeout=60) as http,
+        httpx.Client(base_url=f"{lake.uri}/v1/namespaces/ns", headers=lake.login(), timeout=60) as http,
     ):
         catalog.create_namespace("ns")
         session = spark.newSession()

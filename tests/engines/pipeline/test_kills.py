@@ -67,7 +67,9 @@ class Catalog:
         for setting in ("spark.driver.memory=1g", "spark.sql.shuffle.partitions=2"):
             command += ["--conf", setting]
         with (self._folder / "drivers.log").open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+            process = subprocess.Popen(
+                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            )
         self._drivers.append(process)
         return process
 
