@@ -25,10 +25,14 @@ _ALL = frozenset({"compacted_table"})
 def disagreements(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
     """Rows that only one side shows, of tables in which nothing has happened since they were caught up."""
     for table_id, name in names.items():
-        with suppress(DamagedTable):  # which is another finding
+        found = None
+        with (
+            suppress(DamagedTable),
+            cursor.connection.transaction(),
+        ):  # which is another finding; the others are read on
             found = _compared(cursor, table_id)
-            if found is not None:
-                yield from _findings(table_id, name, found)
+        if found is not None:
+            yield from _findings(table_id, name, found)
 
 
 def _compared(cursor: Transaction, table_id: int) -> Missed | None:

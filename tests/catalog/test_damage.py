@@ -426,6 +426,19 @@ def test_damage_is_named_and_confined_and_the_advice_mends_it(lake: Damaged, cas
     assert lake.http.get(T).status_code == 404
 
 
+def test_doctor_goes_on_after_a_table_that_it_cannot_compare(lake: Damaged) -> None:
+    assert lake.http.get(T).status_code == lake.http.get(NEIGHBOUR).status_code == 200
+    lake.sql(on_inlined("DROP TABLE %I"))
+    first = lake.findings()
+    assert [(each.name, "isn't in Postgres" in each.detail) for each in first] == [("inlined rows", True)]
+    lake.sql(sql_of(first[0].advice))
+    (second,) = lake.findings()
+    assert "see 2 rows that DuckLake doesn't have any more" in second.detail
+    lake.sql(sql_of(second.advice))
+    assert lake.findings() == []
+    assert lake.both_sides()
+
+
 def check_found(findings: list[Finding], case: Case) -> None:
     if case.finding is None:
         assert findings == []
