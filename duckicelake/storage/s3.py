@@ -17,7 +17,7 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
-from duckicelake.storage.s3_plain import USER_AGENT, NotPlain, PlainRequests
+from duckicelake.storage.s3_plain import EXISTS, NOT_IMPLEMENTED, USER_AGENT, ConditionsUnknown, NotPlain, PlainRequests
 from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -214,19 +214,24 @@ class S3Store:
 
     def _put(self, bucket: str, key: str, data: bytes) -> bool:
         """Write unless a file is there; whether it was written."""
-        if not self.knows_conditions:
-            return self._put_after_looking(bucket, key, data)
+        if self.knows_conditions:
+            try:
+                return self._put_new(bucket, key, data)
+            except ConditionsUnknown:
+                self.knows_conditions = False
+        return self._put_after_looking(bucket, key, data)
+
+    def _put_new(self, bucket: str, key: str, data: bytes) -> bool:
         with suppress(NotPlain):
             return self._plain.create(bucket, key, data)
         try:
             self.client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
         except ClientError as error:
-            if _status(error) in {409, 412}:  # it is there, or somebody is writing it
+            if _status(error) in EXISTS:
                 return False
-            if _status(error) != 501:
-                raise
-            self.knows_conditions = False
-            return self._put_after_looking(bucket, key, data)
+            if _status(error) == NOT_IMPLEMENTED:
+                raise ConditionsUnknown from error
+            raise
         return True
 
     def _put_after_looking(self, bucket: str, key: str, data: bytes) -> bool:

@@ -24,7 +24,8 @@ USER_AGENT: Final = "duckicelake"
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
-_EXISTS: Final = frozenset({409, 412})  # it is there, or somebody is writing it
+EXISTS: Final = frozenset({409, 412})  # it is there, or somebody is writing it
+NOT_IMPLEMENTED: Final = 501
 _REDIRECTIONS: Final = range(300, 400)
 _OTHER_REGION: Final = b"AuthorizationHeaderMalformed"
 _OTHER_SIGNATURE: Final = "--x-s3"  # directory buckets' names end so; they are signed for by keys of their own
@@ -33,6 +34,10 @@ _MOST_BUCKETS: Final = 256
 
 class NotPlain(Exception):  # noqa: N818 - says what happened; never leaves the store
     """There is no plain answer: ask boto3."""
+
+
+class ConditionsUnknown(Exception):  # noqa: N818 - says what was found; never leaves the store
+    """The store doesn't take `If-None-Match`."""
 
 
 class _Sent(TypedDict, total=False):
@@ -82,9 +87,11 @@ class PlainRequests:
         return length
 
     def create(self, bucket: str, key: str, data: bytes) -> bool:
-        """Write an object unless one is there; whether it was written."""
+        """Write an object unless one is there; whether it was written. Raises ConditionsUnknown, too."""
         status = self._answer("PUT", bucket, key, data=data, headers={"If-None-Match": "*"}).status_code
-        if status != _OK and status not in _EXISTS:
+        if status == NOT_IMPLEMENTED:
+            raise ConditionsUnknown
+        if status != _OK and status not in EXISTS:
             raise NotPlain
         return status == _OK
 

@@ -172,7 +172,7 @@ def test_keys_of_a_session_are_signed_with_their_token(bucket: Bucket, proxy: Pr
     assert asked == ["plain PUT", "plain GET"]
 
 
-def test_keys_that_are_renewed_are_taken_from_then_on(bucket: Bucket, store: S3Store, asked: list[str]) -> None:
+def test_keys_that_are_renewed_are_taken_from_then_on(bucket: Bucket, store: S3Store) -> None:
     store.write(f"{bucket.uri}/x", b"1")
     credentials = plain_of(store)._credentials
     right, credentials.secret_key = credentials.secret_key, "geheim"
