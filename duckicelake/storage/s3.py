@@ -17,7 +17,7 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
-from duckicelake.storage.s3_plain import EXISTS, NOT_IMPLEMENTED, USER_AGENT, ConditionsUnknown, NotPlain, PlainRequests
+from duckicelake.storage.s3_plain import USER_AGENT, ConditionsUnknown, NotPlain, PlainRequests
 from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ T = TypeVar("T")
 _S3: Final = "s3://"
 _CHUNK: Final = 1 << 20
 _ATTEMPTS: Final = 3
+_EXISTS: Final = frozenset({409, 412})  # it is there, or somebody is writing it
+_NOT_IMPLEMENTED: Final = 501
 _BROKEN_OFF: Final = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
 _PROBE: Final = b"duckicelake tries here whether it can write\n"
 
@@ -118,7 +120,8 @@ class S3Store:
         self.client.meta.events.unregister("before-call.s3", add_expect_header)
         credentials = session.get_credentials()
         assert credentials is not None
-        self._plain = PlainRequests(self.client, namesake, credentials, region)
+        seconds = (options.connect_timeout, options.read_timeout)
+        self._plain = PlainRequests(namesake, credentials, region, seconds)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
 
@@ -227,9 +230,9 @@ class S3Store:
         try:
             self.client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
         except ClientError as error:
-            if _status(error) in EXISTS:
+            if _status(error) in _EXISTS:
                 return False
-            if _status(error) == NOT_IMPLEMENTED:
+            if _status(error) == _NOT_IMPLEMENTED:
                 raise ConditionsUnknown from error
             raise
         return True

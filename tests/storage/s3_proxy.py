@@ -1,12 +1,17 @@
-"""A proxy before a real S3 server that spoils some of its answers, as other stores and bad networks do."""
+"""A proxy before a real S3 server that spoils some of its answers, as other stores and bad networks do.
+
+And one that stands before all stores there are, for who asks it in their stead, and says yes to everything.
+"""
 
 import http.client
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 Spoil = Callable[["Request"], int | None]
@@ -37,17 +42,61 @@ class Proxy:
 @contextmanager
 def proxy_of(upstream: str) -> Iterator[Proxy]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
     proxy = Proxy(f"http://127.0.0.1:{server.server_port}")
     server.proxy, server.upstream = proxy, urlsplit(upstream).netloc  # type: ignore[attr-defined]
+    with _running(server):
+        yield proxy
+
+
+@contextmanager
+def _running(server: ThreadingHTTPServer) -> Iterator[None]:
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield proxy
+        yield
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def witness_of(certificate: Path, key: Path) -> Iterator[tuple[str, list[Request]]]:
+    """A proxy's address, and what was sent through it, by whole URLs. It says to be whomever it is asked for."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Witness)
+    seen: list[Request] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.seen, server.context = seen, context  # type: ignore[attr-defined]
+    with _running(server):
+        yield f"http://127.0.0.1:{server.server_port}", seen
+
+
+class _Witness(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    tunnel = ""
+
+    def do_CONNECT(self) -> None:
+        self.send_response_only(200)
+        self.end_headers()
+        self.connection = self.server.context.wrap_socket(self.connection, server_side=True)  # type: ignore[attr-defined]
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", buffering=0)  # type: ignore[assignment]
+        self.tunnel = f"https://{self.path.removesuffix(':443')}"
+        self.close_connection = False
+
+    def do_HEAD(self) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        seen: list[Request] = self.server.seen  # type: ignore[attr-defined]
+        seen.append(Request(self.command, self.tunnel + self.path, headers, len(seen)))
+        self.send_response_only(200)
+        for name, value in {"Content-Length": "0", "Last-Modified": self.date_time_string()}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -61,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         proxy.seen[self.command] += 1
         spoilt = proxy.spoil(request)
         if spoilt is not None and spoilt != BREAK_OFF:
-            self._answer(spoilt, [("Content-Length", "0")], b"")
+            self._answer(spoilt, [("Content-Length", "0"), ("ETag", '"spoilt"')], b"")
             return
         upstream = http.client.HTTPConnection(self.server.upstream)  # type: ignore[attr-defined]
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

@@ -3,21 +3,27 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from io import BytesIO
-from typing import Any
+from pathlib import Path
+from time import monotonic, sleep
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
+from botocore.exceptions import CredentialRetrievalError
 from urllib3 import HTTPResponse
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import FileMissing, InvalidRequest, StoreDenied
+from duckicelake.storage import s3_plain
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_plain import NotPlain, PlainRequests
 from duckicelake.storage.session_policy import folder_at
 from duckicelake.storage.vending import Role, StsVendor, sts_client
 from tests.backends import Bucket
-from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of
+from tests.certificates import make_certificate
+from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of, witness_of
 
 KEYS = (
     "a/b.avro",
@@ -96,25 +102,94 @@ def test_keys_are_spelled_as_boto3_spells_them(bucket: Bucket, key: str) -> None
         ("https://account.r2.example.org/", "auto"),
     ],
 )
-def test_addresses_are_boto3s(endpoint: str | None, region: str | None, path_style: bool, bucket_name: str) -> None:
+def test_addresses_are_boto3s(
+    endpoint: str | None,
+    region: str | None,
+    path_style: bool,
+    bucket_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = S3Options(endpoint, region, path_style, access_key_id="someone", secret_access_key="geheim")
-    sent: list[AWSPreparedRequest] = []
+    by_boto3: list[AWSPreparedRequest] = []
 
     def answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
-        sent.append(request)
+        by_boto3.append(request)
         return AWSResponse(request.url, 200, HTTPHeaders.from_dict({"Content-Length": "0"}), HTTPResponse(BytesIO()))
 
     with closing(S3Store(f"s3://{bucket_name}", options)) as store:
-        store.client.meta.events.register("before-send.s3.GetObject", answer)
-        store.client.get_object(Bucket=bucket_name, Key="a b/c")
-        connections: Any = type("Connections", (), {"send": staticmethod(answer)})
-        plain = plain_of(store)
-        plain._connections = connections
-        plain.length(bucket_name, "a b/c")
-    by_boto3, by_us = sent
-    assert by_us.url == by_boto3.url
-    assert by_us.headers["User-Agent"] == by_boto3.headers["User-Agent"].decode().split()[0] == "duckicelake"
-    assert scope(by_us) == scope(by_boto3)
+        store.client.meta.events.register("before-send.s3.HeadObject", answer)
+        store.client.head_object(Bucket=bucket_name, Key="a b/c")
+    host = urlsplit(by_boto3[0].url).hostname
+    assert host is not None
+    certificate, key = make_certificate(tmp_path, hosts=[host], is_ca=False)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+    with witness_of(certificate, key) as (proxy, seen):
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy)
+        with closing(S3Store(f"s3://{bucket_name}", options)) as store:
+            assert store.sizes([f"s3://{bucket_name}/a b/c"]) == [0]
+    (by_us,) = seen
+    assert by_us.path == by_boto3[0].url
+    assert by_us.headers["user-agent"] == by_boto3[0].headers["User-Agent"].decode().split()[0] == "duckicelake"
+    assert BY_BOTO3 not in by_us.headers
+    assert scope(by_us.headers["authorization"]) == scope(by_boto3[0].headers["Authorization"].decode())
+
+
+ENVIRONMENT = {
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+    "AWS_ENDPOINT": "http://127.0.0.1:1",
+    "AWS_REGION": "eu-south-1",
+    "AWS_BUCKET": "another",
+    "AWS_ACCESS_KEY_ID": "nobody",
+    "AWS_SECRET_ACCESS_KEY": "wrong",
+    "AWS_SESSION_TOKEN": "wrong",
+    "AWS_TOKEN": "wrong",
+    "AWS_SKIP_SIGNATURE": "true",
+    "AWS_UNSIGNED_PAYLOAD": "true",
+    "AWS_REQUEST_PAYER": "true",
+    "AWS_S3_EXPRESS": "true",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+    "AWS_ALLOW_HTTP": "false",
+    "AWS_ALLOW_INVALID_CERTIFICATES": "true",
+    "AWS_TIMEOUT": "1ns",
+    "AWS_CONNECT_TIMEOUT": "1ns",
+    "AWS_USER_AGENT": "somebody",
+    "AWS_PROXY_URL": "http://127.0.0.1:1",
+    "AWS_DEFAULT_CONTENT_TYPE": "text/html",
+    "AWS_ROLE_ARN": "arn:aws:iam::1:role/none",
+    "AWS_CONDITIONAL_PUT": "disabled",
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_environment_decides_nothing_that_is_set(
+    bucket: Bucket, proxy: Proxy, asked: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, ENVIRONMENT[name])
+    with closing(S3Store(bucket.uri, replace(bucket.options(), endpoint=proxy.endpoint))) as store:
+        store.write(f"{bucket.uri}/x", b"1")
+        store.write(f"{bucket.uri}/x", b"2")
+        assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked == ["plain PUT", "plain PUT", "plain HEAD", "plain GET"]
+
+
+@pytest.mark.parametrize("name", ["AWS_SERVER_SIDE_ENCRYPTION", "AWS_CHECKSUM_ALGORITHM"])
+def test_environment_that_would_change_requests_leaves_them_to_boto3(
+    bucket: Bucket, proxy: Proxy, asked: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "AES256")
+    with closing(S3Store(bucket.uri, replace(bucket.options(), endpoint=proxy.endpoint))) as store:
+        store.write(f"{bucket.uri}/x", b"1")
+        assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked == ["boto3 PUT", "boto3 GET"]
+
+
+@pytest.mark.parametrize("key", ["a//b", "/a", "a/./b", "a/../b", "..", "."])
+def test_names_of_folders_that_mean_another_to_obstore_are_left_to_boto3(store: S3Store, key: str) -> None:
+    with pytest.raises(NotPlain):
+        plain_of(store).read("lake", key)
 
 
 def test_another_region_is_found_out_once(bucket: Bucket, proxy: Proxy, asked: list[str]) -> None:
@@ -125,6 +200,39 @@ def test_another_region_is_found_out_once(bucket: Bucket, proxy: Proxy, asked: l
         for _ in range(3):
             assert store.read(f"{bucket.uri}/x") == b"1"
     assert {who.split()[0] for who in asked[1:]} == {"boto3"}
+
+
+def test_store_that_failed_is_boto3s_alone_for_a_while(
+    bucket: Bucket, store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def spoil(request: Request) -> int | None:
+        asked.append("boto3" if BY_BOTO3 in request.headers else "plain")
+        return 503 if len(asked) == 2 else None
+
+    proxy.spoil = spoil
+    store.write(f"{bucket.uri}/x", b"1")
+    for _ in range(3):
+        assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked == ["plain", "plain", "boto3", "boto3", "boto3"]
+    now = monotonic()
+    monkeypatch.setattr(s3_plain, "monotonic", lambda: now + 61)
+    assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked[5:] == ["plain"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_answer_about_one_object_says_nothing_of_others(
+    bucket: Bucket, store: S3Store, proxy: Proxy, asked: list[str], status: int
+) -> None:
+    note = proxy.spoil
+    store.write(f"{bucket.uri}/x", b"1")
+    proxy.spoil = lambda request: note(request) or (status if request.path.endswith("/refused") else None)
+    with pytest.raises((FileMissing, StoreDenied)):
+        store.read(f"{bucket.uri}/refused")
+    assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked == ["plain PUT", "plain GET", "boto3 GET", "plain GET"]
 
 
 def test_redirection_is_left_to_boto3(bucket: Bucket, store: S3Store, proxy: Proxy) -> None:
@@ -138,6 +246,7 @@ def test_redirection_is_left_to_boto3(bucket: Bucket, store: S3Store, proxy: Pro
 def test_other_answers_are_left_to_boto3(bucket: Bucket, store: S3Store, proxy: Proxy, status: int) -> None:
     proxy.spoil = lambda request: status if BY_BOTO3 not in request.headers and request.method != "HEAD" else None
     store.write(f"{bucket.uri}/x", b"12345")
+    plain_of(store)._alone_until.clear()
     assert store.read(f"{bucket.uri}/x") == b"12345"
     assert (proxy.seen["PUT"], proxy.seen["GET"]) == (2, 2)
 
@@ -172,14 +281,39 @@ def test_keys_of_a_session_are_signed_with_their_token(bucket: Bucket, proxy: Pr
     assert asked == ["plain PUT", "plain GET"]
 
 
-def test_keys_that_are_renewed_are_taken_from_then_on(bucket: Bucket, store: S3Store) -> None:
+def test_keys_that_are_renewed_are_taken_from_then_on(
+    bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_plain, "_KEYS_LAST", timedelta(minutes=5))  # which obstore takes for: ask ten times a second
     store.write(f"{bucket.uri}/x", b"1")
     credentials = plain_of(store)._credentials
     right, credentials.secret_key = credentials.secret_key, "geheim"
+    sleep(0.2)
     with pytest.raises(NotPlain):
         plain_of(store).read(bucket.name, "x")
     credentials.secret_key = right
+    sleep(0.2)
     assert plain_of(store).read(bucket.name, "x") == b"1"
+
+
+def test_keys_are_asked_for_once_a_minute(bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, asked = plain_of(store), []
+    keys = plain._keys
+    monkeypatch.setattr(plain, "_keys", lambda: asked.append(1) or keys())  # type: ignore[func-returns-value]
+    for number in range(5):
+        store.write(f"{bucket.uri}/{number}", b"1")
+    assert asked == [1]
+
+
+def test_keys_that_there_are_no_more_are_boto3s_to_tell_of(
+    bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> None:
+        raise CredentialRetrievalError(provider="test", error_msg="gone")
+
+    monkeypatch.setattr(plain_of(store)._credentials, "get_frozen_credentials", none)
+    with pytest.raises(StoreDenied, match="no credentials"):
+        store.read(f"{bucket.uri}/x")
 
 
 def test_directory_buckets_are_left_to_boto3(store: S3Store) -> None:
@@ -190,16 +324,14 @@ def test_directory_buckets_are_left_to_boto3(store: S3Store) -> None:
 def test_buckets_that_are_known_are_few(store: S3Store) -> None:
     plain = plain_of(store)
     for number in range(1000):
-        plain._address(f"bucket-{number}")
-    assert len(plain._addresses) <= 256
+        plain._store(f"bucket-{number}")
+    assert len(plain._stores) <= 256
 
 
 def plain_of(store: S3Store) -> PlainRequests:
     return store._plain
 
 
-def scope(request: AWSPreparedRequest) -> str:
-    """What a request is signed for: day, region and service."""
-    authorization = request.headers["Authorization"]
-    text = authorization.decode() if isinstance(authorization, bytes) else authorization
-    return text.partition("Credential=")[2].partition(",")[0]
+def scope(authorization: str) -> str:
+    """What a request is signed for: whose it is, day, region and service."""
+    return authorization.partition("Credential=")[2].partition(",")[0]
