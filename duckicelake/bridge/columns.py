@@ -28,6 +28,10 @@ def columns_of(schema: Schema) -> tuple[Column, ...]:
 
     Raises Unsupported for types DuckLake lacks, InvalidRequest for what keeps DuckDB from loading the whole lake.
     """
+    return schema.remembered(_columns_of)
+
+
+def _columns_of(schema: Schema) -> tuple[Column, ...]:
     columns = tuple(column for field in schema.fields for column in _flatten(field, None))
     if not columns:
         raise InvalidRequest("The schema has no column: DuckDB needs at least one in each table")

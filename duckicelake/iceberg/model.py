@@ -1,6 +1,6 @@
 """The base of every Iceberg JSON object: frozen, kebab-case, unknown keys ignored, explicit nulls as if absent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -14,6 +14,7 @@ Long = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Json = Any
 
 Model = TypeVar("Model", bound=BaseModel)
+Made = TypeVar("Made")
 
 
 def kebab(name: str) -> str:
@@ -41,6 +42,13 @@ class SpecModel(BaseModel):
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
         held = self.__dict__  # of the fields and of what was worked out from them
         return self.trusted({name: held[name] for name in type(self).model_fields} | changes)
+
+    def remembered(self, make: Callable[[Self], Made]) -> Made:
+        """Give what a pure function makes of the object; it is called once."""
+        known: dict[Callable[[Self], Made], Made] = self.__dict__.setdefault("_remembered", {})
+        if make not in known:
+            known[make] = make(self)
+        return known[make]
 
     @classmethod
     def trusted(cls, values: dict[str, Any]) -> Self:

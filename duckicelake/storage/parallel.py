@@ -20,6 +20,8 @@ def in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONC
     threads that others keep busy make it slower, and never wait for one another.
     """
     given = list(items)
+    if len(given) == 1:
+        return [act(given[0])]
     made: dict[int, R] = {}
     failures: dict[int, BaseException] = {}
     following = iter(range(len(given)))

@@ -193,3 +193,21 @@ def test_fields_are_looked_up_once_for_all_identifier_fields() -> None:
     fields = [field(number, f"f{number}", required=True) for number in ids]
     check_schema(parse(Counting, struct(*fields) | {"identifier-field-ids": list(ids)}, "schema"), 2)
     assert Counting.looked_up < 5
+
+
+def test_what_is_made_of_a_schema_is_made_once_and_is_no_part_of_it() -> None:
+    made: list[Schema] = []
+
+    def count(each: Schema) -> int:
+        made.append(each)
+        return len(each.fields)
+
+    known, equal = (schema(field(1, "a"), field(2, "b")) for _ in range(2))
+    assert [known.remembered(count) for _ in range(3)] == [2, 2, 2]
+    assert made == [known]
+    assert known == equal
+    assert hash(known) == hash(equal)
+    assert known.to_json() == equal.to_json()
+    shorter = known.replaced(fields=known.fields[:1])
+    assert shorter.remembered(count) == 1
+    assert made == [known, shorter]

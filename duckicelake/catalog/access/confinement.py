@@ -42,8 +42,9 @@ def write_derived(services: Services, files: Sequence[NewFile]) -> None:
 
 
 def _check_places(services: Services, locations: Sequence[str]) -> None:
-    links = (location for location in locations if is_link(services, location))
-    for place in {*map(os.path.dirname, locations), *links}:
+    near = [location for location in locations if _local_path(services, location) is not None]
+    links = (location for location in near if is_link(services, location))
+    for place in {*map(os.path.dirname, near), *links}:
         _check_links(services, place, ())
 
 
