@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
-from time import sleep
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -51,7 +50,6 @@ def begun(act: Callable[[], R]) -> Callable[[], R]:
     Who waits acts itself where all threads are still busy.
     """
     beginning = _pool().submit(copy_context().run, act)
-    sleep(0)  # lets go of the interpreter: else nothing would begin until this thread has to wait for something
     return lambda: act() if beginning.cancel() else beginning.result()
 
 

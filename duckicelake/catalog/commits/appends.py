@@ -17,7 +17,7 @@ from duckicelake.catalog.commits.attempts import TableCommit
 from duckicelake.catalog.commits.batches import share_producers
 from duckicelake.catalog.commits.committing import Outcome, commit, commit_all, shown
 from duckicelake.catalog.commits.turns import Batch
-from duckicelake.catalog.commits.uploads import ReadAhead, read_ahead, reading_ahead
+from duckicelake.catalog.commits.uploads import ReadAhead, read_ahead
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.loads.loading import current_table
 from duckicelake.catalog.services import Services
@@ -42,14 +42,11 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
     What its client uploaded is read before its turn comes, for which the others wait.
     """
-    appends, known = appends_of(request.request), _appended_to(services, request)
+    known = _shared(services, request)
     if known is None:
         return commit(services, request)
-    location = known.metadata.location
-    if not may_rebase(known.metadata.properties):
-        return commit(services, replace(request, ahead=reading_ahead(services, location, appends)))
-    table_id, read = known.row.table_id, read_ahead(services, location, appends)
-    request = replace(request, ahead=lambda: read)
+    table_id = known.row.table_id
+    request = replace(request, ahead=read_ahead(services, known.metadata.location, appends_of(request.request)))
     own, key = _Append(services, request), (request.namespace, request.name, services.caller.principal)
     services.appends.of(key).do(own, partial(_commit_each, services, table_id))
     if isinstance(own.outcome, Materialized):
@@ -57,8 +54,8 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
     raise own.outcome or CommitStateUnknown("The server was stopped while it wrote the commit")
 
 
-def _appended_to(services: Services, request: TableCommit) -> Materialized | None:
-    """A version of the table, if the request only appends.
+def _shared(services: Services, request: TableCommit) -> Materialized | None:
+    """A version of the table, if the request only appends and it has its appends put on top of each other.
 
     One that isn't known yet is loaded: of many that come at the same time each would be in the others' way.
     """
@@ -67,7 +64,9 @@ def _appended_to(services: Services, request: TableCommit) -> Materialized | Non
     known = services.cache.find(schema_name(request.namespace), request.name)
     with suppress(NoSuchTable):
         known = known or current_table(services, request.namespace, request.name)
-    return None if known is None else known.materialized
+    if known is None or not may_rebase(known.materialized.metadata.properties):
+        return None
+    return known.materialized
 
 
 def _commit_each(services: Services, table_id: int, batch: Batch[_Append]) -> None:
@@ -138,7 +137,6 @@ def _commit_together(batch: Sequence[_Append]) -> Outcome:
             each.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
 
     request = together([each.commit.request for each in batch])
-    ahead = ReadAhead.all_of(each.commit.ahead() for each in batch)
-    all_of_them = replace(first.commit, request=request, ahead=lambda: ahead)
+    all_of_them = replace(first.commit, request=request, ahead=ReadAhead.all_of(each.commit.ahead for each in batch))
     (outcome,) = commit_all(first.services, [all_of_them], settle, prepare=True)
     return outcome

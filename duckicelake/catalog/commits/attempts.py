@@ -4,7 +4,7 @@ Nothing is written but new files. The ChangeSet holds only for the base that it 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.clock import on_our_clock
 from duckicelake.bridge.delta.out_definition import check_sayable
@@ -22,7 +22,7 @@ from duckicelake.catalog.commits.increments import Brought, increments
 from duckicelake.catalog.commits.removals import check_removals
 from duckicelake.catalog.commits.runs import check_runs
 from duckicelake.catalog.commits.schema_enforcement import check_schema_of_files
-from duckicelake.catalog.commits.uploads import Ahead, ReadAhead, check_statistics
+from duckicelake.catalog.commits.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.deletes.found import FoundRows
 from duckicelake.catalog.files.sharing import check_guard
 from duckicelake.catalog.loads.cache import CachedTable
@@ -42,14 +42,14 @@ class TableCommit:
     """A request to change one table, or to create it.
 
     found: what its one new snapshot deletes from its parent, if the server found it, and all that it does. ahead: what
-    is read already of what its client uploaded.
+    was read already of what its client uploaded.
     """
 
     namespace: Namespace
     name: str
     request: CommitTableRequest
     found: FoundRows | None = None
-    ahead: Ahead = ReadAhead
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:

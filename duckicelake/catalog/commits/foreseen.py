@@ -6,8 +6,9 @@ that comes at once finds them. Where somebody does come first, they are orphans.
 
 from dataclasses import dataclass
 
+from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.files.encoding import Prepared
-from duckicelake.catalog.files.materialize import write_next
+from duckicelake.catalog.files.materialize import prepare_next
 from duckicelake.catalog.loads.cache import CachedTable, Materialized
 from duckicelake.catalog.loads.damage import undamaged
 from duckicelake.catalog.services import Services
@@ -35,7 +36,10 @@ def foresee(services: Services, before: CachedTable, change: ChangeSet) -> Fores
 
     def prepare() -> Prepared | None:
         with services.meter.phase("materialize"):
-            return write_next(services, before.materialized, change, expected)
+            version = prepare_next(services, before.materialized, change, expected)
+            if version is not None:
+                write_derived(services, version.files)
+            return version
 
     version = undamaged(services, change.table_id, prepare)
     return None if version is None else Foreseen(with_files(change, version.rows), version.table)

@@ -1,7 +1,7 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
@@ -12,7 +12,7 @@ from duckicelake.bridge.uploads import check_rebased, new_files
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
 from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.commits.moves import move_main
-from duckicelake.catalog.commits.uploads import Ahead, ParentList, ReadAhead, read_upload
+from duckicelake.catalog.commits.uploads import ParentList, ReadAhead, read_upload
 from duckicelake.catalog.commits.workspace import Listed, Workspace
 from duckicelake.catalog.deletes.conversion import ListedFiles, deleting_files, listed_files
 from duckicelake.catalog.deletes.found import FoundRows
@@ -33,12 +33,12 @@ class Brought:
     """What becomes of new snapshots other than what clients uploaded for them.
 
     absorb: what inlines the rows of appends, of a request that has nothing else. found: what the only new snapshot
-    deletes. ahead: uploads that are read already.
+    deletes. ahead: uploads that were read already.
     """
 
     absorb: Callable[[Move], Move] | None = None
     found: FoundRows | None = None
-    ahead: Ahead = ReadAhead
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 _UPLOADED: Final = Brought()

@@ -4,12 +4,12 @@ Reads are confined to the table's own and the allowed locations (design, "A comm
 files is the client's to know, as InvalidRequest.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from duckicelake.bridge.entries import UploadedFile, packed
 from duckicelake.bridge.file_schema import check_field_ids
@@ -18,7 +18,7 @@ from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read
 from duckicelake.catalog.services import Services
-from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest import (
     DataFile,
     EntryStatus,
@@ -34,7 +34,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VE
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import native, reader
 from duckicelake.lake.additions import NewFile
-from duckicelake.storage.parallel import begun, in_parallel
+from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import check_file
 
 ParentList = Mapping[str, int | tuple[AnyFile, ...]]
@@ -64,10 +64,6 @@ class ReadAhead:
         return cls(lists, manifests)
 
 
-Ahead: TypeAlias = Callable[[], ReadAhead]
-"""Waits for what is read ahead."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReadUpload:
     """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path.
@@ -94,22 +90,10 @@ class ReadUpload:
 
 def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> ReadAhead:
     """What a request's one append will need if it is small; what can't be read is left for when it is wanted."""
-    with services.meter.phase("upload_read"):
-        return _read_ahead(services, location, snapshots)
-
-
-def reading_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> Ahead:
-    """Begin to read the same where it is far away: what to do with it is found out meanwhile."""
-    if services.store.local_path(location) is not None:
-        return ReadAhead
-    return begun(partial(_read_ahead, services, location, snapshots))
-
-
-def _read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> ReadAhead:
     if len(snapshots) != 1 or snapshots[0].manifest_list is None:
         return ReadAhead()
     (snapshot,), lists, manifests = snapshots, dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
-    with suppress(InvalidRequest):
+    with suppress(CatalogError), services.meter.phase("upload_read"):
         lists[str(snapshot.manifest_list)] = listed = read_list(services, location, snapshot, AHEAD_BYTES)
         new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
         if sum(abs(line.manifest_length) for line in new) <= AHEAD_BYTES:  # lengths are what the client says
@@ -124,12 +108,11 @@ def read_upload(
     snapshot: Snapshot,
     proposed_id: int,
     parent: ParentList,
-    awaited: Ahead,
+    ahead: ReadAhead,
 ) -> ReadUpload:
     """What the snapshot adds to and removes from its parent."""
     own = partial(_folders, services, table_id, target)
     check_may_read(services, files_of_snapshot(snapshot), own, table_id)
-    ahead = awaited()
     listed = ahead.lists.get(snapshot.manifest_list or "") or read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}

@@ -1,9 +1,9 @@
 """A version's files as bytes: manifests, manifest lists and metadata.json. Nothing is read or written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 
 from duckicelake.bridge.artifacts import (
     Artifact,
@@ -25,28 +25,26 @@ from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
 from duckicelake.storage.objects import NewFile as FileToWrite
 from duckicelake.storage.parallel import in_parallel
 
-Made: TypeAlias = Callable[[FileToWrite], None]
-"""Hears of a version's file as soon as it is encoded."""
 _ENCODERS: Final = 2
 """Threads that encode manifests: while one deflates, which needs no interpreter, another goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A version, and those of its files that aren't recorded yet: as rows, and with all that is in them."""
+    """A version, and those of its files that aren't recorded yet: as rows, and what is to be written."""
 
     table: Materialized
     rows: tuple[WrittenFile, ...]
     files: tuple[FileToWrite, ...] = field(repr=False)
 
 
-def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | None, made: Made) -> Prepared:
-    """The version with its files encoded; `before` as for `project`. made: of manifests, then of lists."""
+def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | None) -> Prepared:
+    """The version with its files encoded; `before` as for `project`."""
     state = unwritten.state
     definitions = replace(definitions_of(defined(state.row, before)), location=state.row.location)
-    manifests, new = _encode_manifests(unwritten, definitions, made)
+    manifests, new = _encode_manifests(unwritten, definitions)
     lines: Lines = {}
-    lists = [_encode_list(snapshot, manifests, definitions, lines, made) for snapshot in unwritten.snapshots]
+    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in unwritten.snapshots]
     paths = {artifact.object_id: artifact.path for artifact in lists}
     state = replace(state, snapshots=_with_lists(state.snapshots, paths))
     metadata = project(state, before)
@@ -57,19 +55,15 @@ def encoded(unwritten: Unwritten, before: tuple[TableState, TableMetadata] | Non
     listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
     known = Known({id_: manifests[id_] for id_ in listed})
     table = Materialized(state.row, state, metadata, document.path, document.data, known)
-    return Prepared(table, tuple(map(_row, artifacts)), tuple(map(_file, artifacts)))
+    return Prepared(table, tuple(map(_row, artifacts)), tuple((each.path, each.data) for each in artifacts))
 
 
-def _encode_manifests(
-    unwritten: Unwritten, known: Definitions, made: Made
-) -> tuple[dict[int, ManifestRow], list[Artifact]]:
+def _encode_manifests(unwritten: Unwritten, known: Definitions) -> tuple[dict[int, ManifestRow], list[Artifact]]:
     listed = [file.file_id for entries in unwritten.entries.values() for _, file in entries]
     files: Encoded | None = {} if len(set(listed)) < len(listed) else None  # a file may be in several
 
     def encode(manifest_id: int) -> Artifact:
-        artifact = manifest_artifact(unwritten.manifests[manifest_id], unwritten.entries[manifest_id], known, files)
-        made(_file(artifact))
-        return artifact
+        return manifest_artifact(unwritten.manifests[manifest_id], unwritten.entries[manifest_id], known, files)
 
     new = in_parallel(encode, unwritten.entries, _ENCODERS)
     written = {
@@ -82,12 +76,10 @@ def _encode_manifests(
 
 
 def _encode_list(
-    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions, lines: Lines, made: Made
+    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: Definitions, lines: Lines
 ) -> Artifact:
     listed = [manifests[manifest_id] for manifest_id in snapshot.manifest_ids]
-    artifact = manifest_list_artifact(snapshot, listed, known, lines)
-    made(_file(artifact))
-    return artifact
+    return manifest_list_artifact(snapshot, listed, known, lines)
 
 
 def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
@@ -97,10 +89,6 @@ def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[
     for number in islice(bare, len(lists)):
         filled[number] = replace(rows[number], manifest_list=lists[rows[number].snapshot_id])
     return tuple(filled)
-
-
-def _file(artifact: Artifact) -> FileToWrite:
-    return artifact.path, artifact.data
 
 
 def _row(artifact: Artifact) -> WrittenFile:

@@ -4,16 +4,14 @@ Lazy and incremental: what is recorded as written is not encoded again. Where th
 loses nothing: the next load writes the same bytes. What comes before and isn't committed then is an orphan.
 """
 
-from functools import partial
-
 from duckicelake.bridge.artifacts import metadata_artifact
 from duckicelake.bridge.project import project
 from duckicelake.bridge.succession import lake_after
+from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.files.encoding import Prepared, encoded
 from duckicelake.catalog.files.mending import forget_lost
 from duckicelake.catalog.files.outdated import delete_outdated
 from duckicelake.catalog.files.unwritten import next_unwritten, read_unwritten
-from duckicelake.catalog.files.writing import written
 from duckicelake.catalog.loads.cache import Materialized
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
@@ -45,30 +43,31 @@ def _materialized(services: Services, table_id: int, before: tuple[TableState, T
             metadata = project(state, before)
             body = metadata_artifact(metadata, state.row.version).data
             return Materialized(state.row, state, metadata, location, body)
-        prepared = written(services, state.row.location, partial(encoded, unwritten, before))
-        if record(services, prepared):
+        prepared = encoded(unwritten, before)
+        if write(services, prepared):
             return prepared.table
 
 
-def materialize_next(services: Services, before: Materialized, change: ChangeSet, made: Written) -> Materialized | None:
+def materialize_next(
+    services: Services, before: Materialized, change: ChangeSet, written: Written
+) -> Materialized | None:
     """What `materialize` gives once this change of the version before is committed, but without reading all of it.
 
-    None if somebody has changed the table since, or as for `write_next`.
+    None if somebody has changed the table since, or as for `prepare_next`.
     """
-    prepared = write_next(services, before, change, made)
-    return prepared.table if prepared is not None and record(services, prepared) else None
+    prepared = prepare_next(services, before, change, written)
+    return prepared.table if prepared is not None and write(services, prepared) else None
 
 
-def write_next(services: Services, before: Materialized, change: ChangeSet, made: Written) -> Prepared | None:
-    """The version that this change would make of the one before, if it came to this; its files are written.
+def prepare_next(services: Services, before: Materialized, change: ChangeSet, written: Written) -> Prepared | None:
+    """The version that this change would make of the one before, if it were written so; its files are yet to be.
 
     None as for `next_unwritten`.
     """
-    unwritten = next_unwritten(services, before.state, before.known, change, made)
+    unwritten = next_unwritten(services, before.state, before.known, change, written)
     if unwritten is None:
         return None
-    encode = partial(encoded, unwritten, (before.state, before.metadata))
-    prepared = written(services, unwritten.state.row.location, encode)
+    prepared = encoded(unwritten, (before.state, before.metadata))
     after = prepared.table
     after.known.inherit(before.known)
     if before.known.lake is not None:
@@ -76,8 +75,14 @@ def write_next(services: Services, before: Materialized, change: ChangeSet, made
     return prepared
 
 
+def write(services: Services, prepared: Prepared) -> bool:
+    """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
+    write_derived(services, prepared.files)
+    return record(services, prepared)
+
+
 def record(services: Services, prepared: Prepared) -> bool:
-    """Record the files; whether the version is still the newest, so that its metadata.json counts."""
+    """Record the files, which are written; as `write` tells."""
     row = prepared.table.row
     is_newest = services.recorder.record(services.database, WrittenVersion(row, prepared.rows))
     if is_newest:

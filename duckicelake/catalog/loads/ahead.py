@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from duckicelake.catalog.access.confinement import write_derived
 from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.files.encoding import Prepared, encoded
 from duckicelake.catalog.files.mending import forget_lost
-from duckicelake.catalog.files.unwritten import next_unwritten
-from duckicelake.catalog.files.writing import written
+from duckicelake.catalog.files.unwritten import Unwritten, next_unwritten
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import ChangeSet, Progress, Written
@@ -35,8 +35,12 @@ def encode_ahead(
     known = Known(cached.materialized.known.manifests) if cached is not None and is_known else Known()
     state = replace(state, row=replace(row, epoch=progress.epoch))
     snapshots = tuple(step.ducklake_id for step in change.steps if step.ducklake_id is not None)
-    made = Written(row.table_id, snapshots, progress.upto, change)
-    unwritten = next_unwritten(services, state, known, change, made)
-    if unwritten is None:
-        return None
-    return begun(partial(written, services, row.location, partial(encoded, unwritten, (state, metadata))))
+    written = Written(row.table_id, snapshots, progress.upto, change)
+    unwritten = next_unwritten(services, state, known, change, written)
+    return None if unwritten is None else begun(partial(_written, services, unwritten, (state, metadata)))
+
+
+def _written(services: Services, unwritten: Unwritten, before: tuple[TableState, TableMetadata]) -> Prepared:
+    prepared = encoded(unwritten, before)
+    write_derived(services, prepared.files)
+    return prepared
