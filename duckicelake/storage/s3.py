@@ -17,7 +17,7 @@ from duckicelake.storage.objects import NewFile, StoredFile, check_length, check
 from duckicelake.storage.parallel import in_parallel
 from duckicelake.storage.policy import canonical
 from duckicelake.storage.s3_errors import translated, usable_settings
-from duckicelake.storage.s3_plain import USER_AGENT, ConditionsUnknown, NotPlain, PlainRequests
+from duckicelake.storage.s3_plain import USER_AGENT, ConditionsUnknown, Limits, NotPlain, PlainRequests
 from duckicelake.storage.s3_region import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class S3Store:
         self.client.meta.events.unregister("before-call.s3", add_expect_header)
         credentials = session.get_credentials()
         assert credentials is not None
-        seconds = (options.connect_timeout, options.read_timeout)
-        self._plain = PlainRequests(namesake, credentials, region, seconds)
+        limits = Limits(options.connect_timeout, options.read_timeout, options.max_connections)
+        self._plain = PlainRequests(namesake, credentials, region, limits)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
 

@@ -7,6 +7,7 @@ it knows about retries, redirections, clocks and errors. If that was the store's
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +32,9 @@ _NOT_IMPLEMENTED: Final = "status code: 501 "
 _OTHER_SIGNATURE: Final = "--x-s3"  # directory buckets' names end so; they are signed for by keys of their own
 _MOST_BUCKETS: Final = 256
 _ALONE_SECONDS: Final = 60.0
+_LARGE: Final = 4 << 20
+"""Bytes that may take long to send, in which the store is silent."""
+_LONGEST: Final = timedelta(hours=1)
 _KEYS_LAST: Final = timedelta(minutes=6)
 """obstore asks for keys again five minutes before they expire, so once a minute; boto3's are good for ten, at least."""
 _CHANGES_REQUESTS: Final = frozenset(
@@ -55,19 +59,25 @@ class ConditionsUnknown(Exception):  # noqa: N818 - says what was found; never l
     """The store doesn't take `If-None-Match`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """For how long a connection may be waited for, and a store that is silent; how many connections are kept."""
+
+    connect_seconds: float
+    read_seconds: float
+    connections: int
+
+
 class PlainRequests:
     """Signed requests to where a client of boto3's would send them; all raise NotPlain. Threads share it."""
 
-    def __init__(
-        self, namesake: "S3Client", credentials: Credentials, region: str, seconds: tuple[float, float]
-    ) -> None:
+    def __init__(self, namesake: "S3Client", credentials: Credentials, region: str, limits: Limits) -> None:
         """Ask the namesake of a client for addresses: it sends nothing any more.
 
-        credentials: the client's, which may be renewed meanwhile. region: what is signed for. seconds: that a
-        connection may take, and a request.
+        credentials: the client's, which may be renewed meanwhile. region: what is signed for.
         """
         self._namesake, self._credentials, self._region = namesake, credentials, region
-        self._client_options = _client_options(*seconds)
+        self._client_options = _client_options(limits)
         self._namesake.meta.events.register("before-send.s3", _own_address)  # type: ignore[arg-type] # an answer is welcome
         self._stores: dict[str, PlainStore] = {}
         self._alone_until: dict[str, float] = {}
@@ -91,6 +101,8 @@ class PlainRequests:
 
     def create(self, bucket: str, key: str, data: bytes) -> bool:
         """Write an object unless one is there; whether it was written. Raises ConditionsUnknown, too."""
+        if len(data) > _LARGE:
+            raise NotPlain
         with self._plain(bucket, key) as store:
             try:
                 store.put(key, data, mode="create", use_multipart=False)
@@ -163,12 +175,14 @@ class PlainRequests:
         return answered["HTTPHeaders"]["location"].removesuffix("/k")
 
 
-def _client_options(connect_seconds: float, seconds: float) -> "ClientConfig":
+def _client_options(limits: Limits) -> "ClientConfig":
     options: ClientConfig = {
         "allow_http": True,
         "allow_invalid_certificates": False,
-        "connect_timeout": timedelta(seconds=connect_seconds),
-        "timeout": timedelta(seconds=seconds),
+        "connect_timeout": timedelta(seconds=limits.connect_seconds),
+        "read_timeout": timedelta(seconds=limits.read_seconds),
+        "timeout": _LONGEST,
+        "pool_max_idle_per_host": str(limits.connections),
         "user_agent": USER_AGENT,
     }
     trusted = next(filter(None, map(os.environ.get, _TRUSTED)), None) or get_cert_path(verify=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
+from threading import Event
 from time import monotonic, sleep
 from urllib.parse import urlsplit
 
@@ -249,6 +250,30 @@ def test_other_answers_are_left_to_boto3(bucket: Bucket, store: S3Store, proxy: 
     plain_of(store)._alone_until.clear()
     assert store.read(f"{bucket.uri}/x") == b"12345"
     assert (proxy.seen["PUT"], proxy.seen["GET"]) == (2, 2)
+
+
+def test_what_takes_long_to_send_is_left_to_boto3(bucket: Bucket, store: S3Store, asked: list[str]) -> None:
+    for number, length in enumerate((4 << 20, (4 << 20) + 1)):
+        store.write(f"{bucket.uri}/{number}", bytes(length))
+        assert store.read(f"{bucket.uri}/{number}") == bytes(length)
+    assert asked == ["plain PUT", "plain GET", "boto3 PUT", "plain GET"]
+
+
+def test_store_that_is_silent_is_waited_for_no_longer_than_boto3_would(bucket: Bucket, proxy: Proxy) -> None:
+    store_is_silent = Event()
+
+    def spoil(request: Request) -> None:
+        if BY_BOTO3 not in request.headers:
+            store_is_silent.wait(30)
+
+    options = replace(bucket.options(), endpoint=proxy.endpoint, read_timeout=0.2)
+    with closing(S3Store(bucket.uri, options)) as store:
+        store.write(f"{bucket.uri}/x", b"1")
+        proxy.spoil = spoil
+        began = monotonic()
+        assert store.read(f"{bucket.uri}/x") == b"1"
+        assert monotonic() - began < 20
+    store_is_silent.set()
 
 
 def test_longer_file_than_wanted_is_not_read(bucket: Bucket, store: S3Store) -> None:
