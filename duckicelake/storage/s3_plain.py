@@ -123,7 +123,7 @@ class PlainRequests:
             yield self._store(bucket)
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:
             raise NotPlain from error
-        except BaseError as error:
+        except (BaseError, ValueError) as error:
             self._alone_until[bucket] = monotonic() + _ALONE_SECONDS
             raise NotPlain from error
 

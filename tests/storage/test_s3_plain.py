@@ -187,6 +187,17 @@ def test_environment_that_would_change_requests_leaves_them_to_boto3(
     assert asked == ["boto3 PUT", "boto3 GET"]
 
 
+def test_settings_that_obstore_refuses_are_left_to_boto3(
+    bucket: Bucket, proxy: Proxy, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bundle.pem").write_text("no certificate")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle.pem"))
+    with closing(S3Store(bucket.uri, replace(bucket.options(), endpoint=proxy.endpoint))) as store:
+        store.write(f"{bucket.uri}/x", b"1")
+        assert store.read(f"{bucket.uri}/x") == b"1"
+    assert asked == ["boto3 PUT", "boto3 GET"]
+
+
 @pytest.mark.parametrize("key", ["a//b", "/a", "a/./b", "a/../b", "..", "."])
 def test_names_of_folders_that_mean_another_to_obstore_are_left_to_boto3(store: S3Store, key: str) -> None:
     with pytest.raises(NotPlain):
