@@ -86,6 +86,10 @@ class _Witness(BaseHTTPRequestHandler):
         self.tunnel = f"https://{self.path.removesuffix(':443')}"
         self.close_connection = False
 
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
     def do_HEAD(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         seen: list[Request] = self.server.seen  # type: ignore[attr-defined]
