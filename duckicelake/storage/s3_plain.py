@@ -5,6 +5,7 @@ it knows about retries, redirections, clocks and errors. If that was the store's
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 from botocore.httpsession import get_cert_path
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as PlainStore
 from urllib3 import HTTPResponse
 
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 
 USER_AGENT: Final = "duckicelake"
 _OK: Final = 200
-_NOT_IMPLEMENTED: Final = "status code: 501 "
+_BAD_REQUEST: Final = 400
+_NOT_IMPLEMENTED: Final = 501
+_STATUS: Final = re.compile(
+    r"Generic S3 error: Error performing \S+ \S+ in \S+ - Server returned non-2xx status code: (\d+) "
+)
+"""Of the answer. More of what obstore says may be the client's: names, and what the store says of them."""
+_OTHER_REGION: Final = "<Code>AuthorizationHeaderMalformed</Code>"
 _OTHER_SIGNATURE: Final = "--x-s3"  # directory buckets' names end so; they are signed for by keys of their own
 _MOST_BUCKETS: Final = 256
 _ALONE_SECONDS: Final = 60.0
@@ -108,8 +115,8 @@ class PlainRequests:
                 store.put(key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
                 return False
-            except BaseError as error:
-                if _NOT_IMPLEMENTED in str(error):
+            except GenericError as error:
+                if _status_of(error) == _NOT_IMPLEMENTED:
                     raise ConditionsUnknown from error
                 raise
         return True
@@ -124,7 +131,8 @@ class PlainRequests:
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError) as error:
             raise NotPlain from error
         except (BaseError, ValueError) as error:
-            self._alone_until[bucket] = monotonic() + _ALONE_SECONDS
+            if not _is_of_one_object(error):
+                self._alone_until[bucket] = monotonic() + _ALONE_SECONDS
             raise NotPlain from error
 
     def _is_plain(self, bucket: str, key: str) -> bool:
@@ -189,6 +197,17 @@ def _client_options(limits: Limits) -> "ClientConfig":
     if trusted is not None and Path(trusted).is_file():
         options["root_certificate"] = Path(trusted).read_bytes()
     return options
+
+
+def _status_of(error: Exception) -> int | None:
+    """Of the answer that obstore couldn't use, if there was one; those that it has errors of their own for aside."""
+    said = _STATUS.match(str(error))
+    return int(said[1]) if said else None
+
+
+def _is_of_one_object(error: Exception) -> bool:
+    """Whether the store only doesn't like its name, say: a client could name such ones again and again."""
+    return _status_of(error) == _BAD_REQUEST and _OTHER_REGION not in str(error)
 
 
 def _own_address(request: AWSPreparedRequest, **_: object) -> AWSResponse:

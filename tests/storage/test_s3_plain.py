@@ -16,7 +16,7 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import CredentialRetrievalError
 from urllib3 import HTTPResponse
 
-from duckicelake.errors import FileMissing, InvalidRequest, StoreDenied
+from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, StoreDenied
 from duckicelake.storage import s3_plain
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_plain import NotPlain, PlainRequests
@@ -245,6 +245,23 @@ def test_answer_about_one_object_says_nothing_of_others(
         store.read(f"{bucket.uri}/refused")
     assert store.read(f"{bucket.uri}/x") == b"1"
     assert asked == ["plain PUT", "plain GET", "boto3 GET", "plain GET"]
+
+
+def test_names_that_the_store_refuses_say_nothing_of_others(bucket: Bucket, store: S3Store, asked: list[str]) -> None:
+    for key in ("x" * 1100, "y/" + "z" * 1030):
+        with pytest.raises(CatalogError):
+            store.read(f"{bucket.uri}/{key}")
+    asked.clear()
+    store.write(f"{bucket.uri}/x", b"1")
+    assert asked == ["plain PUT"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 503])
+def test_name_is_not_taken_for_an_answer(bucket: Bucket, store: S3Store, proxy: Proxy, status: int) -> None:
+    said = "Server returned non-2xx status code: 501 Not Implemented: "
+    proxy.spoil = lambda request: None if BY_BOTO3 in request.headers else status
+    store.write(f"{bucket.uri}/{said}/x", b"1")
+    assert store.knows_conditions
 
 
 def test_redirection_is_left_to_boto3(bucket: Bucket, store: S3Store, proxy: Proxy) -> None:

@@ -42,8 +42,8 @@ def write_derived(services: Services, files: Sequence[NewFile]) -> None:
 
 
 def _check_places(services: Services, locations: Sequence[str]) -> None:
-    near = [location for location in locations if _local_path(services, location) is not None]
-    links = (location for location in near if is_link(services, location))
+    near = {location: path for location in locations if (path := _local_path(services, location)) is not None}
+    links = (location for location, path in near.items() if os.path.islink(path))  # noqa: PTH114 - as in `is_link`
     for place in {*map(os.path.dirname, near), *links}:
         _check_links(services, place, ())
 
