@@ -16,14 +16,8 @@ from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
 from duckicelake.catalog.commits.moves import move_main
-from duckicelake.catalog.commits.uploads import (
-    check_sizes,
-    check_statistics,
-    check_supported,
-    files_of_snapshot,
-    read_list,
-    read_manifest_at,
-)
+from duckicelake.catalog.commits.uploaded_files import read_list, read_manifest_at
+from duckicelake.catalog.commits.uploads import check_sizes, check_statistics, check_supported, files_of_snapshot
 from duckicelake.catalog.commits.workspace import Workspace
 from duckicelake.catalog.deletes.conversion import deletions_of
 from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
@@ -102,7 +96,7 @@ def _read_manifests(
     lines |= {line.manifest_path: line for each in lists.values() for line in each if line.first_row_id is not None}
     check_may_read(services, lines)
     check_sizes(lines.values())
-    read = in_parallel(partial(read_manifest_at, services, zone), lines.values())
+    read = in_parallel(partial(read_manifest_at, services, zone, {}), lines.values())
     manifests: dict[str, Manifest] = dict(zip(lines, read, strict=True))
     for manifest in read:
         for entry in manifest.entries:

@@ -169,7 +169,7 @@ class Appender:
             sequence_number=sequence,
             manifests=(line, *kept),
         )
-        path = f"{self.metadata['location']}/metadata/snap-{snapshot_id}-{unique}.avro"
+        path = f"{self.metadata['location']}/metadata/snap-{snapshot_id}-0-{unique}.avro"
         self.files.write(path, listed)
         snapshot = {
             "snapshot-id": snapshot_id,

@@ -1,4 +1,4 @@
-"""Reads what a client uploaded before it committed: the manifest list and its new manifests, before any lock.
+"""What a client uploaded before it committed: the manifest list and its new manifests, read before any lock.
 
 Reads are confined to the table's own and the allowed locations (design, "A commit walks"); whatever is wrong with the
 files is the client's to know, as InvalidRequest.
@@ -11,25 +11,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from duckicelake.bridge.entries import UploadedFile, packed
+from duckicelake.bridge.entries import UploadedFile
 from duckicelake.bridge.file_schema import check_field_ids
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
-from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.access.ownership import check_may_read
-from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
-from duckicelake.iceberg.manifest import (
-    DataFile,
-    EntryStatus,
-    FileContent,
-    Manifest,
-    ManifestContent,
-    ManifestFile,
-    inherit_all,
-    read_manifest,
-    read_manifest_list,
+from duckicelake.catalog.commits.uploaded_files import (
+    MAX_MANIFESTS,
+    MAX_MANIFESTS_BYTES,
+    expected_manifest,
+    read_list,
+    read_manifest_at,
 )
+from duckicelake.catalog.services import Services
+from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
+from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake import native, reader
@@ -40,9 +36,6 @@ from duckicelake.storage.policy import check_file
 ParentList = Mapping[str, int | tuple[AnyFile, ...]]
 """The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
 
-MAX_MANIFESTS: Final = 10_000
-MAX_MANIFESTS_BYTES: Final = 256 << 20
-"""Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
 AHEAD_BYTES: Final = 1 << 20
 """A list, and the manifests of a snapshot, that are read ahead: many may wait for their turn with theirs."""
 
@@ -94,10 +87,11 @@ def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot])
         return ReadAhead()
     (snapshot,), lists, manifests = snapshots, dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
     with suppress(CatalogError), services.meter.phase("upload_read"):
+        expected = expected_manifest(services, location, snapshot, AHEAD_BYTES)
         lists[str(snapshot.manifest_list)] = listed = read_list(services, location, snapshot, AHEAD_BYTES)
         new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
         if sum(abs(line.manifest_length) for line in new) <= AHEAD_BYTES:  # lengths are what the client says
-            manifests.update((line.manifest_path, read_manifest_at(services, location, line)) for line in new)
+            manifests.update((line.manifest_path, read_manifest_at(services, location, expected, line)) for line in new)
     return ReadAhead(lists, manifests)
 
 
@@ -113,7 +107,9 @@ def read_upload(
     """What the snapshot adds to and removes from its parent."""
     own = partial(_folders, services, table_id, target)
     check_may_read(services, files_of_snapshot(snapshot), own, table_id)
-    listed = ahead.lists.get(snapshot.manifest_list or "") or read_list(services, target.location, snapshot)
+    listed = ahead.lists.get(snapshot.manifest_list or "")
+    expected = expected_manifest(services, target.location, snapshot) if listed is None else {}
+    listed = listed or read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}
     borrowed = _borrowed(services, table_id, foreign - parent.keys())
@@ -121,7 +117,7 @@ def read_upload(
     check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
     new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
     unread = [line for line in new if line.manifest_path not in ahead.manifests]
-    manifests = in_parallel(partial(read_manifest_at, services, target.location), unread)
+    manifests = in_parallel(partial(read_manifest_at, services, target.location, expected), unread)
     found = {**ahead.manifests, **{line.manifest_path: each for line, each in zip(unread, manifests, strict=True)}}
     read = {line.manifest_path: found[line.manifest_path] for line in new}
     check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
@@ -188,17 +184,6 @@ def _borrowed(services: Services, table_id: int | None, paths: AbstractSet[str])
         return reader.manifests_at(cursor, table_id, paths)
 
 
-def read_uploaded(
-    services: Services, table_location: str, location: str, what: str, at_most: int = MAX_MANIFESTS_BYTES
-) -> bytes:
-    """A file that the client uploaded; InvalidRequest if it isn't there, isn't the table's, or has more bytes."""
-    check_readable(services, location, table_location)
-    try:
-        return services.store.read(location, at_most)
-    except FileMissing:
-        raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
-
-
 def check_supported(file: DataFile, format_version: int) -> None:
     """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
     check_file(file.file_path)
@@ -220,46 +205,3 @@ def _files_of(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) 
             entries = reader.entries(cursor, ids)
         files += [row for rows in entries.values() for status, row in rows if status != EntryStatus.DELETED]
     return files
-
-
-def read_list(
-    services: Services, location: str, snapshot: Snapshot, at_most: int = MAX_MANIFESTS_BYTES
-) -> tuple[ManifestFile, ...]:
-    """The lines of a snapshot's manifest list; InvalidRequest."""
-    if snapshot.manifest_list is None:
-        return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
-    data = read_uploaded(services, location, snapshot.manifest_list, "manifest list", at_most)
-    try:
-        return read_manifest_list(data)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{snapshot.manifest_list}: {error}") from error
-
-
-def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_id: int) -> tuple[ManifestFile, ...]:
-    """The lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
-    if len(paths) > MAX_MANIFESTS or len(set(paths)) < len(paths):
-        raise InvalidRequest(
-            f"Snapshot {snapshot_id} lists {len(paths)} manifests: name each once, and up to {MAX_MANIFESTS}"
-        )
-    lines: list[ManifestFile] = []
-    left = MAX_MANIFESTS_BYTES
-    for path in paths:
-        data = read_uploaded(services, location, path, "manifest", left)
-        left -= len(data)
-        found = read_manifest(data)
-        spec_id, content = found.spec_id or 0, found.content or ManifestContent.DATA
-        lines.append(ManifestFile(path, len(data), spec_id, content, 0, 0, snapshot_id, *[None] * 6))
-    return tuple(lines)
-
-
-def read_manifest_at(services: Services, location: str, line: ManifestFile) -> Manifest:
-    """The manifest of a line, its entries with what they inherit; InvalidRequest."""
-    data = read_uploaded(services, location, line.manifest_path, "manifest", line.manifest_length)
-    if len(data) != line.manifest_length:
-        raise InvalidRequest(
-            f"Manifest {line.manifest_path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
-        )
-    try:
-        return read_manifest(data, lambda entries: inherit_all(map(packed, entries), line))
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{line.manifest_path}: {error}") from error

@@ -11,7 +11,7 @@ from functools import partial
 
 from duckicelake.bridge import positions
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
-from duckicelake.catalog.commits.uploads import read_uploaded
+from duckicelake.catalog.commits.uploaded_files import read_uploaded
 from duckicelake.catalog.commits.workspace import Listed, Workspace
 from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest
