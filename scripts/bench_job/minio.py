@@ -2,7 +2,8 @@
 
 Those are three, one after the other: the client's manifest list is read, then its manifest, and then a manifest, a list
 and a metadata.json are written at the same time. The reference makes just these calls, with files as long as the
-server's own, by the same library, in turns with the appends. What is left is the server's, Postgres and HTTP included.
+server's own, by the same library, in turns with the appends. What is left is the server's, Postgres and HTTP included,
+less what it gains by reading manifests under the names that clients give them before it is told.
 """
 
 import tempfile
