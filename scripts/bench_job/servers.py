@@ -101,13 +101,16 @@ def java_is_there() -> bool:
 
 
 @contextmanager
-def running_java() -> Iterator[str]:
-    """Iceberg's reference server, a JdbcCatalog over SQLite, with local files; its URI. It is no part of us."""
+def running_java(settings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Iceberg's reference server, a JdbcCatalog over SQLite; its URI. It is no part of us.
+
+    settings: CATALOG_* and other variables; by default files are local.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="duckicelake-reference-", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             [str(_java()), str(port)],
-            env={**os.environ, "REFERENCE_DIR": folder},
+            env={**os.environ, "REFERENCE_DIR": folder, **(settings or {})},
             stdin=DEVNULL,
             stdout=DEVNULL,
             stderr=STDOUT,

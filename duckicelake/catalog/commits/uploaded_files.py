@@ -34,7 +34,7 @@ MAX_MANIFESTS_BYTES: Final = 256 << 20
 """Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
 EXPECTED_BYTES: Final = 16 << 20
 """Of a manifest that nothing has told the length of."""
-_USUAL_LIST: Final = re.compile(r"(.+)/snap-[0-9]+-[0-9]+-([0-9A-Fa-f-]{36})\.avro")
+USUAL_LIST: Final = re.compile(r"(.+)/snap-[0-9]+-[0-9]+-([0-9A-Fa-f-]{36})\.avro")
 
 
 def read_uploaded(
@@ -50,7 +50,7 @@ def read_uploaded(
 
 def expected_manifest(services: Services, location: str, snapshot: Snapshot, at_most: int | None = None) -> Begun:
     """Begin to read the manifest that the snapshot's list most likely names; none where files are near."""
-    named = _USUAL_LIST.fullmatch(snapshot.manifest_list or "")
+    named = USUAL_LIST.fullmatch(snapshot.manifest_list or "")
     if named is None or _is_near(services, named[0]):
         return {}
     path = f"{named[1]}/{named[2]}-m0.avro"
