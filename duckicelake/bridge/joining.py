@@ -9,17 +9,20 @@ from duckicelake.bridge.entries import data_file, writable_partition_type
 from duckicelake.bridge.increments import Base, KnownFiles, LakeCopy, Move
 from duckicelake.bridge.partitions import has_buckets, values_of
 from duckicelake.bridge.realise import AnyFile
-from duckicelake.bridge.stats import file_stats, truncation, widen
+from duckicelake.bridge.stats import LakeStats, truncation, widen
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
 from duckicelake.lake.changes import DefinitionChange, TableStats
 from duckicelake.lake.model import ColumnStats, PartitionKey
-from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.packed import Packed, PackedStats
 
 _TOO_MANY = 2**63
+_MANY = 100
+"""Files whose statistics are deflated while they wait to be written; to deflate a few takes longer than it is worth."""
 
 
 class DataFiles:
@@ -56,7 +59,7 @@ def _values(
     target: TableMetadata, declared: tuple[PartitionKey, ...], row: AnyFile, file: DataFile
 ) -> tuple[str | None, ...] | None:
     spec = next(spec for spec in target.partition_specs if spec.spec_id == row.spec_id)
-    return values_of(spec, target.schema(), declared, file.partition) if declared else None
+    return values_of(spec, target.schema(), declared, file.partition)
 
 
 def data_file_rows(
@@ -65,7 +68,7 @@ def data_file_rows(
     """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     before = records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
-    facts = _Facts(target, move.known, declared)
+    facts = _Facts(target, move.known, declared, are_many=len(move.registered) >= _MANY)
     for row in move.registered:
         start = next_row_id if row.first_row_id is None else row.first_row_id
         stats, values = facts.of(row)
@@ -120,19 +123,27 @@ def _existing(base: Base) -> Mapping[int, ColumnStats] | None:
 class _Facts:
     """DuckLake's statistics and partition values of files, where they aren't known made of what Iceberg knows."""
 
-    def __init__(self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...]) -> None:
+    def __init__(
+        self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...], *, are_many: bool
+    ) -> None:
         self._target = target
+        self._are_many = are_many
         self._known = known
         self._declared = declared
-        self._leaves = target.schema().leaves()
+        self._stats = target.schema().remembered(_lake_stats)
         self._as_iceberg = DataFiles(target)
 
     def of(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
         if self._known is not None:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
-        file = self._as_iceberg.of(row)
-        stats = PackedStats(file_stats(file, self._leaves)).deflated()
-        return stats, _values(self._target, self._declared, row, file)
+        metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+        values = _values(self._target, self._declared, row, self._as_iceberg.of(row)) if self._declared else None
+        stats = PackedStats(self._stats.of(metrics))
+        return stats.deflated() if self._are_many else stats, values
+
+
+def _lake_stats(schema: Schema) -> LakeStats:
+    return LakeStats(schema.leaves())
 
 
 def inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple[InlinedRows, TableStats]:

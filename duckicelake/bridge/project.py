@@ -138,8 +138,7 @@ def _refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
 
 def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
     """The side-table row of `target` and what leaves or joins the history of `base`."""
-    unlisted = target.replaced(snapshots=(), snapshot_log=(), metadata_log=())
-    document = {key: value for key, value in unlisted.to_json().items() if key not in _IN_ROWS}
+    document = {key: value for key, value in target.without_history().items() if key not in _IN_ROWS}
     document["properties"] = {key: value for key, value in target.properties.items() if key != DUCKLAKE_ID}
     dropped, added = _log_change(base, target)
     listed, known = target.snapshots_by_id, base.snapshots_by_id if base else {}

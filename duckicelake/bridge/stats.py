@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from duckicelake.bridge.texts import from_text, to_text
-from duckicelake.iceberg.manifest import DataFile
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_bytes
 from duckicelake.lake.model import ColumnStats, Extent
@@ -25,7 +24,11 @@ _INTEGERS = {"int": "<i", "long": "<q"}
 _NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int": int, "long": int, "float": float, "double": float}
 """Types that tables have most of: their texts are read in a tenth of the time."""
 _LONGEST_REMEMBERED = 64
+_STORED: Mapping[str, tuple[int, ...]] = {"int": (8,), "long": (8, 16)}
+"""Digits that bounds of whole numbers have in hex; a column may have been promoted since."""
+_NOTHING: Mapping[str, Any] = {}
 _NAMES = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+_NANS = "nan_value_counts"
 _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 """Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
 
@@ -37,10 +40,34 @@ def truncation(properties: Mapping[str, str]) -> int:
     return min([DEFAULT_TRUNCATION, *lengths])
 
 
-def file_stats(file: DataFile, leaves: Mapping[int, PrimitiveType]) -> tuple[ColumnStats, ...]:
-    """The `ducklake_file_column_stats` rows of an Iceberg data file; a column that isn't fully known has none."""
-    rows = (_file_column(file, field_id, type_) for field_id, type_ in _ordered(leaves).items())
-    return tuple(row for row in rows if row is not None)
+class LakeStats:
+    """DuckLake's statistics of files whose metrics Iceberg knows, for a table with these leaf columns."""
+
+    def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
+        self._columns = [
+            (column, str(column), _text_of(type_), type_.name in _FLOATS, type_.name in _AMBIGUOUS_TYPES)
+            for column, type_ in _ordered(leaves).items()
+        ]
+
+    def of(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
+        """The `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
+
+        A column that isn't fully known has none.
+        """
+        sizes, counts, empty, lows, highs, not_numbers = [metrics.get(name, _NOTHING) for name in (*_NAMES, _NANS)]
+        rows = []
+        for column, key, text, may_be_nan, is_ambiguous in self._columns:
+            values, nulls = counts.get(key), empty.get(key)
+            if values is None or nulls is None:
+                continue
+            low, high = lows.get(key), highs.get(key)
+            low, high = None if low is None else text(low), None if high is None else text(high)
+            nans = not_numbers.get(key) if may_be_nan else None
+            if values - nulls - (nans or 0) > 0 and (low is None or high is None or is_ambiguous):
+                continue
+            has_nan = None if nans is None else nans > 0
+            rows.append(ColumnStats(column, nulls > 0, has_nan, low, high, sizes.get(key), values - nulls, nulls))
+        return tuple(rows)
 
 
 class LakeMetrics:
@@ -128,39 +155,20 @@ def _ordered(leaves: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:
     return {field_id: type_ for field_id, type_ in leaves.items() if type_.name not in _UNORDERED}
 
 
-def _file_column(file: DataFile, field_id: int, type_: PrimitiveType) -> ColumnStats | None:
-    values, nulls = _count(file.value_counts, field_id), _count(file.null_value_counts, field_id)
-    if values is None or nulls is None:
-        return None
-    low = _decoded(file.lower_bounds, field_id, type_)
-    high = _decoded(file.upper_bounds, field_id, type_)
-    nans = _count(file.nan_value_counts, field_id) if type_.name in _FLOATS else None
-    if values - nulls - (nans or 0) > 0 and (low is None or high is None or type_.name in _AMBIGUOUS_TYPES):
-        return None
-    return ColumnStats(
-        column_id=field_id,
-        contains_null=nulls > 0,
-        contains_nan=None if nans is None else nans > 0,
-        min_value=low,
-        max_value=high,
-        column_size_bytes=_count(file.column_sizes, field_id),
-        value_count=values - nulls,
-        null_count=nulls,
-    )
+def _text_of(type_: PrimitiveType) -> Callable[[str], str | None]:
+    """From a stored bound, in hex, to its text in statistics; None where it has none. Raises as `from_bytes`."""
+    quick = _STORED.get(type_.name, ())
 
+    def text(stored: str) -> str | None:
+        if len(stored) in quick:
+            return str(int.from_bytes(bytes.fromhex(stored), "little", signed=True))
+        value = from_bytes(type_, bytes.fromhex(stored))
+        try:
+            return to_text(type_, value)
+        except (ValueError, ArithmeticError):
+            return None
 
-def _count(counts: Mapping[int, int] | None, field_id: int) -> int | None:
-    return counts.get(field_id) if counts else None
-
-
-def _decoded(bounds: Mapping[int, bytes] | None, field_id: int, type_: PrimitiveType) -> str | None:
-    bound = bounds.get(field_id) if bounds else None
-    if bound is None:
-        return None
-    try:
-        return to_text(type_, from_bytes(type_, bound))
-    except (ValueError, ArithmeticError):
-        return None
+    return text
 
 
 def _packer_of(type_: PrimitiveType) -> Callable[[int], bytes] | None:

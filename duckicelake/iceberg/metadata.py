@@ -108,10 +108,15 @@ class TableMetadata(SpecModel):
         """Give the JSON of this format version; what may be absent and is None is left out."""
         return self._scalars() | self._versioned() | _lists(self)
 
+    def without_history(self) -> dict[str, Json]:
+        """Give the same without snapshots and logs; nobody may change the schemas in it, which are made but once."""
+        values = self._short()
+        values["schemas"] = [schema.remembered(Schema.to_json) for schema in self.schemas]
+        return values
+
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
         """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
-        short = self.replaced(schemas=(), snapshots=(), snapshot_log=(), metadata_log=())
-        values = self._scalars() | self._versioned() | _lists(short)
+        values = self._short()
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
         values["schemas"] = _joined(self.schemas)
@@ -124,6 +129,11 @@ class TableMetadata(SpecModel):
     def encoded_log(self) -> orjson.Fragment:
         """The snapshot log's JSON."""
         return _joined(self.snapshot_log)
+
+    def _short(self) -> dict[str, Json]:
+        """The JSON with empty lists of schemas, snapshots and log entries."""
+        short = self.replaced(schemas=(), snapshots=(), snapshot_log=(), metadata_log=())
+        return self._scalars() | self._versioned() | _lists(short)
 
     def _scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}

@@ -2,13 +2,19 @@
 
 import pytest
 
-from duckicelake.bridge.stats import LakeMetrics, file_stats, widen
+from duckicelake.bridge.entries import metrics_json
+from duckicelake.bridge.stats import LakeMetrics, LakeStats, widen
+from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.model import ColumnStats
 
 NANOS = 1709622489123456789
+
+
+def file_stats(file, leaves):
+    return LakeStats(leaves).of(metrics_json(file))
 
 
 def leaves(kind):
@@ -45,6 +51,22 @@ def test_bounds_of_days_are_those_of_the_timestamps_that_they_became():
     (row,) = file_stats(file(day, day), leaves("timestamp_ns"))
 
     assert (row.min_value, row.max_value) == ("2024-03-05 00:00:00", "2024-03-05 00:00:00")
+
+
+@pytest.mark.parametrize(("kind", "low", "high", "texts"), [
+    ("int", b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", ("-1", "-2147483648")),
+    ("long", b"\xfe\xff\xff\xff", b"\x00" * 7 + b"\x80", ("-2", "-9223372036854775808")),
+    ("double", b"\x00\x00\x80\x3f", b"\x00" * 6 + b"\x00\x40", ("1.0", "2.0")),
+])  # fmt: skip
+def test_bounds_are_as_long_as_their_type_was_when_they_were_written(kind, low, high, texts):
+    (row,) = file_stats(file(low, high), leaves(kind))
+    assert (row.min_value, row.max_value) == texts
+
+
+@pytest.mark.parametrize(("kind", "length"), [("int", 8), ("int", 3), ("long", 5), ("long", 0), ("date", 8)])
+def test_bounds_of_another_length_are_refused(kind, length):
+    with pytest.raises(InvalidRequest, match=rf"\({length} bytes\) isn't a stored value of type {kind}"):
+        file_stats(file(b"\1" * length, b"\1" * length), leaves(kind))
 
 
 @pytest.mark.parametrize("kind", ["variant", "geometry", "geometry(EPSG:3857)", "geography", "unknown"])
