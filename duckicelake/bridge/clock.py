@@ -28,5 +28,8 @@ def _timed(update: TableUpdate, known: ChainMap[int, Snapshot], now_ms: int) -> 
     moment = now_ms if snapshot.timestamp_ms > now_ms + TOLERANCE_MS else snapshot.timestamp_ms
     parent = None if snapshot.parent_snapshot_id is None else known.get(snapshot.parent_snapshot_id)
     moment = moment if parent is None else max(moment, parent.timestamp_ms)
+    if moment == snapshot.timestamp_ms:
+        known[snapshot.snapshot_id] = snapshot
+        return update
     timed = known[snapshot.snapshot_id] = snapshot.replaced(timestamp_ms=moment)
     return update.replaced(snapshot=timed)

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Literal, TypeVar
@@ -106,17 +106,16 @@ class TableMetadata(SpecModel):
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of this format version; what may be absent and is None is left out."""
-        return self._scalars() | self._versioned() | _lists(self)
+        return self._scalars() | self._versioned() | _lists(self, _json)
 
     def without_history(self) -> dict[str, Json]:
-        """Give the same without snapshots and logs; nobody may change the schemas in it, which are made but once."""
-        values = self._short()
-        values["schemas"] = [schema.remembered(Schema.to_json) for schema in self.schemas]
-        return values
+        """Give the same without snapshots and logs; nobody may change what is in it, which is made but once."""
+        short = self.replaced(snapshots=(), snapshot_log=(), metadata_log=())
+        return self._scalars() | self._versioned() | _lists(short, _kept)
 
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
         """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
-        values = self._short()
+        values = self.without_history()
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
         values["schemas"] = _joined(self.schemas)
@@ -129,11 +128,6 @@ class TableMetadata(SpecModel):
     def encoded_log(self) -> orjson.Fragment:
         """The snapshot log's JSON."""
         return _joined(self.snapshot_log)
-
-    def _short(self) -> dict[str, Json]:
-        """The JSON with empty lists of schemas, snapshots and log entries."""
-        short = self.replaced(schemas=(), snapshots=(), snapshot_log=(), metadata_log=())
-        return self._scalars() | self._versioned() | _lists(short)
 
     def _scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
@@ -158,7 +152,7 @@ class TableMetadata(SpecModel):
         if self.format_version >= ROW_LINEAGE_VERSION:
             values["next-row-id"] = self.next_row_id or 0
         if self.encryption_keys:
-            values["encryption-keys"] = _all_json(self.encryption_keys)
+            values["encryption-keys"] = list(map(_json, self.encryption_keys))
         return values
 
 
@@ -168,15 +162,15 @@ def _only(found: Iterable[Item], what: str) -> Item:
     raise InvalidRequest(f"the table has no {what}")
 
 
-def _lists(metadata: TableMetadata) -> dict[str, Json]:
+def _lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Json]) -> dict[str, Json]:
     return {
-        "schemas": _all_json(metadata.schemas),
-        "partition-specs": _all_json(metadata.partition_specs),
-        "sort-orders": _all_json(metadata.sort_orders),
-        "refs": {name: ref.to_json() for name, ref in metadata.refs.items()},
+        "schemas": list(map(as_json, metadata.schemas)),
+        "partition-specs": list(map(as_json, metadata.partition_specs)),
+        "sort-orders": list(map(as_json, metadata.sort_orders)),
+        "refs": {name: as_json(ref) for name, ref in metadata.refs.items()},
         "snapshots": [each.to_json(metadata.format_version) for each in metadata.snapshots],
-        "statistics": _all_json(metadata.statistics),
-        "partition-statistics": _all_json(metadata.partition_statistics),
+        "statistics": list(map(as_json, metadata.statistics)),
+        "partition-statistics": list(map(as_json, metadata.partition_statistics)),
         "snapshot-log": [
             {"snapshot-id": each.snapshot_id, "timestamp-ms": each.timestamp_ms} for each in metadata.snapshot_log
         ],
@@ -186,12 +180,17 @@ def _lists(metadata: TableMetadata) -> dict[str, Json]:
     }
 
 
+def _json(model: SpecModel) -> Json:
+    return model.to_json()
+
+
+def _kept(model: SpecModel) -> Json:
+    """The same, made but once."""
+    return model.remembered(_json)
+
+
 def _joined(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataLogEntry]) -> orjson.Fragment:
     return orjson.Fragment(b"[" + b",".join(map(_ENCODED, models)) + b"]")
-
-
-def _all_json(models: Iterable[SpecModel]) -> list[Json]:
-    return [each.to_json() for each in models]
 
 
 def parse_table_metadata(data: Json) -> TableMetadata:
