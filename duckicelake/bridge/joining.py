@@ -21,8 +21,6 @@ from duckicelake.lake.model import ColumnStats, PartitionKey
 from duckicelake.lake.packed import Packed, PackedStats
 
 _TOO_MANY = 2**63
-_MANY = 100
-"""Files whose statistics are deflated while they wait to be written; to deflate a few takes longer than it is worth."""
 
 
 class DataFiles:
@@ -68,7 +66,7 @@ def data_file_rows(
     """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     before = records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
-    facts = _Facts(target, move.known, declared, are_many=len(move.registered) >= _MANY)
+    facts = _Facts(target, move.known, declared)
     for row in move.registered:
         start = next_row_id if row.first_row_id is None else row.first_row_id
         stats, values = facts.of(row)
@@ -123,11 +121,8 @@ def _existing(base: Base) -> Mapping[int, ColumnStats] | None:
 class _Facts:
     """DuckLake's statistics and partition values of files, where they aren't known made of what Iceberg knows."""
 
-    def __init__(
-        self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...], *, are_many: bool
-    ) -> None:
+    def __init__(self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...]) -> None:
         self._target = target
-        self._are_many = are_many
         self._known = known
         self._declared = declared
         self._stats = target.schema().remembered(_lake_stats)
@@ -138,8 +133,7 @@ class _Facts:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
         metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
         values = _values(self._target, self._declared, row, self._as_iceberg.of(row)) if self._declared else None
-        stats = PackedStats(self._stats.of(metrics))
-        return stats.deflated() if self._are_many else stats, values
+        return PackedStats(self._stats.of(metrics)).deflated(), values
 
 
 def _lake_stats(schema: Schema) -> LakeStats:
