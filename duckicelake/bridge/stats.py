@@ -54,7 +54,7 @@ class LakeStats:
 
         A column that isn't fully known has none.
         """
-        sizes, counts, empty, lows, highs, not_numbers = [metrics.get(name, _NOTHING) for name in (*_NAMES, _NANS)]
+        sizes, counts, empty, lows, highs, not_numbers = [metrics.get(name) or _NOTHING for name in (*_NAMES, _NANS)]
         rows = []
         for column, key, text, may_be_nan, is_ambiguous in self._columns:
             values, nulls = counts.get(key), empty.get(key)

@@ -110,12 +110,11 @@ class TableMetadata(SpecModel):
 
     def without_history(self) -> dict[str, Json]:
         """Give the same without snapshots and logs; nobody may change what is in it, which is made but once."""
-        short = self.replaced(snapshots=(), snapshot_log=(), metadata_log=())
-        return self._scalars() | self._versioned() | _lists(short, _kept)
+        return self._with_schemas(self.schemas)
 
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
         """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
-        values = self.without_history()
+        values = self._with_schemas(())
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
         values["schemas"] = _joined(self.schemas)
@@ -128,6 +127,11 @@ class TableMetadata(SpecModel):
     def encoded_log(self) -> orjson.Fragment:
         """The snapshot log's JSON."""
         return _joined(self.snapshot_log)
+
+    def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
+        """The JSON without history, and with these schemas alone: as values they take many times what they do as text."""
+        short = self.replaced(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
+        return self._scalars() | self._versioned() | _lists(short, _kept)
 
     def _scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
