@@ -78,6 +78,11 @@ def metrics_json(file: DataFile) -> dict[str, Any]:
     return found
 
 
+def kept_metrics(row: FileRow | NewFile) -> Mapping[str, Any]:
+    """What `metrics_json` made of the row's file, parsed once."""
+    return row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+
+
 def column_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What `metrics_json` says of columns, as a DataFile has it."""
     counts: dict[str, Any] = {name: _unkeyed(metrics.get(name)) for name in _COUNTS}
@@ -99,7 +104,7 @@ def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
 
 def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
     """The DataFile of a row; `type_` is the partition type of its spec."""
-    metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+    metrics = kept_metrics(row)
     return DataFile(
         content=FileContent(row.content),
         file_path=row.path,
@@ -147,7 +152,7 @@ def plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, enc
 
 def plain_file(row: FileRow | NewFile, type_: StructType) -> PlainFile:
     """`data_file`, but with the metrics as they are."""
-    metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+    metrics = kept_metrics(row)
     get = metrics.get
     key = get("key_metadata")
     return PlainFile(  # by position: for very many, names take twice as long

@@ -5,7 +5,7 @@ from dataclasses import replace
 from sys import maxsize
 
 from duckicelake.bridge.absorbing import Absorbed
-from duckicelake.bridge.entries import data_file, writable_partition_type
+from duckicelake.bridge.entries import data_file, kept_metrics, writable_partition_type
 from duckicelake.bridge.increments import Base, KnownFiles, LakeCopy, Move
 from duckicelake.bridge.partitions import has_buckets, values_of
 from duckicelake.bridge.realise import AnyFile
@@ -18,7 +18,7 @@ from duckicelake.iceberg.types import StructType
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
 from duckicelake.lake.changes import DefinitionChange, TableStats
 from duckicelake.lake.model import ColumnStats, PartitionKey
-from duckicelake.lake.packed import Packed, PackedStats
+from duckicelake.lake.packed import PackedStats
 
 _TOO_MANY = 2**63
 
@@ -131,9 +131,8 @@ class _Facts:
     def of(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
         if self._known is not None:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
-        metrics = row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
         values = _values(self._target, self._declared, row, self._as_iceberg.of(row)) if self._declared else None
-        return PackedStats(self._stats.of(metrics)).deflated(), values
+        return PackedStats(self._stats.of(kept_metrics(row))).deflated(), values
 
 
 def _lake_stats(schema: Schema) -> LakeStats:

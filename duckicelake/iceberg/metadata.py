@@ -129,7 +129,7 @@ class TableMetadata(SpecModel):
         return _joined(self.snapshot_log)
 
     def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
-        """The JSON without history, and with these schemas alone: as values they take many times what they do as text."""
+        """The JSON without history, with these schemas only: as values they take many times what they do as text."""
         short = self.replaced(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
         return self._scalars() | self._versioned() | _lists(short, _kept)
 

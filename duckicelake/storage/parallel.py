@@ -1,9 +1,10 @@
 """Work on files beside other work: the same for many at once, a few at a time, as distant stores take their time."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache
+from threading import Semaphore
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -49,7 +50,19 @@ def begun(act: Callable[[], R]) -> Callable[[], R]:
 
     Who waits acts itself where all threads are still busy.
     """
+    return _result_of(_pool().submit(copy_context().run, act), act)
+
+
+def begun_within(slots: Semaphore, act: Callable[[], R]) -> Callable[[], R] | None:
+    """The same in one of the slots, which is free again when the thread is done; None where no slot is free."""
+    if not slots.acquire(blocking=False):
+        return None
     beginning = _pool().submit(copy_context().run, act)
+    beginning.add_done_callback(lambda _: slots.release())
+    return _result_of(beginning, act)
+
+
+def _result_of(beginning: Future[R], act: Callable[[], R]) -> Callable[[], R]:
     return lambda: act() if beginning.cancel() else beginning.result()
 
 

@@ -1,9 +1,10 @@
 """Stores that take their time: the manifest that a client most likely uploaded is read while its list is."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event
+from threading import BoundedSemaphore, Event
 from uuid import uuid4
 
 import duckdb
@@ -133,6 +134,46 @@ def test_one_that_the_list_does_not_name_is_not_waited_for(
     assert duckdb_rows(ducklake) == [(0, None), (1, None)]
 
 
+def test_those_that_nobody_waits_for_are_few_at_a_time(
+    distant: Client, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files._slots", slots := BoundedSemaphore(1))
+    body, is_done = Usual(distant.metadata(), first=1).append(1), Event()
+    far.gates[manifest_of(body)] = is_done
+    try:
+        assert_whole(distant.commit(body))
+        body = Usual(distant.metadata()).append(2)
+        far.reads.clear()
+        assert_whole(distant.commit(body))
+        assert far.reads == [list_of(body), manifest_of(body)]  # nothing was begun before the list was read
+    finally:
+        is_done.set()
+    assert slots.acquire(timeout=PATIENCE)
+    slots.release()
+    body, is_begun = Usual(distant.metadata()).append(3), Event()
+    far.opens[manifest_of(body)], far.gates[list_of(body)] = is_begun, is_begun
+    assert_whole(distant.commit(body))
+
+
+def test_list_that_names_a_manifest_twice_frees_one_slot_while_all_threads_are_busy(
+    distant: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = Usual(distant.metadata())
+    line = draft.manifest([draft.data_file([(1, None)])])
+    body = draft.body([line, line, *draft.parent_manifests])
+    monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files._slots", slots := BoundedSemaphore(1))
+    is_done = Event()
+    with ThreadPoolExecutor(1) as busy:
+        monkeypatch.setattr("duckicelake.storage.parallel._pool", lambda: busy)
+        busy.submit(is_done.wait, PATIENCE)
+        try:
+            with pytest.raises(InvalidRequest, match="is listed 2 times: list it once"):
+                distant.commit(body)
+        finally:
+            is_done.set()
+    assert slots.acquire(blocking=False)
+
+
 @pytest.mark.parametrize("name", ["snap-1-{}.avro", "snap-1-0-{}.txt", "client-{}-list.avro", "snap-1-0-{}-0.avro"])
 def test_nothing_is_expected_of_lists_with_other_names(distant: Client, far: Far, name: str) -> None:
     draft = Usual(distant.metadata())
@@ -183,12 +224,10 @@ def test_manifest_that_is_longer_than_expected_is_read_when_its_length_is_known(
     distant: Client, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files.EXPECTED_BYTES", 10)
-    monkeypatch.setattr("duckicelake.catalog.commits.uploads.AHEAD_BYTES", 10)
     body = Usual(distant.metadata()).append(1)
     far.reads.clear()
     assert_whole(distant.commit(body))
-    is_rebased = REBASED.items() <= distant.metadata()["properties"].items()
-    assert far.reads.count(manifest_of(body)) == (3 if is_rebased else 2)  # ahead of its turn, nothing could be read
+    assert far.reads.count(manifest_of(body)) == 2
 
 
 @pytest.mark.parametrize("which", [list_of, manifest_of])

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Final, TypeAlias
 
 from duckicelake.bridge.entries import packed
@@ -24,16 +25,17 @@ from duckicelake.iceberg.manifest import (
     read_manifest_list,
 )
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.storage.parallel import begun
+from duckicelake.storage.parallel import begun_within
 
-Begun: TypeAlias = Mapping[str, Callable[[], bytes | None]]
+Expected: TypeAlias = Mapping[str, Callable[[], bytes | None]]
 """Manifests that are being read, by path; None of those that aren't there, or are longer than expected."""
 
 MAX_MANIFESTS: Final = 10_000
 MAX_MANIFESTS_BYTES: Final = 256 << 20
 """Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
-EXPECTED_BYTES: Final = 16 << 20
-"""Of a manifest that nothing has told the length of."""
+EXPECTED_BYTES: Final = 1 << 20
+"""Of a manifest that nothing has told the length of; longer ones take so long that a wait less is little."""
+_slots: Final = BoundedSemaphore(32)
 USUAL_LIST: Final = re.compile(r"(.+)/snap-[0-9]+-[0-9]+-([0-9A-Fa-f-]{36})\.avro")
 
 
@@ -48,13 +50,17 @@ def read_uploaded(
         raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
 
 
-def expected_manifest(services: Services, location: str, snapshot: Snapshot, at_most: int | None = None) -> Begun:
-    """Begin to read the manifest that the snapshot's list most likely names; none where files are near."""
+def expected_manifest(services: Services, location: str, snapshot: Snapshot) -> Expected:
+    """Begin to read the manifest that the snapshot's list most likely names; none where files are near.
+
+    Nor where many are being read: nobody waits for those that no list names, so requests without end could begin them.
+    """
     named = USUAL_LIST.fullmatch(snapshot.manifest_list or "")
     if named is None or _is_near(services, named[0]):
         return {}
     path = f"{named[1]}/{named[2]}-m0.avro"
-    return {path: begun(partial(_if_readable, services, location, path, at_most or EXPECTED_BYTES))}
+    reading = begun_within(_slots, partial(_if_readable, services, location, path))
+    return {} if reading is None else {path: reading}
 
 
 def _is_near(services: Services, path: str) -> bool:
@@ -63,9 +69,9 @@ def _is_near(services: Services, path: str) -> bool:
     return True
 
 
-def _if_readable(services: Services, location: str, path: str, at_most: int) -> bytes | None:
+def _if_readable(services: Services, location: str, path: str) -> bytes | None:
     with suppress(InvalidRequest):
-        return read_uploaded(services, location, path, "manifest", at_most)
+        return read_uploaded(services, location, path, "manifest", EXPECTED_BYTES)
     return None
 
 
@@ -99,10 +105,10 @@ def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_
     return tuple(lines)
 
 
-def read_manifest_at(services: Services, location: str, begun: Begun, line: ManifestFile) -> Manifest:
+def read_manifest_at(services: Services, location: str, expected: Expected, line: ManifestFile) -> Manifest:
     """The manifest of a line, its entries with what they inherit; InvalidRequest."""
     path = line.manifest_path
-    data = begun[path]() if path in begun else None
+    data = expected[path]() if path in expected else None
     if data is None:
         data = read_uploaded(services, location, path, "manifest", line.manifest_length)
     if len(data) != line.manifest_length:

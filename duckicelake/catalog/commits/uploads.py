@@ -87,7 +87,7 @@ def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot])
         return ReadAhead()
     (snapshot,), lists, manifests = snapshots, dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
     with suppress(CatalogError), services.meter.phase("upload_read"):
-        expected = expected_manifest(services, location, snapshot, AHEAD_BYTES)
+        expected = expected_manifest(services, location, snapshot)
         lists[str(snapshot.manifest_list)] = listed = read_list(services, location, snapshot, AHEAD_BYTES)
         new = [line for line in listed if line.added_snapshot_id == snapshot.snapshot_id]
         if sum(abs(line.manifest_length) for line in new) <= AHEAD_BYTES:  # lengths are what the client says
