@@ -4,7 +4,8 @@ DuckLake's rows say which files a snapshot shows, so each step is a difference o
 Deletes are taken as positions, wherever DuckLake keeps them: its delete files carry other field ids than Iceberg's, so
 Java can't read them (`_file` and `_pos` for file_path and pos), and they are cumulative, one for each data file.
 Snapshots whose files a later merge or flush has rewritten can't be told exactly any more: never served, they fold into
-the next step; and so do all but the last of a run that only inlined rows (design §6.17).
+the next step. So do all but the last of a run that only inlined inserts, or only deletes, or only updates (design
+§6.17): a run of inserts and deletes would be an overwrite, which streaming readers may skip with the inserts in it.
 """
 
 from collections import Counter, defaultdict
@@ -70,7 +71,7 @@ def _own_steps(window: NativeWindow) -> list[LakeChange]:
     for index, change in enumerate(window.changes):
         kinds = folded | change.kinds
         later = window.changes[index + 1].kinds if index + 1 < len(window.changes) else None
-        collapses = later is not None and change.kinds <= INLINED and later <= INLINED
+        collapses = later == change.kinds and change.kinds <= INLINED
         at = change.snapshot_id
         is_exact = all(file.exact(at) for file in mixed if file.visible(at))
         if at < rewritten or collapses or not is_exact:

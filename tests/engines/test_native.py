@@ -176,6 +176,23 @@ def test_foreign_files_are_served(engines: Engines, namespace: str, tmp_path: Pa
     assert_served(engines, f"{namespace}.t")
 
 
+def test_a_stream_that_skips_overwrites_and_deletes_reads_what_duckdb_inlines(
+    engines: Engines, namespace: str, tmp_path: Path
+) -> None:
+    run(engines, namespace, "t", "CREATE TABLE {t} AS SELECT 0::BIGINT AS id")
+    stream = engines.spark.readStream.format("iceberg")
+    for kind in ("overwrite", "delete"):
+        stream = stream.option(f"streaming-skip-{kind}-snapshots", "true")
+    for number in range(1, 7):
+        run(engines, namespace, "t", f"DELETE FROM {{t}} WHERE id < {number}; INSERT INTO {{t}} VALUES ({number})")
+        if number % 3 == 0:
+            writer = stream.load(f"lake.{namespace}.t").writeStream.option("checkpointLocation", f"{tmp_path}/at")
+            rows = writer.format("parquet").option("path", f"{tmp_path}/rows").trigger(availableNow=True).start()
+            rows.awaitTermination()
+            read = sorted(row.id for row in engines.spark.read.parquet(f"{tmp_path}/rows").collect())
+            assert read == list(range(number + 1))
+
+
 def run(engines: Engines, namespace: str, table: str, statement: str) -> None:
     placed = statement.replace("{t}", f"lake.{namespace}.{table}")
     engines.duck.execute(placed.replace("{namespace}", namespace).replace("{table}", table))
