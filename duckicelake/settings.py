@@ -35,6 +35,7 @@ _ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
 _ANY_URI = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _WEB_URL = re.compile(r"https?://\S+", re.IGNORECASE)
+_HOST = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 _USER = re.compile(r"//[^/]*@")
 _POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
@@ -44,6 +45,14 @@ def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_network(text: str) -> None:
@@ -101,6 +110,9 @@ class Settings(BaseSettings):
     require_https: bool = Field(default=False, description="turn away what reached a trusted proxy over http")
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         default=(), description="origins of web pages that may call the server from browsers"
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="names, besides its own, under which a server without logins answers"
     )
 
     maintenance: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
@@ -238,6 +250,15 @@ class Settings(BaseSettings):
                 message = f"{origin!r} is no origin: write https://<host> or http://<host>:<port>, or * for all pages"
                 raise ValueError(message)
         return tuple(origin.rstrip("/").lower() for origin in value)
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _as_clients_write_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not _HOST.fullmatch(host) and not _is_network(host.strip("[]")):
+                message = f"{host!r} is no host: write lake.example, *.example, an address or a network, without a port"
+                raise ValueError(message)
+        return value
 
     @field_validator("maintenance")
     @classmethod

@@ -21,8 +21,10 @@ from duckicelake.server import errors
 from duckicelake.server.access import Access, Register
 from duckicelake.server.auditing import Audit, journal_of
 from duckicelake.server.context import Context
+from duckicelake.server.cross_site import CrossSite
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
 from duckicelake.server.guard import guarded
+from duckicelake.server.hosts import AllowedHosts
 from duckicelake.server.https import RequireHttps
 from duckicelake.server.identity.auth import Authentication
 from duckicelake.server.limits.bodies import BodyLimit
@@ -72,6 +74,8 @@ API_VERSION = "1"
 class Edge:
     """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off.
 
+    hosts: under which names it answers without logins; None: under any, for an app that knows no address of its own.
+
     rows: how much of rows one principal may send. readers: how many may wait for changes. shared: the folder in which
     the workers of a server keep what they share; None: there is but one.
     """
@@ -81,6 +85,7 @@ class Edge:
     max_requests: int = 256
     cors_origins: tuple[str, ...] = ()
     require_https: bool = False
+    hosts: AllowedHosts | None = None
     rows: Rates = field(default_factory=Rates)
     readers: ReaderLimits = field(default_factory=ReaderLimits)
     shared: Path | None = None
@@ -156,6 +161,8 @@ def _add_layers(
     routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
     layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
     layer = LoadLimit(layer, slots=slots, metrics=metrics)
+    if authentication is None:
+        layer = CrossSite(layer, hosts=edge.hosts, origins=edge.cors_origins)
     if edge.cors_origins:
         layer = CORSMiddleware(
             layer,

@@ -62,7 +62,7 @@ def _read(uri: str, headers: Mapping[str, str], count: int, line: Connection) ->
 def _begin(uri: str, headers: Mapping[str, str]) -> socket.socket:
     address = urlsplit(uri)
     connection = socket.create_connection((address.hostname or "", address.port or 80))
-    lines = ["GET /v1/events?from=newest HTTP/1.1", "Host: bench", "Accept: text/event-stream"]
+    lines = ["GET /v1/events?from=newest HTTP/1.1", "Host: localhost", "Accept: text/event-stream"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     connection.sendall("\r\n".join([*lines, "", ""]).encode())
     head = b""

@@ -65,7 +65,7 @@ class _Client:
 def _request(path: str, body: bytes) -> bytes:
     lines = (
         f"POST {path} HTTP/1.1",
-        "Host: bench",
+        "Host: localhost",
         "Content-Type: application/json",
         f"Idempotency-Key: {new_key()}",
         f"Content-Length: {len(body)}",

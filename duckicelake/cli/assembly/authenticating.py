@@ -1,10 +1,10 @@
 """From settings to how callers prove who they are."""
 
 import time
-from ipaddress import ip_address
 
 from pydantic import SecretStr
 
+from duckicelake.server.hosts import is_loopback
 from duckicelake.server.identity.auth import Authentication
 from duckicelake.server.identity.oauth_clients import Clients, parse_clients
 from duckicelake.server.identity.oidc import Provider, Verifier, parse_mapping
@@ -20,7 +20,7 @@ WITHOUT_ANY = (
 
 def is_open_to_all(settings: Settings) -> bool:
     """Whether other machines may reach a server that asks nobody who they are."""
-    return not is_on(settings) and not _is_loopback(settings.host)
+    return not is_on(settings) and not is_loopback(settings.host)
 
 
 def is_on(settings: Settings) -> bool:
@@ -48,13 +48,6 @@ def authentication_of(settings: Settings) -> Authentication | None:
         token_seconds=settings.oauth_token_seconds,
         provider=_verifier(settings),
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _verifier(settings: Settings) -> Verifier | None:

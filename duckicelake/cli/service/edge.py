@@ -4,12 +4,14 @@ from typing import Any
 
 from uvicorn import Config
 
+from duckicelake.cli.assembly.authenticating import is_on
 from duckicelake.cli.assembly.tls import context_of
 from duckicelake.cli.service.impatience import EdgeConfig
 from duckicelake.cli.service.repeating import RepeatingProtocol
 from duckicelake.cli.service.repeats import Repeats
 from duckicelake.server.app import Edge
 from duckicelake.server.feed.hub import ReaderLimits
+from duckicelake.server.hosts import AllowedHosts
 from duckicelake.server.limits.quotas import Rates
 from duckicelake.server.telemetry.metric_files import shared_folder
 from duckicelake.settings import Settings
@@ -26,6 +28,7 @@ def edge_of(settings: Settings) -> Edge:
         max_requests=settings.max_requests,
         cors_origins=settings.cors_origins,
         require_https=settings.require_https,
+        hosts=None if is_on(settings) else AllowedHosts(settings.host, settings.allowed_hosts),
         readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
         shared=shared_folder() if settings.workers > 1 else None,
     )
