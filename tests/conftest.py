@@ -156,11 +156,11 @@ def new_lake(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
 
 
 @contextmanager
-def new_database(postgres: EmbeddedPostgres, template: str) -> Iterator[str]:
+def new_database(postgres: EmbeddedPostgres, template: str, options: str = "") -> Iterator[str]:
     """A copy of a database that nobody uses, for as long as the context lasts."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy {options}")
     yield make_conninfo(postgres.url, dbname=name)
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -18,6 +18,7 @@ from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.counting import counted
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.lake.postgres.address import attach_source
+from duckicelake.lake.postgres.session import duckdb_parameters
 from duckicelake.pipeline.duck import ATTACHED, attached
 from duckicelake.settings import Settings, read_settings
 
@@ -95,7 +96,7 @@ def _verified(found: TableConstraints, url: str) -> list[Told]:
     if not any(state.sql for state in found.states):
         return [Told(state) for state in found.states]
     try:
-        with attached(attach_source(url), read_only=True) as connection:
+        with attached(attach_source(url, duckdb_parameters(url)), read_only=True) as connection:
             return [Told(state, _violations(connection, found, state)) for state in found.states]
     except PipelineError as error:
         raise InvalidRequest(f"The constraints could not be verified: {error}") from error

@@ -15,7 +15,7 @@ from duckicelake.cli.assembly.opening import now_ms, store_of
 from duckicelake.cli.assembly.places import warehouse_of
 from duckicelake.cli.assembly.postgres import postgres_advice, reachable_postgres
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
-from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable
+from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
 from duckicelake.lake.chronicle import left_out
 from duckicelake.lake.doctor.checks import diagnose, is_prepared
 from duckicelake.lake.doctor.examination import NeededFile
@@ -72,6 +72,8 @@ def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[Need
             return [*findings, *(damage or [_fine("tables", "nothing in them is damaged")])], files
     except Unavailable as error:
         return [Finding("database", ok=False, detail=str(error), advice=postgres_advice(error))], []
+    except UnsupportedCatalog as error:
+        return [Finding("database", ok=False, detail=str(error), advice="")], []
 
 
 def _store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:

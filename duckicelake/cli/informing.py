@@ -13,6 +13,7 @@ from duckicelake.cli.service.running import noted_uri
 from duckicelake.lake.format import stored_data_path
 from duckicelake.lake.model import FORMAT_VERSION
 from duckicelake.lake.postgres.address import attach_source, embedded_url
+from duckicelake.lake.postgres.session import duckdb_parameters
 from duckicelake.settings import Settings, read_settings
 
 
@@ -34,7 +35,7 @@ def _facts(settings: Settings) -> dict[str, str]:
     served_at = noted_uri(settings.lake) if settings.database_url is None else None
     facts = {
         "uri": served_at or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
-        "ducklake-attach": attach_source(url),
+        "ducklake-attach": attach_source(url, duckdb_parameters(url)),
         "data-path": stored_data_path(url) or policy_of(settings).data_path,
         "format": FORMAT_VERSION,
     }

@@ -9,6 +9,7 @@ from duckicelake.lake.migrate import migrate
 from duckicelake.lake.model import FORMAT_VERSION
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.session import Session
 from duckicelake.lake.snapshots import lock, retrying
 
 
@@ -39,6 +40,7 @@ def stored_data_path(url: str) -> str | None:
     """The DATA_PATH of the catalog at a Postgres URL; None if it doesn't answer or holds none."""
     try:
         with psycopg.connect(url, connect_timeout=2) as connection, connection.cursor() as cursor:
+            Session().pin(connection)
             options = read_options(cursor)
     except psycopg.OperationalError:
         return None

@@ -13,6 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.postgres.session import Session
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of_async
 from duckicelake.lake.state import Asked, Freshness
 
@@ -34,10 +35,13 @@ def freshness(cursor: Cursor[Row], asked: Sequence[Asked]) -> list[Freshness | N
 class FreshnessLine:
     """A connection for one event loop that asks one thing at a time; made when it is first needed, and after a loss."""
 
-    def __init__(self, url: str, patience: Mapping[str, Any], timeline: Timeline | None = None) -> None:
+    def __init__(
+        self, url: str, patience: Mapping[str, Any], session: Session, timeline: Timeline | None = None
+    ) -> None:
         """patience: parameters of connections that say how soon to give up. timeline: the only one to ask."""
         self._url = url
         self._patience = patience
+        self._session = session
         self._timeline = timeline
         self._line: _Line | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -70,6 +74,7 @@ class FreshnessLine:
             connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
             if self._timeline is not None:
                 await _check(self._timeline, connection)
+            await self._session.pin_async(connection)
             line = _Line(connection)
             await line.prepare()
         except (psycopg.Error, Unavailable):

@@ -21,6 +21,12 @@ TRIGGERS = {
 }
 _SQL, _ROLES = queries("doctor"), queries("roles")
 _NAMED = 5
+_FOR_DUCKDB = {
+    "standard_conforming_strings": ("on", "true", "yes", "1"),
+    "client_encoding": ("utf8", "utf-8"),
+    "session_replication_role": ("origin", "local"),
+}
+"""Settings that DuckDB's sessions need, which don't pin any, with the values that do."""
 
 
 def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
@@ -31,7 +37,7 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
     with database.reading() as cursor:
         if not _may_write(cursor):
             return [_postgres_version(cursor), _roles(cursor)]
-        findings = [_postgres_version(cursor), _catalog(cursor)]
+        findings = [_postgres_version(cursor), _session_settings(cursor), _catalog(cursor)]
         if read_options(cursor) is not None:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
@@ -49,6 +55,19 @@ def _postgres_version(cursor: Transaction) -> Finding:
     (text,) = cursor.execute(_SQL.server_version).fetchall()[0]
     ok = int(text.split(".")[0]) >= OLDEST_POSTGRES
     return finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
+
+
+def _session_settings(cursor: Transaction) -> Finding:
+    wrong = cursor.execute(_SQL.session_settings, {"names": list(_FOR_DUCKDB)}).fetchall()
+    differing = [
+        f"{name} is {value} for {scope}" for name, value, scope in wrong if value.lower() not in _FOR_DUCKDB[name]
+    ]
+    detail = ", ".join(dict.fromkeys(differing)) or "DuckDB's sessions have those that it needs"
+    advice = (
+        "the server pins its own, but DuckDB's clients write and read other texts: ALTER DATABASE or ALTER ROLE … "
+        "RESET the setting, or attach with client_encoding=UTF8 options='-c standard_conforming_strings=on'"
+    )
+    return finding("session settings", not differing, detail, advice)
 
 
 def _catalog(cursor: Transaction) -> Finding:

@@ -1,7 +1,9 @@
 """Where the Postgres behind a lake answers, told without starting anything."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -26,9 +28,15 @@ def embedded_url(folder: Path) -> str:
     return f"postgresql://postgres:@/postgres?host={socket_folder}"
 
 
-def attach_source(url: str) -> str:
-    """What DuckDB's ATTACH takes to open the catalog at a Postgres URL: `ducklake:postgres:<libpq keywords>`."""
-    parts = {key: value for key, value in _parse(url).items() if value not in (None, "")}
+def attach_source(url: str, parameters: Mapping[str, str] = MappingProxyType({})) -> str:
+    """What DuckDB's ATTACH takes to open the catalog at a Postgres URL: `ducklake:postgres:<libpq keywords>`.
+
+    parameters: further keywords, as of `session.duckdb_parameters`; its `options` come after those of the URL.
+    """
+    given = _parse(url)
+    merged: dict[str, Any] = {**given, **parameters}
+    merged |= {"options": f"{given.get('options') or ''} {parameters.get('options', '')}".strip()}
+    parts = {key: value for key, value in merged.items() if value not in (None, "")}
     return "ducklake:postgres:" + make_conninfo("", **parts)
 
 

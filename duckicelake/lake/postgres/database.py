@@ -19,6 +19,7 @@ from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
+from duckicelake.lake.postgres.session import Session, check_encoding, check_triggers_fire
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of
 from duckicelake.lake.postgres.traced import Around, traced_by
 
@@ -100,7 +101,12 @@ class Database:
     ) -> None:
         self.url = url
         self._timeline = None if left is None else Timeline(left)
-        self._statement_seconds = statement_seconds
+        milliseconds = str(round(statement_seconds * 1000))
+        self._session = Session(
+            jit="off",  # to compile one of our statements takes longer than any of them
+            statement_timeout=milliseconds,
+            idle_in_transaction_session_timeout=milliseconds,
+        )
         self._pool = LastFirstPool(
             url,
             connection_class=traced_by(traced) if traced else PatientConnection,
@@ -164,10 +170,14 @@ class Database:
                     connection.autocommit = False
 
     def check(self) -> None:
-        """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers."""
+        """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers.
+
+        Raises UnsupportedCatalog for a database that no lake can be kept in, whatever is in it.
+        """
         try:
             with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
-                connection.execute("SELECT 1")
+                check_encoding(connection)
+                check_triggers_fire(connection)
         except psycopg.OperationalError as error:
             reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
             raise Unavailable(f"Postgres {reason}: {error}") from error
@@ -178,7 +188,7 @@ class Database:
 
     def freshness_line(self) -> FreshnessLine:
         """A line past the pool, which is closed with it."""
-        line = FreshnessLine(self.url, _defaults(self.url), self._timeline)
+        line = FreshnessLine(self.url, _defaults(self.url), self._session, self._timeline)
         self._lines.append(line)
         return line
 
@@ -244,12 +254,7 @@ class Database:
         set_json_dumps(orjson.dumps, connection)
         set_json_loads(orjson.loads, connection)
         connection.adapters.register_dumper(dict, _DictDumper)
-        connection.execute("SET TimeZone TO 'UTC'")
-        connection.execute("SET jit TO off")  # to compile one of our statements takes longer than any of them
-        milliseconds = round(self._statement_seconds * 1000)
-        connection.execute(f"SET statement_timeout TO {milliseconds}")
-        connection.execute(f"SET idle_in_transaction_session_timeout TO {milliseconds}")
-        connection.commit()
+        self._session.pin(connection)
 
 
 def _translated(error: psycopg.OperationalError) -> CatalogError:

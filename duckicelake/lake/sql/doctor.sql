@@ -1,6 +1,15 @@
 -- server_version: as people write it
 SELECT current_setting('server_version');
 
+-- session_settings: values that sessions begin with, by database, role and configuration
+SELECT name, reset_val, 'this login' FROM pg_settings WHERE name = ANY(%(names)s)
+UNION ALL
+SELECT split_part(config, '=', 1), split_part(config, '=', 2),
+       coalesce('role ' || r.rolname, 'all roles') || coalesce(' in database ' || d.datname, '')
+FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS config
+LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase
+WHERE split_part(config, '=', 1) = ANY(%(names)s) AND (s.setdatabase = 0 OR d.datname = current_database());
+
 -- triggers: ours that are enabled, with their tables
 SELECT tgname::text, relname::text
 FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
