@@ -32,6 +32,7 @@ CatalogError
 ├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
 │   ├── FailedOver            another Postgres took over, which may lack commits that this process remembers
+│   ├── UnknownFormatError    the lake was migrated to a format, or by a duckicelake, that this server doesn't know
 │   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
 └── StartupError              the server can't start; the message says what to do
     ├── InvalidSettings
@@ -237,6 +238,13 @@ class Unavailable(CatalogError):
 
 class FailedOver(Unavailable):
     """Another Postgres took over, which may lack commits that this process remembers: it can only be started anew."""
+
+
+class UnknownFormatError(Unavailable):
+    """The lake was migrated to a DuckLake format, or by a newer duckicelake, that this server doesn't know.
+
+    Nothing was written. The server goes on by itself once it knows the lake again.
+    """
 
 
 class StoreDenied(Unavailable):

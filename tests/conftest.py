@@ -17,7 +17,7 @@ from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.services import Services
-from duckicelake.lake.format import prepare
+from duckicelake.lake.format import prepare, require_known, session_settings
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
 from duckicelake.storage.policy import LocationPolicy
@@ -82,7 +82,8 @@ def database_url(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    opened = Database(database_url, pool_size=16)
+    opened = Database(database_url, pool_size=16, session_settings=session_settings())
+    require_known(opened)
     yield opened
     opened.close()
 

@@ -10,7 +10,7 @@ from duckicelake.cli.lake_option import NO_LAKE
 from duckicelake.cli.s3_secret import duckdb_secret
 from duckicelake.cli.service.listening import uri
 from duckicelake.cli.service.running import noted_uri
-from duckicelake.lake.format import stored_data_path
+from duckicelake.lake.format import stored_options
 from duckicelake.lake.model import FORMAT_VERSION
 from duckicelake.lake.postgres.address import attach_source, embedded_url
 from duckicelake.lake.postgres.session import duckdb_parameters
@@ -32,12 +32,13 @@ def info(*, lake: Path | None, as_json: bool) -> None:
 
 def _facts(settings: Settings) -> dict[str, str]:
     url = settings.database_url or embedded_url(settings.lake)
+    options = stored_options(url)
     served_at = noted_uri(settings.lake) if settings.database_url is None else None
     facts = {
         "uri": served_at or uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": attach_source(url, duckdb_parameters(url)),
-        "data-path": stored_data_path(url) or policy_of(settings).data_path,
-        "format": FORMAT_VERSION,
+        "data-path": options.get("data_path") or policy_of(settings).data_path,
+        "format": options.get("version", FORMAT_VERSION),
     }
     secret = duckdb_secret(settings, facts["data-path"])
     return facts | {"duckdb-secret": secret} if secret else facts

@@ -5,27 +5,49 @@ from psycopg import Cursor
 from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.migrate import migrate
-from duckicelake.lake.model import FORMAT_VERSION
+from duckicelake.lake.migrate import known_migrations, migrate
+from duckicelake.lake.model import SERVED_FORMATS
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.postgres.session import Session
 from duckicelake.lake.snapshots import lock, retrying
+
+_OLDER_FORMATS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
+"""Those that DuckDB 1.5 migrates to 1.0."""
 
 
 def prepare(database: Database, data_path: str) -> str:
     """Create the catalog if there is none, adopt it if there is, migrate; return its DATA_PATH, which ends in "/".
 
     `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
-    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve.
+    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve. From now on each transaction
+    of `database` begins as `require_known` says.
     """
     try:
-        return retrying(lambda: _prepare(database, data_path))
+        path = retrying(lambda: _prepare(database, data_path))
     except InsufficientPrivilege as error:
         raise UnsupportedCatalog(
             f"the server's login lacks rights in Postgres ({error.diag.message_primary}): "
             "let a superuser run what `duckicelake grants` prints for it"
         ) from error
+    require_known(database)
+    return path
+
+
+def session_settings() -> dict[str, str]:
+    """Postgres settings by which `duckicelake_require_known` sees what a session's server knows."""
+    return {
+        "duckicelake.formats": ",".join(SERVED_FORMATS),
+        "duckicelake.last_migration": str(known_migrations()[-1].number),
+    }
+
+
+def require_known(database: Database) -> None:
+    """Begin each transaction with a check of the lake's format and migrations, which raises UnknownFormatError.
+
+    The lake has all migrations of this version, and `database` has `session_settings`.
+    """
+    database.require(queries("format").require_known)
 
 
 def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
@@ -36,27 +58,38 @@ def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
     return dict(cursor.execute(queries("format").options).fetchall())
 
 
-def stored_data_path(url: str) -> str | None:
-    """The DATA_PATH of the catalog at a Postgres URL; None if it doesn't answer or holds none."""
+def stored_options(url: str) -> dict[str, str]:
+    """Read the catalog's options, as `read_options`; empty if Postgres doesn't answer or has no catalog."""
     try:
         with psycopg.connect(url, connect_timeout=2) as connection, connection.cursor() as cursor:
             Session().pin(connection)
-            options = read_options(cursor)
+            return read_options(cursor) or {}
     except psycopg.OperationalError:
-        return None
-    return options["data_path"] if options else None
+        return {}
 
 
 def check_supported(options: dict[str, str]) -> None:
     """Raise UnsupportedCatalog unless the catalog is an unencrypted DuckLake 1.0."""
-    version = options.get("version")
-    if version != FORMAT_VERSION:
+    version = options.get("version", "")
+    if version not in SERVED_FORMATS:
         raise UnsupportedCatalog(
-            f"the catalog has DuckLake format {version!r}, this server reads {FORMAT_VERSION!r}; "
-            "attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION if it is older"
+            f"the catalog has DuckLake format {version!r}, this server serves {', '.join(SERVED_FORMATS)}: "
+            + _advice(version)
         )
     if options.get("encrypted") == "true":
         raise UnsupportedCatalog("the lake is encrypted: Iceberg readers can't read its files; use one that is not")
+
+
+def _advice(version: str) -> str:
+    """How to get from a format that isn't served to one that is."""
+    if version in _OLDER_FORMATS:
+        return "back it up, then attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION TRUE, which migrates it to 1.0"
+    if not version:
+        return "ducklake_metadata has no row for its version; restore the catalog from a backup"
+    return (
+        "DuckLake can't migrate it back; run a duckicelake that serves this format, "
+        "or restore the catalog from a backup of before the migration"
+    )
 
 
 def _prepare(database: Database, data_path: str) -> str:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 FORMAT_VERSION: Final = "1.0"
-"""Of DuckLake's catalogs, those that are served."""
+"""The DuckLake format of new lakes."""
+SERVED_FORMATS: Final = (FORMAT_VERSION,)
+"""The DuckLake formats that this server reads and writes."""
 _PLACEHOLDER = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
 )

@@ -95,6 +95,7 @@ ANSWERS: dict[type[errors.CatalogError], Answer] = {
     errors.CommitStateUnknown: Answer(500, "CommitStateUnknownException"),
     errors.Unavailable: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.FailedOver: Answer(503, "ServiceUnavailableException", {"Retry-After": "1"}),
+    errors.UnknownFormatError: Answer(503, "ServiceUnavailableException", {"Retry-After": "10"}),
     errors.StoreDenied: Answer(500, "ServiceFailureException"),  # which clients don't send again, as they would 503
     errors.StartupError: _INTERNAL,
     errors.InvalidSettings: _INTERNAL,

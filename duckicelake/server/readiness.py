@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import Unavailable, UnknownFormatError
 
 KEPT_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 15.0
@@ -24,7 +24,7 @@ class Readiness:
     _kept_until: float = field(default=0.0)
 
     async def require(self, checks: Checks) -> None:
-        """Unavailable naming the part that doesn't answer, and nothing else; its cause says why."""
+        """Unavailable naming the part that doesn't answer, and nothing else; its cause says why. UnknownFormatError."""
         if self._running is None or (self._running.done() and time.monotonic() >= self._kept_until):
             self._running = asyncio.create_task(self._find_out(checks))
         try:
@@ -45,5 +45,7 @@ def _check(checks: Checks) -> None:
     for part, check in checks.items():
         try:
             check()
+        except UnknownFormatError:
+            raise
         except Unavailable as error:
             raise Unavailable(f"{part} does not answer; the server's log says why") from error

@@ -9,6 +9,7 @@ from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake.format import prepare
 from duckicelake.lake.migrate import known_migrations
 from duckicelake.lake.postgres.database import Database
+from tests.formats import format_change
 
 COLUMNS = """
     SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default
@@ -86,14 +87,19 @@ def test_prepare_by_many_workers_at_once_migrates_once(empty_database):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ("UPDATE ducklake_metadata SET value = '1.1-dev1' WHERE key = 'version'", "1.1-dev1"),
+        (format_change("1.1"), "DuckLake can't migrate it back"),
+        (format_change("0.3"), "DuckDB 1.5 with AUTOMATIC_MIGRATION"),
         ("UPDATE ducklake_metadata SET value = 'true' WHERE key = 'encrypted'", "encrypted"),
         ("INSERT INTO duckicelake_migration VALUES (9999, 'from the future')", "newer duckicelake"),
     ],
 )
-def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, change, complaint):
+def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, database_url, change, complaint):
     with database.transaction() as cursor:
         cursor.execute(change)
 
-    with pytest.raises(UnsupportedCatalog, match=complaint):
-        prepare(database, "/lake/")
+    another = Database(database_url, pool_size=1)
+    try:
+        with pytest.raises(UnsupportedCatalog, match=complaint):
+            prepare(another, "/lake/")
+    finally:
+        another.close()

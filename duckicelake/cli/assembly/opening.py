@@ -14,7 +14,7 @@ from duckicelake.cli.assembly.places import policy_of, warehouse_of
 from duckicelake.cli.assembly.postgres import postgres_advice
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.lake.format import prepare
+from duckicelake.lake.format import prepare, session_settings
 from duckicelake.lake.ownership import record_zones
 from duckicelake.lake.postgres.database import POOL_SIZE, Database
 from duckicelake.lake.postgres.traced import Around
@@ -66,7 +66,7 @@ def open_services(
     )  # what it would say, the error that we raise says better
     connections = settings.pool_size or max(2, min(POOL_SIZE, _ALL_CONNECTIONS // settings.workers))
     patience = settings.statement_seconds, settings.pool_seconds
-    database = Database(settings.database_url, connections, *patience, traced, left)
+    database = Database(settings.database_url, connections, *patience, traced, left, session_settings())
     try:
         _check_warehouse(store, warehouse_of(settings))
         _check_database(database)

@@ -18,6 +18,7 @@ from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.edge import edge_of
 from duckicelake.cli.service.renewal import FAILED_OVER, may_pass
 from duckicelake.errors import CatalogError
+from duckicelake.lake.format import require_known
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
 from duckicelake.settings import read_settings
@@ -48,6 +49,7 @@ def _create() -> object:
         _end()
 
     services = resources.enter_context(open_services(settings, spans.statement if spans else None, left))
+    require_known(services.database)
     app = create_app(
         services,
         edge=edge_of(settings),

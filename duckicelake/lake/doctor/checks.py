@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake import delta_sources
+from duckicelake.lake.doctor.damage import misspelled
 from duckicelake.lake.doctor.findings import Finding, finding
 from duckicelake.lake.doctor.followers import followers
 from duckicelake.lake.format import check_supported, read_options
@@ -18,6 +19,9 @@ TRIGGERS = {
     "duckicelake_raise_epoch": "ducklake_snapshot",
     "duckicelake_check_renames": "ducklake_snapshot_changes",
     "duckicelake_refuse_writes": "ducklake_snapshot_changes",
+    "duckicelake_keep_version": "ducklake_metadata",
+    "duckicelake_keep_versions": "ducklake_metadata",
+    "duckicelake_check_known": "ducklake_snapshot",
 }
 _SQL, _ROLES = queries("doctor"), queries("roles")
 _NAMED = 5
@@ -43,6 +47,8 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
             findings += [check(cursor) for check in checks]
             if is_prepared(findings):
                 findings += [_roles(cursor), _followed(cursor), *followers(cursor, with_lineage=with_lineage)]
+            else:
+                findings += misspelled(cursor)
     return findings
 
 
@@ -96,8 +102,9 @@ def _triggers(cursor: Transaction) -> Finding:
     missing = sorted(set(TRIGGERS.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
-        "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones in DuckDB until they are "
-        "back: run CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql and 0021_delta_sources.sql do"
+        "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones, nor attach with "
+        "AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE TRIGGER as "
+        "migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql and 0032_format_guard.sql do"
     )
     return finding("triggers", not missing, detail, advice)
 

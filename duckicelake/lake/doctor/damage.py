@@ -25,6 +25,13 @@ class Damage:
     advice: str
 
 
+SPELLINGS = Damage(
+    "inlined rows",
+    _SQL.spelled_inlined_tables,
+    "{table}: the first columns of its table of inlined rows {name} aren't called as in DuckLake {format}, the lake's "
+    "format: a DuckDB client has migrated the lake, or was attached when another did",
+    "no client reads these rows until the columns have the names of the lake's format: {renames}",
+)
 DAMAGES = (
     Damage(
         "delete files",
@@ -123,6 +130,14 @@ DAMAGES = (
         "{table}: its table of inlined rows {name} has the columns {own} instead of {expected}",
         "give it those columns in that order: DuckDB writes them by place",
     ),
+    SPELLINGS,
+    Damage(
+        "delete files",
+        _SQL.containers,
+        "{table}: delete file {delete_file_id} ({path}) is a Puffin container of DuckDB 2.0",
+        "DuckDB 1.5 can't read that table; in DuckDB 2.0: CALL lake.set_option('write_deletion_vectors', false); "
+        "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0);",
+    ),
     Damage(
         "side tables",
         _SQL.unlike_files,
@@ -163,6 +178,11 @@ def damaged(cursor: Transaction) -> list[Finding]:
     names = table_names(cursor)
     findings = [finding for damage in DAMAGES for finding in _cases(cursor, damage, names)]
     return [*findings, *_columns(cursor, names)]
+
+
+def misspelled(cursor: Transaction) -> list[Finding]:
+    """Tables of inlined rows with the column names of another format; also in a lake of a format that isn't served."""
+    return _cases(cursor, SPELLINGS, table_names(cursor))
 
 
 def table_names(cursor: Transaction) -> dict[int, str]:

@@ -9,12 +9,19 @@ import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import NotNullViolation
+from psycopg.errors import NotNullViolation, UndefinedColumn
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import PoolTimeout
 
-from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, ReadOnlyTable, Unavailable
+from duckicelake.errors import (
+    CatalogError,
+    CommitStateUnknown,
+    InvalidRequest,
+    ReadOnlyTable,
+    Unavailable,
+    UnknownFormatError,
+)
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
@@ -49,6 +56,8 @@ _TOO_LARGE = "54"
 """The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 _READ_ONLY_TABLE = "DIRO1"
 """What our trigger raises (migration 0021)."""
+_UNKNOWN_FORMAT = "DIUF1"
+"""What a precondition raises where the lake isn't one that this server knows (migration 0032)."""
 RETRYABLE_STATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -87,7 +96,8 @@ class Database:
     Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
     `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
     `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
-    Postgres took over that may lack some of it; from then on all raises FailedOver.
+    Postgres took over that may lack some of it; from then on all raises FailedOver. `session_settings` are set on every
+    connection. After `require`, each transaction begins with a statement that may refuse it.
     """
 
     def __init__(
@@ -98,14 +108,17 @@ class Database:
         pool_seconds: float = POOL_TIMEOUT_SECONDS,
         traced: Around | None = None,
         left: Callable[[], None] | None = None,
+        session_settings: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url
+        self._precondition: str | None = None
         self._timeline = None if left is None else Timeline(left)
         milliseconds = str(round(statement_seconds * 1000))
         self._session = Session(
             jit="off",  # to compile one of our statements takes longer than any of them
             statement_timeout=milliseconds,
             idle_in_transaction_session_timeout=milliseconds,
+            **(session_settings or {}),
         )
         self._pool = LastFirstPool(
             url,
@@ -136,6 +149,7 @@ class Database:
         ):
             with connection.cursor() as cursor:
                 try:
+                    self._check_precondition(connection)
                     yield cursor
                 finally:
                     afterwards = self._afterwards.pop(cursor, ())
@@ -155,6 +169,7 @@ class Database:
             self._connection(IsolationLevel.REPEATABLE_READ, read_only=True) as connection,
             connection.cursor() as cursor,
         ):
+            self._check_precondition(connection)
             yield cursor
 
     @contextmanager
@@ -169,18 +184,28 @@ class Database:
                 if not connection.closed:
                     connection.autocommit = False
 
+    def require(self, precondition: str) -> None:
+        """Begin each transaction from now on with a statement that fails where this server must not go on."""
+        self._precondition = precondition
+
     def check(self) -> None:
         """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers.
 
-        Raises UnsupportedCatalog for a database that no lake can be kept in, whatever is in it.
+        Raises UnsupportedCatalog for a database that no lake can be kept in, whatever is in it, and UnknownFormatError
+        where the precondition fails.
         """
         try:
             with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
                 check_encoding(connection)
                 check_triggers_fire(connection)
+                self._session.pin(connection)
+                if self._precondition is not None:
+                    connection.execute(self._precondition)
         except psycopg.OperationalError as error:
             reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
             raise Unavailable(f"Postgres {reason}: {error}") from error
+        except psycopg.Error as error:
+            raise _refusal(error) or error from error
 
     def statistics(self) -> dict[str, int]:
         """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
@@ -214,8 +239,11 @@ class Database:
                     with _rolled_back(connection):
                         yield connection
                 except psycopg.Error as error:
-                    if error.sqlstate == _READ_ONLY_TABLE:
-                        raise ReadOnlyTable(error.diag.message_primary or "The table can't be written") from error
+                    refusal = _refusal(error)
+                    if refusal is not None:
+                        raise refusal from error
+                    if isinstance(error, UndefinedColumn):  # a migration may have renamed it since BEGIN
+                        self.check()
                     if read_only or not is_standby(connection):
                         raise
                     self._leave(connection)
@@ -226,6 +254,12 @@ class Database:
             if is_retryable(error):
                 raise
             raise _translated(error) from error
+
+    def _check_precondition(self, connection: PatientConnection) -> None:
+        """Send the precondition with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
+        if self._precondition is not None:
+            with nullcontext() if connection.has_pipeline else connection.pipeline():
+                connection.execute(self._precondition)
 
     def _check_timeline(self, connection: PatientConnection) -> None:
         """FailedOver if the connection is on another one than this process. A standby may have become the primary."""
@@ -255,6 +289,15 @@ class Database:
         set_json_loads(orjson.loads, connection)
         connection.adapters.register_dumper(dict, _DictDumper)
         self._session.pin(connection)
+
+
+def _refusal(error: psycopg.Error) -> CatalogError | None:
+    """What our own triggers and functions mean by an error of theirs; None for Postgres's."""
+    if error.sqlstate == _READ_ONLY_TABLE:
+        return ReadOnlyTable(error.diag.message_primary or "The table can't be written")
+    if error.sqlstate == _UNKNOWN_FORMAT:
+        return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
+    return None
 
 
 def _translated(error: psycopg.OperationalError) -> CatalogError:

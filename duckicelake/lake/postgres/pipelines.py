@@ -108,6 +108,11 @@ class PatientConnection(Connection[Any]):
         self._told_ever = 0
 
     @property
+    def has_pipeline(self) -> bool:
+        """Whether statements wait in a pipeline."""
+        return self._pipeline is not None
+
+    @property
     def has_begun_pipeline(self) -> bool:
         """Whether it is in a pipeline, and in a transaction that has begun there."""
         return isinstance(self._pipeline, PatientPipeline) and self._pipeline.has_begun

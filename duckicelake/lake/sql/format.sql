@@ -4,6 +4,12 @@ SELECT to_regclass('ducklake_metadata') IS NOT NULL;
 -- options: the catalog's own facts
 SELECT key, value FROM ducklake_metadata WHERE scope IS NULL;
 
+-- require_known: DIUF1 unless the session knows the lake's format and, where the transaction may write, its migrations
+SELECT duckicelake_require_known(current_setting('transaction_read_only') = 'off');
+
+-- version: the lake's DuckLake format
+SELECT value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL;
+
 -- insert_initial_rows: an empty lake at snapshot 0, as DuckDB's extension makes it
 WITH metadata AS (
     INSERT INTO ducklake_metadata (key, value)

@@ -188,7 +188,8 @@ FROM duckicelake_deletion
 WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s);
 
 -- freshness: whether what is known of tables is still so, in the order of the tables that are there. An id of a schema or
--- view that is a table's, too, makes a table look touched that isn't, and so do names; far behind, each counts as touched
+-- view that is a table's, too, makes a table look touched that isn't, and so do names; far behind, each counts as touched.
+-- DIUF1 if the lake has a format that this server doesn't know
 SELECT w.ordinal, t.table_id, d.version, d.caught_up_to, n.newest, e.epoch,
        EXISTS (SELECT FROM duckicelake_snapshot h WHERE h.table_id = t.table_id AND h.held_until <= now()),
        n.newest - w.checked_upto <= 1000 AND n.newest - w.checked_upto = (
@@ -202,7 +203,8 @@ CROSS JOIN (SELECT max(snapshot_id) AS newest, pg_current_snapshot()::text AS se
 CROSS JOIN duckicelake_epoch e
 JOIN ducklake_schema s ON s.schema_name = w.schema_name AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
-LEFT JOIN duckicelake_table d ON d.table_id = t.table_id;
+LEFT JOIN duckicelake_table d ON d.table_id = t.table_id
+WHERE duckicelake_require_known(false);
 
 -- epoch: grows whenever DuckDB expires snapshots
 SELECT epoch FROM duckicelake_epoch;

@@ -28,7 +28,7 @@ def insert(cursor: Transaction, *values: int) -> None:
 
 
 def test_statements_and_begin_are_sent_once_an_answer_is_wanted(numbers: Database) -> None:
-    with numbers.transaction() as cursor, cursor.connection.pipeline():
+    with numbers.transaction(pipelined=True) as cursor:
         insert(cursor, 1, 2)
         with numbers.reading() as other:
             found = other.execute(
