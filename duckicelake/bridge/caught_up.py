@@ -12,6 +12,7 @@ from typing import Any
 from duckicelake.bridge.constraints.properties import UNVERIFIED_HERE, with_unverified
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
+from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
 from duckicelake.bridge.name_maps import check_folders, with_names
 from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
@@ -175,7 +176,13 @@ def native_step(
     `removed` are files of whichever content; `next_row_id` is DuckLake's after the step. `unverified` are constraints
     that the step's rows may violate.
     """
-    owner = ListOwner(numbers.snapshot_id, numbers.sequence_number, metadata.current_schema_id, metadata.format_version)
+    owner = ListOwner(
+        numbers.snapshot_id,
+        numbers.sequence_number,
+        metadata.current_schema_id,
+        metadata.format_version,
+        packing_of(metadata.properties),
+    )
     manifests = next_list(parent, added, {file.file_id for file in removed}, owner, manifest_ids)
     snapshot = _snapshot(step, metadata, line.newest, numbers, added, removed, next_row_id)
     if unverified:

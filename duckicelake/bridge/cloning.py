@@ -135,11 +135,18 @@ def _manifest(row: ManifestRow, entries: Sequence[Entry], ids: Mapping[int, int]
         added=by_status[EntryStatus.ADDED],
         existing=by_status[EntryStatus.EXISTING],
         deleted=by_status[EntryStatus.DELETED],
+        is_laid_out=bool(row.is_laid_out),
     )
 
 
 def _listed(manifest: NewManifest, numbers: Mapping[int, int]) -> ListedManifest:
     live = {file_id: numbers[file_id] for file_id in (*manifest.added, *manifest.existing)}
     return ListedManifest(
-        manifest.manifest_id, manifest.content, manifest.spec_id, len(live), manifest.format_version, live
+        manifest.manifest_id,
+        manifest.content,
+        manifest.spec_id,
+        len(live),
+        manifest.format_version,
+        live,
+        is_laid_out=manifest.is_laid_out,
     )

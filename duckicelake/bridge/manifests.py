@@ -2,28 +2,28 @@
 
 Only manifests that hold removed files are rewritten. Small manifests are packed ten at a time, by order of magnitude,
 so a file is rewritten O(log n) times (design D4). No new manifest adds or packs more than 10,000 files, and those that
-have as many stay as they are: what a commit writes is bounded, and readers skip whole ones by their partitions.
+have as many stay as they are: what a commit writes is bounded, and readers skip whole ones by their partitions. Clients
+can lay out manifests themselves (`bridge.manifest_layout`); what they laid out isn't packed.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
+from duckicelake.bridge.manifest_packing import DEFAULT, Packing, portions
 from duckicelake.iceberg.manifest import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.additions import NewFile, NewManifest
-
-T = TypeVar("T")
-PACK = 10
-LARGEST = 10_000
-"""Files that a manifest is made of at most, and from which on it isn't packed any more."""
+from duckicelake.lake.state import ManifestRow
 
 
 @dataclass(frozen=True, slots=True)
 class ListedManifest:
-    """A manifest of a snapshot's list; `live` maps its live file ids to their sequence numbers, where loaded."""
+    """A manifest of a snapshot's list; `live` maps its live file ids to their sequence numbers, where loaded.
+
+    length: in bytes, where it is written. is_laid_out: a client says what files it holds.
+    """
 
     manifest_id: int
     content: int
@@ -31,6 +31,21 @@ class ListedManifest:
     live_count: int
     format_version: int
     live: Mapping[int, int] | None = None
+    length: int | None = None
+    is_laid_out: bool = False
+
+    @classmethod
+    def of(cls, row: ManifestRow) -> "ListedManifest":
+        """A manifest of the catalog, without its files."""
+        return cls(
+            row.manifest_id,
+            row.content,
+            row.spec_id,
+            row.live_files,
+            row.format_version,
+            length=row.length,
+            is_laid_out=bool(row.is_laid_out),
+        )
 
     @property
     def magnitude(self) -> int:
@@ -44,12 +59,13 @@ class ListedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ListOwner:
-    """The snapshot that the new manifests belong to."""
+    """The snapshot that the new manifests belong to, and how its table packs them."""
 
     snapshot_id: int
     sequence_number: int
     schema_id: int
     format_version: int
+    packing: Packing = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +76,18 @@ class ManifestList:
     new: tuple[NewManifest, ...]
 
 
-def must_load(parent: Sequence[ListedManifest], format_version: int) -> set[int]:
+@dataclass(frozen=True, slots=True)
+class ManifestGroup:
+    """Files of one content and spec that a client wants in one manifest, with their sequence numbers, in order."""
+
+    content: int
+    spec_id: int
+    live: Mapping[int, int]
+
+
+def must_load(parent: Sequence[ListedManifest], format_version: int, packing: Packing = DEFAULT) -> set[int]:
     """Ids of the manifests that the next list packs or writes anew, so that their live files are needed."""
-    packed = {m.manifest_id for group in _groups(parent).values() if len(group) >= PACK for m in group}
+    packed = {manifest.manifest_id for group in _full_groups(parent, packing) for manifest in group}
     return packed | {manifest.manifest_id for manifest in parent if manifest.lacks_row_ids(format_version)}
 
 
@@ -80,7 +105,7 @@ def next_list(
     fresh = [
         _added(key, portion, owner, next(new_ids))
         for key, files in _by_manifest(added).items()
-        for portion in _portions(files)
+        for portion in portions(files)
     ]
     kept: list[ListedManifest] = []
     new = [manifest for _, manifest in fresh]
@@ -97,16 +122,30 @@ def next_list(
     return _pack(ManifestList((*(listed for listed, _ in fresh), *kept), tuple(new)), owner, new_ids)
 
 
+def relaid_list(
+    kept: Sequence[ListedManifest], groups: Sequence[ManifestGroup], owner: ListOwner, new_ids: Iterator[int]
+) -> ManifestList:
+    """The list of a snapshot that moves files of its parent to new manifests, and changes nothing else.
+
+    kept: the parent's manifests that stay, as `next_list` wants its parent.
+    """
+    new = [
+        replace(
+            _manifest(next(new_ids), group.content, group.spec_id, owner, group.live, existing=tuple(group.live)),
+            is_laid_out=True,
+        )
+        for group in groups
+    ]
+    others = next_list(kept, (), frozenset(), replace(owner, packing=replace(owner.packing, is_enabled=False)), new_ids)
+    listed = [_listed(manifest, group.live) for manifest, group in zip(new, groups, strict=True)]
+    return ManifestList((*listed, *others.listed), (*new, *others.new))
+
+
 def _by_manifest(files: Sequence[NewFile]) -> dict[tuple[int, int], list[NewFile]]:
     groups: dict[tuple[int, int], list[NewFile]] = defaultdict(list)
     for file in files:
         groups[min(file.content, 1), file.spec_id].append(file)
     return groups
-
-
-def _portions(files: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The files of one manifest after the other."""
-    return (files[start : start + LARGEST] for start in range(0, len(files), LARGEST))
 
 
 def _added(
@@ -131,11 +170,14 @@ def _rewritten(
         existing=tuple(live),
         deleted=tuple(sorted(removed)),
     )
+    new = replace(new, is_laid_out=manifest.is_laid_out)
     return _listed(new, live), new
 
 
 def _listed(new: NewManifest, live: Mapping[int, int]) -> ListedManifest:
-    return ListedManifest(new.manifest_id, new.content, new.spec_id, len(live), new.format_version, live)
+    return ListedManifest(
+        new.manifest_id, new.content, new.spec_id, len(live), new.format_version, live, is_laid_out=new.is_laid_out
+    )
 
 
 def _manifest(
@@ -163,19 +205,23 @@ def _manifest(
     )
 
 
-def _groups(manifests: Iterable[ListedManifest]) -> dict[tuple[int, int, int], list[ListedManifest]]:
+def _full_groups(manifests: Iterable[ListedManifest], packing: Packing) -> list[list[ListedManifest]]:
+    """Manifests that are to become fewer, together with their like."""
+    if not packing.is_enabled:
+        return []
     groups: dict[tuple[int, int, int], list[ListedManifest]] = defaultdict(list)
-    for manifest in (each for each in manifests if each.live_count < LARGEST):
-        groups[manifest.content, manifest.spec_id, manifest.magnitude].append(manifest)
-    return groups
+    for manifest in manifests:
+        if not (manifest.is_laid_out or packing.is_full(manifest.live_count, manifest.length)):
+            groups[manifest.content, manifest.spec_id, manifest.magnitude].append(manifest)
+    return [group for group in groups.values() if len(group) >= packing.min_count]
 
 
 def _pack(manifests: ManifestList, owner: ListOwner, new_ids: Iterator[int]) -> ManifestList:
     """Merge every full group of those loaded; manifests of this snapshot stay apart, as they show what it did."""
     own = {manifest.manifest_id for manifest in manifests.new}
-    for group in _groups(m for m in manifests.listed if m.live is not None and m.manifest_id not in own).values():
-        if len(group) >= PACK:
-            manifests = _merged(manifests, group, owner, new_ids)
+    old = (manifest for manifest in manifests.listed if manifest.live is not None and manifest.manifest_id not in own)
+    for group in _full_groups(old, owner.packing):
+        manifests = _merged(manifests, group, owner, new_ids)
     return manifests
 
 
@@ -186,7 +232,8 @@ def _merged(
     gone = {manifest.manifest_id for manifest in group}
     listed = [manifest for manifest in manifests.listed if manifest.manifest_id not in gone]
     new = list(manifests.new)
-    for live in map(dict, _portions(numbers)):
+    most = owner.packing.most_files((manifest.live_count, manifest.length) for manifest in group)
+    for live in map(dict, portions(numbers, most)):
         merged = _manifest(next(new_ids), group[0].content, group[0].spec_id, owner, live, existing=tuple(live))
         listed.append(_listed(merged, live))
         new.append(merged)

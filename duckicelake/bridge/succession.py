@@ -65,6 +65,7 @@ def manifest_row(manifest: NewManifest) -> ManifestRow:
         path=None,
         length=None,
         facts=None,
+        is_laid_out=manifest.is_laid_out,
     )
 
 

@@ -113,7 +113,10 @@ class InlinedRows:
 
 @dataclass(frozen=True, slots=True)
 class NewManifest:
-    """A `duckicelake_manifest` row; `added`, `existing` and `deleted` are file ids by the status of their entries."""
+    """A `duckicelake_manifest` row; `added`, `existing` and `deleted` are file ids by the status of their entries.
+
+    is_laid_out: a client says what files it holds, so that it isn't packed.
+    """
 
     manifest_id: int
     format_version: int
@@ -126,6 +129,7 @@ class NewManifest:
     added: tuple[int, ...] = ()
     existing: tuple[int, ...] = ()
     deleted: tuple[int, ...] = ()
+    is_laid_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

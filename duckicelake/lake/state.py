@@ -126,6 +126,7 @@ class ManifestRow:
     path: str | None
     length: int | None
     facts: Mapping[str, Any] | None
+    is_laid_out: bool | None = None
 
 
 class FileRow(NamedTuple):

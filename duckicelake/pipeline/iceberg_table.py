@@ -89,12 +89,14 @@ class IcebergTable:
         }
 
     def pack_manifests(self) -> dict[str, int]:
-        """Write manifests of few files anew, together, by partition."""
-        result = self._stamped(self._actions().rewriteManifests(self.java)).execute()
-        return {
-            "rewritten manifests": _length(result.rewrittenManifests()),
-            "added manifests": _length(result.addedManifests()),
-        }
+        """Write manifests of few files anew, together, by partition; those of each partition spec by themselves."""
+        rewritten = added = 0
+        for spec_id in sorted(self.java.specs()):
+            action = self._stamped(self._actions().rewriteManifests(self.java)).specId(spec_id)
+            result = action.execute()
+            rewritten += _length(result.rewrittenManifests())
+            added += _length(result.addedManifests())
+        return {"rewritten manifests": rewritten, "added manifests": added}
 
     def compute_statistics(self) -> dict[str, int]:
         """Write sketches of each column's distinct values for the current snapshot, from all of its rows."""

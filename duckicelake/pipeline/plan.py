@@ -120,7 +120,8 @@ def _rewrite_deletes(table: TableState, policy: Policy, _: int) -> str | None:
 def _pack_manifests(table: TableState, policy: Policy, _: int) -> str | None:
     if table.small_manifests < policy.small_manifests:
         return None
-    return f"{table.small_manifests:,} of {_count(table.manifests, 'manifest')} have fewer than 1,000 files"
+    small, manifests = table.small_manifests, _count(table.manifests, "manifest")
+    return f"{small:,} of {manifests} have fewer than 1,000 files, and no client laid them out"
 
 
 def _statistics(table: TableState, policy: Policy, now_ms: int) -> str | None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.bridge.manifests import LARGEST, PACK, ListedManifest, ListOwner, must_load, next_list
+from duckicelake.bridge.manifest_packing import LARGEST, PACK, Packing, packing_of
+from duckicelake.bridge.manifests import ListedManifest, ListOwner, must_load, next_list
 from duckicelake.lake.additions import NewFile
 
 
@@ -141,6 +142,43 @@ def test_any_sequence_of_adds_and_removes_lists_exactly_the_live_files(seed):
                 (f.sequence_number for f in held), default=manifest.sequence_number
             )
             assert listed.live or manifest.added_snapshot_id == number
+
+
+@pytest.mark.parametrize(("target", "files"), [(None, [30]), (1000, [10, 10, 10]), (300, [3] * 10), (100_000, [30])])
+def test_packed_manifests_have_the_size_that_the_table_wants(target, files):
+    packing = packing_of({} if target is None else {"commit.manifest.target-size-bytes": str(target)})
+    ten = [
+        ListedManifest(n, 0, 0, 3, 2, {3 * n + at: 1 for at in range(3)}, length=300, is_laid_out=False)
+        for n in range(10)
+    ]
+    made = next_list(ten, [], frozenset(), ListOwner(1, 1, 0, 2, packing), itertools.count(PACK)).listed
+    assert [manifest.live_count for manifest in made] == files
+    assert len(must_load(ten, 2, packing)) == (0 if target == 300 else 10)
+    full = [replace(manifest, length=target) for manifest in made]
+    assert must_load(full, 2, packing) == set() or len(files) < PACK
+
+
+def test_manifests_that_a_client_laid_out_are_never_packed_and_stay_so_when_files_leave_them():
+    ten = [ListedManifest(n, 0, 0, 2, 2, {2 * n: 1, 2 * n + 1: 1}, is_laid_out=True) for n in range(PACK)]
+    assert must_load(ten, 2) == set()
+    made = next_list(ten, [new_file(99, 2)], {0}, ListOwner(2, 2, 0, 2), itertools.count(PACK)).listed
+    assert [(manifest.live_count, manifest.is_laid_out) for manifest in made] == [
+        (1, False), (1, True), *[(2, True)] * (PACK - 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({}, Packing()),
+        ({"commit.manifest-merge.enabled": "FALSE"}, Packing(is_enabled=False)),
+        ({"commit.manifest.min-count-to-merge": "1"}, Packing(min_count=2)),
+        ({"commit.manifest.min-count-to-merge": "-3", "commit.manifest.target-size-bytes": "8 MB"}, Packing()),
+        ({"commit.manifest.target-size-bytes": "0"}, Packing()),
+    ],
+)
+def test_values_that_java_would_not_understand_count_as_not_set(properties, expected):
+    assert packing_of(properties) == expected
 
 
 def test_manifests_of_so_many_files_that_another_copy_would_cost_too_much_stay_apart():

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 
-from duckicelake.bridge import manifests
+from duckicelake.bridge import manifest_packing
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.manifest import ManifestContent, read_manifest_list
 from tests.catalog.client import Client, Draft, Json, Row, assert_whole, duckdb_rows, local, pyiceberg_rows
@@ -19,7 +19,7 @@ MOST = 4
 @pytest.fixture(autouse=True)
 def small_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if manifests held four files at most: real ones have ten thousand."""
-    monkeypatch.setattr(manifests, "LARGEST", MOST)
+    monkeypatch.setattr(manifest_packing, "LARGEST", MOST)
 
 
 @pytest.fixture(scope="module")

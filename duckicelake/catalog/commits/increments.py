@@ -6,7 +6,9 @@ from itertools import takewhile
 from typing import Final
 
 from duckicelake.bridge.increments import Increment, Move, NewList
-from duckicelake.bridge.manifests import ListOwner, next_list
+from duckicelake.bridge.manifest_layout import ManifestLayout, with_manifest_counts
+from duckicelake.bridge.manifest_packing import packing_of
+from duckicelake.bridge.manifests import ListOwner, next_list, relaid_list
 from duckicelake.bridge.renumber import Renumbered
 from duckicelake.bridge.uploads import check_rebased, new_files
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
@@ -119,15 +121,22 @@ class _Builder:
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
-        parent, made = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
+        parent, made, layout = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
         self._space.learn(made.files, made.deletions)
-        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._schema_id(snapshot), self._version)
-        loaded = self._space.loaded(parent, made.removed, self._version)
-        manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
+        number, packing = snapshot.sequence_number, packing_of(self.target.properties)
+        owner = ListOwner(snapshot.snapshot_id, number, self._schema_id(snapshot), self._version, packing)
+        kept = parent if layout is None else [each for each in parent if each.manifest_id in layout.kept]
+        loaded = self._space.loaded(kept, made.removed, self._version, packing)
+        if layout is None:
+            manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
+        else:
+            manifests = relaid_list(loaded, layout.groups, owner, self._manifest_ids)
         side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
-        return manifests.listed, made.snapshot, side
+        before = {manifest.manifest_id for manifest in parent if manifest.live_count}
+        counted = with_manifest_counts(made.snapshot, before, manifests, is_laid_out=layout is not None)
+        return manifests.listed, counted, side
 
-    def _found(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles]:
+    def _found(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles, None]:
         """The manifests of the parent, and the files that delete what was found in it; CommitFailed if it isn't it."""
         found, parent = self.brought.found, self._list_of(snapshot.parent_snapshot_id)
         assert found is not None
@@ -136,10 +145,11 @@ class _Builder:
         if tuple(manifest.manifest_id for manifest in parent) != found.manifest_ids:
             raise CommitFailed("The table's files changed after rows were looked for in them", "assert-ref-snapshot-id")
         targets = Targets(self._space, parent, frozenset(), ())
-        return parent, deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
+        made = deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
+        return parent, made, None
 
-    def _uploaded(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles]:
-        """The manifests that the snapshot builds on, and the files that its client brings."""
+    def _uploaded(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles, ManifestLayout | None]:
+        """The manifests that the snapshot builds on, the files that its client brings, and its layout of manifests."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
@@ -156,7 +166,7 @@ class _Builder:
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
         targets = Targets(space, parent, frozenset(gone), uploaded)
-        return parent, listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
+        return parent, listed_files(services, target, snapshot, uploaded, targets, self._file_ids), read.layout
 
     def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
         """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from duckicelake.bridge.manifest_packing import Packing
 from duckicelake.bridge.manifests import ListedManifest, must_load
 from duckicelake.lake import reader
 from duckicelake.lake.postgres.database import Database
@@ -11,13 +12,15 @@ from duckicelake.lake.state import ManifestRow
 
 
 def listed_manifests(
-    database: Database, rows: Iterable[ManifestRow], removed: AbstractSet[int], format_version: int
+    database: Database,
+    rows: Iterable[ManifestRow],
+    removed: AbstractSet[int],
+    format_version: int,
+    packing: Packing,
 ) -> tuple[ListedManifest, ...]:
     """Manifests as they are listed; those that a next list of this format version rewrites with their live files."""
-    bare = [
-        ListedManifest(row.manifest_id, row.content, row.spec_id, row.live_files, row.format_version) for row in rows
-    ]
-    wanted = must_load(bare, format_version)
+    bare = [ListedManifest.of(row) for row in rows]
+    wanted = must_load(bare, format_version, packing)
     if not (wanted or removed):
         return tuple(bare)
     with database.reading() as cursor:

@@ -13,6 +13,7 @@ from typing import Final
 
 from duckicelake.bridge.entries import UploadedFile
 from duckicelake.bridge.file_schema import check_field_ids
+from duckicelake.bridge.manifest_layout import ManifestLayout, layout_of
 from duckicelake.bridge.realise import DELETION_VECTOR, AnyFile
 from duckicelake.bridge.uploads import Place, Upload, changed_files, check_added, check_manifests, place_of
 from duckicelake.catalog.access.ownership import check_may_read
@@ -62,7 +63,8 @@ class ReadUpload:
     """What a proposed snapshot brings, with its manifests: those of the parent, and the new ones by path.
 
     `missing` are the files of the parent's manifests that it doesn't list; the new ones may hold them still. `borrowed`
-    are manifests of other snapshots that it lists as they are.
+    are manifests of other snapshots that it lists as they are. layout: of a snapshot that does nothing but distribute
+    its parent's files over manifests anew.
     """
 
     upload: Upload
@@ -70,6 +72,7 @@ class ReadUpload:
     read: Mapping[str, Manifest]
     missing: Sequence[AnyFile]
     borrowed: Mapping[str, int]
+    layout: ManifestLayout | None = None
 
     def as_parent(self, files: Sequence[NewFile]) -> ParentList:
         """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
@@ -129,7 +132,10 @@ def read_upload(
         if isinstance(file, UploadedFile):
             check_field_ids(file, target.last_column_id)
     check_may_read(services, (file.file_path for file, _, _ in upload.added), own, table_id)
-    return ReadUpload(upload, {path: parent[path] for path in parent.keys() & paths}, read, missing, borrowed)
+    kept = {path: parent[path] for path in parent.keys() & paths}
+    is_move = not (upload.added or upload.removed or borrowed)
+    layout = layout_of(listed, read, kept, missing) if is_move else None
+    return ReadUpload(upload, kept, read, missing, borrowed, layout)
 
 
 def check_statistics(

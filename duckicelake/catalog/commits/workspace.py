@@ -6,6 +6,7 @@ Everything is read outside of any lock; the writer checks that the table is stil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from duckicelake.bridge.manifest_packing import DEFAULT, Packing
 from duckicelake.bridge.manifests import ListedManifest, must_load
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.catalog.commits.known import Known, Unwritten
@@ -56,10 +57,7 @@ class Workspace:
 
     def listed(self, manifest_ids: Sequence[int]) -> Listed:
         """The manifests of a snapshot in the catalog, in list order, without their files."""
-        return tuple(
-            ListedManifest(row.manifest_id, row.content, row.spec_id, row.live_files, row.format_version)
-            for row in self._known.manifests_of(self._database, manifest_ids).values()
-        )
+        return tuple(map(ListedManifest.of, self._known.manifests_of(self._database, manifest_ids).values()))
 
     def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
         """The ids of a snapshot's manifests by the paths at which clients find them; Unwritten if one has none."""
@@ -69,10 +67,10 @@ class Workspace:
             raise Unwritten("manifests of the table are to be written again")
         return paths
 
-    def loaded(self, listed: Listed, removed: Iterable[int], format_version: int) -> Listed:
+    def loaded(self, listed: Listed, removed: Iterable[int], format_version: int, packing: Packing = DEFAULT) -> Listed:
         """The manifests, those with their live files that a next list without the removed files rewrites."""
         holding = {manifest_id for manifest_id, files in self.holding(listed, removed).items() if files}
-        wanted = holding | must_load(listed, format_version)
+        wanted = holding | must_load(listed, format_version, packing)
         live = self._live(manifest for manifest in listed if manifest.manifest_id in wanted)
         return tuple(
             replace(manifest, live=live[manifest.manifest_id]) if manifest.manifest_id in live else manifest

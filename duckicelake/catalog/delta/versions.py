@@ -18,6 +18,7 @@ from duckicelake.bridge.delta.tables import DeltaState, check_none_left, redefin
 from duckicelake.bridge.delta.versions import DeltaVersion
 from duckicelake.bridge.diff import change_and_after
 from duckicelake.bridge.increments import Increment, KnownFiles, Move, NewList
+from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListOwner, next_list
 from duckicelake.bridge.numbering import Numbering, free_id
 from duckicelake.bridge.realise import AnyFile
@@ -225,8 +226,9 @@ class Translation:
     ) -> tuple[NewManifest, ...]:
         """The manifests that the snapshot brings; `_listed` are all that it has."""
         version = self._metadata.format_version
-        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, self._metadata.current_schema_id, version)
-        loaded = self._space.loaded(self._listed, removed, version)
+        schema_id, packing = self._metadata.current_schema_id, packing_of(self._metadata.properties)
+        owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, schema_id, version, packing)
+        loaded = self._space.loaded(self._listed, removed, version, packing)
         manifests = next_list(loaded, added, removed, owner, self._manifest_ids)
         self._listed = manifests.listed
         return manifests.new

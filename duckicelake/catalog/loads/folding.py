@@ -16,6 +16,7 @@ from duckicelake.bridge.caught_up import (
 )
 from duckicelake.bridge.history import hold
 from duckicelake.bridge.live_deletes import LiveDeletes
+from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import SAME_ROWS, NativeStep, replay
 from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
@@ -52,7 +53,7 @@ def folded(services: Services, missed: Missed, base: TableMetadata, beside: File
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
     steps = replay(window, missed.live, deleted, file_ids(services))
     metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)
-    manifests, known = _referenced(services, missed.state, steps, deletes, metadata.format_version)
+    manifests, known = _referenced(services, missed.state, steps, deletes, metadata)
     builder = _Builder(services, beside, row, window, metadata, manifests, known, deletes)
     builder.add_all(steps)
     target = within_limit(without_snapshots(with_row_ids(builder.made(), window.next_row_id), missed.leaving))
@@ -62,17 +63,19 @@ def folded(services: Services, missed: Missed, base: TableMetadata, beside: File
 
 
 def _referenced(
-    services: Services, state: TableState, steps: Sequence[NativeStep], deletes: LiveDeletes, format_version: int
+    services: Services, state: TableState, steps: Sequence[NativeStep], deletes: LiveDeletes, metadata: TableMetadata
 ) -> tuple[tuple[ListedManifest, ...], dict[int, FileRow]]:
     """(the current manifests, those to be rewritten with their files; the existing files that the steps refer to)."""
     removed = {file_id for step in steps for file_id in step.removed}
     targets = {file_id for step in steps for file_id in step.positions}
-    superseded = targets if format_version >= DELETION_VECTOR_VERSION else set[int]()
+    superseded = targets if metadata.format_version >= DELETION_VECTOR_VERSION else set[int]()
     leaving = removed | deletes.idle_without(removed | superseded)
     current, cached = state.current(), services.cache.get(state.row.table_id)
     known = Known() if cached is None else cached.materialized.known
     listed = known.manifests_of(services.database, current.manifest_ids if current else ())
-    manifests = listed_manifests(services.database, listed.values(), leaving, format_version)
+    manifests = listed_manifests(
+        services.database, listed.values(), leaving, metadata.format_version, packing_of(metadata.properties)
+    )
     if not (leaving or targets):
         return manifests, {}
     with services.database.statement() as cursor:

@@ -11,7 +11,7 @@ COPY duckicelake_virtual_file (file_id, table_id, inlined_table, row_ids, begin_
 
 -- manifests: the entries of manifests
 COPY duckicelake_manifest (manifest_id, table_id, content, format_version, spec_id, schema_id, sequence_number,
-    min_sequence_number, added_snapshot_id, added, existing, deleted)
+    min_sequence_number, added_snapshot_id, added, existing, deleted, is_laid_out)
 FROM STDIN;
 
 -- snapshots: Iceberg snapshots

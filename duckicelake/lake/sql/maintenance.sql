@@ -139,7 +139,8 @@ history AS (
 listed AS (
     SELECT k.table_id, count(*) AS manifests,
            sum(cardinality(m.added) + cardinality(m.existing)) FILTER (WHERE m.content = 1) AS delete_files,
-           count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000) AS small_manifests
+           count(*) FILTER (WHERE cardinality(m.added) + cardinality(m.existing) < 1000
+                              AND m.is_laid_out IS NOT TRUE) AS small_manifests
     FROM known k
     JOIN duckicelake_snapshot h ON h.table_id = k.table_id AND h.snapshot_id = k.current_snapshot_id
     CROSS JOIN unnest(h.manifest_ids) each (manifest_id)

@@ -70,7 +70,7 @@ WHERE table_id = %(table_id)s AND kind = 'metadata' AND path = ANY(%(paths)s);
 
 -- manifests: manifests without their file ids, with what was written for them
 SELECT m.manifest_id, m.content, m.format_version, m.spec_id, m.schema_id, m.sequence_number, m.min_sequence_number,
-       m.added_snapshot_id, cardinality(m.added) + cardinality(m.existing), a.path, a.length, a.facts
+       m.added_snapshot_id, cardinality(m.added) + cardinality(m.existing), a.path, a.length, a.facts, m.is_laid_out
 FROM duckicelake_manifest m
 LEFT JOIN duckicelake_artifact a
   ON a.table_id = m.table_id AND a.kind = 'manifest' AND a.object_id = m.manifest_id

@@ -68,9 +68,9 @@ WITH files AS (
     FROM json_populate_recordset(NULL::duckicelake_file, %(files)s::json)
 ), manifests AS (
     INSERT INTO duckicelake_manifest (manifest_id, table_id, content, format_version, spec_id, schema_id,
-        sequence_number, min_sequence_number, added_snapshot_id, added, existing, deleted)
+        sequence_number, min_sequence_number, added_snapshot_id, added, existing, deleted, is_laid_out)
     SELECT manifest_id, %(table_id)s, content, format_version, spec_id, schema_id, sequence_number,
-           min_sequence_number, added_snapshot_id, added, existing, deleted
+           min_sequence_number, added_snapshot_id, added, existing, deleted, is_laid_out
     FROM json_populate_recordset(NULL::duckicelake_manifest, %(manifests)s::json)
 )
 INSERT INTO duckicelake_snapshot (table_id, snapshot_id, proposed_id, ducklake_id, parent_snapshot_id,

@@ -38,7 +38,7 @@ def manifest_line(table_id: int, manifest: NewManifest) -> str:
         f"{manifest.manifest_id}\t{table_id}\t{manifest.content:d}\t{manifest.format_version}\t{manifest.spec_id}\t"
         f"{manifest.schema_id}\t{manifest.sequence_number}\t{manifest.min_sequence_number}\t"
         f"{manifest.added_snapshot_id}\t{array(manifest.added)}\t{array(manifest.existing)}\t"
-        f"{array(manifest.deleted)}\n"
+        f"{array(manifest.deleted)}\t{optional('t' if manifest.is_laid_out else None)}\n"
     )
 
 

@@ -105,6 +105,7 @@ def _manifest(manifest: NewManifest) -> dict[str, object]:
         "added": manifest.added,
         "existing": manifest.existing,
         "deleted": manifest.deleted,
+        "is_laid_out": manifest.is_laid_out or None,
     }
 
 

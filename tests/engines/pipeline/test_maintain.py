@@ -91,6 +91,23 @@ def both(table: Refs, statement: str) -> None:
     table.duck(statement, statement.replace("{t}", "main"))
 
 
+def test_manifests_of_all_specs_are_packed_once(engines: Engines, client: CatalogClient, namespace: str) -> None:
+    name = f"lake.{namespace}.t"
+    engines.spark.sql(
+        f"CREATE TABLE {name} (id bigint) PARTITIONED BY (bucket(2, id))"
+        " TBLPROPERTIES ('commit.manifest-merge.enabled'='false')"
+    )
+    for number in range(3):
+        engines.duck.execute(f"INSERT INTO {name} SELECT range FROM range({20 * number}, {20 * number + 20})")
+    engines.spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD bucket(2, id)")
+    for number in range(3, 6):
+        engines.duck.execute(f"INSERT INTO {name} SELECT range FROM range({20 * number}, {20 * number + 20})")
+    assert maintained(engines.spark, client, namespace, "pack-manifests")["pack-manifests"].result == "done"
+    assert planned(client, namespace, "pack-manifests").jobs == ()
+    assert len(engines.catalog.load_table(f"{namespace}.t").inspect.manifests()) == 2
+    assert engines.catalog.load_table(f"{namespace}.t").scan().count() == 120
+
+
 def test_sorted_table_is_sorted_once_and_again_after_much_has_come(
     engines: Engines, client: CatalogClient, namespace: str
 ) -> None:
