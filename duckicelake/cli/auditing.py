@@ -20,6 +20,7 @@ from duckicelake.cli.terminal import plain
 from duckicelake.errors import StartupError
 from duckicelake.lake import audit as trail
 from duckicelake.lake.audit import Entry, Wanted
+from duckicelake.lake.contents import check_reached, read_contents
 from duckicelake.lake.migrate import is_up_to_date
 from duckicelake.lake.postgres.database import Database
 from duckicelake.settings import Settings, read_settings
@@ -75,6 +76,7 @@ def _opened(settings: Settings) -> Iterator[Database]:
     with reachable_postgres(settings) as url, closing(Database(url, 1)) as database:
         database.check()
         with database.reading() as cursor:
+            check_reached(read_contents(cursor))
             if not is_up_to_date(cursor):
                 raise StartupError("the catalog has no audit trail yet: start this version of the server once")
         yield database

@@ -5,6 +5,7 @@ from psycopg import Cursor
 from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake.contents import Contents, check_free, check_reached, check_whole, read_contents
 from duckicelake.lake.migrate import known_migrations, migrate
 from duckicelake.lake.model import SERVED_FORMATS
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
@@ -16,15 +17,15 @@ _OLDER_FORMATS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
 """Those that DuckDB 1.5 migrates to 1.0."""
 
 
-def prepare(database: Database, data_path: str) -> str:
-    """Create the catalog if there is none, adopt it if there is, migrate; return its DATA_PATH, which ends in "/".
+def prepare(database: Database, data_path: str, *, creates: bool = True) -> str:
+    """Adopt the catalog and migrate it, or create it; return its DATA_PATH, which ends in "/".
 
     `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
-    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve. From now on each transaction
-    of `database` begins as `require_known` says.
+    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve, StartupError if there is none
+    and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
     """
     try:
-        path = retrying(lambda: _prepare(database, data_path))
+        path = retrying(lambda: _prepare(database, data_path, creates=creates))
     except InsufficientPrivilege as error:
         raise UnsupportedCatalog(
             f"the server's login lacks rights in Postgres ({error.diag.message_primary}): "
@@ -76,6 +77,8 @@ def check_supported(options: dict[str, str]) -> None:
             f"the catalog has DuckLake format {version!r}, this server serves {', '.join(SERVED_FORMATS)}: "
             + _advice(version)
         )
+    if not options.get("data_path"):
+        raise UnsupportedCatalog("ducklake_metadata has no row data_path: restore it from a backup")
     if options.get("encrypted") == "true":
         raise UnsupportedCatalog("the lake is encrypted: Iceberg readers can't read its files; use one that is not")
 
@@ -92,17 +95,24 @@ def _advice(version: str) -> str:
     )
 
 
-def _prepare(database: Database, data_path: str) -> str:
+def _prepare(database: Database, data_path: str, *, creates: bool) -> str:
     with database.transaction() as cursor:
         without_timeout(cursor)
         lock(cursor)
-        options = read_options(cursor) or _create(cursor, data_path)
-        check_supported(options)
+        contents = read_contents(cursor)
+        if contents.lake is None and creates:
+            options = _create(cursor, contents, data_path)
+        else:
+            check_reached(contents)
+            options = read_options(cursor) or {}
+            check_supported(options)
+            check_whole(cursor, contents)
         migrate(cursor)
     return options["data_path"]
 
 
-def _create(cursor: Cursor[Row], data_path: str) -> dict[str, str]:
+def _create(cursor: Cursor[Row], contents: Contents, data_path: str) -> dict[str, str]:
+    check_free(contents)
     cursor.execute(queries("format").create_tables)
     cursor.execute(queries("format").insert_initial_rows, {"data_path": data_path.rstrip("/") + "/"})
     return dict(cursor.execute(queries("format").options).fetchall())

@@ -64,7 +64,7 @@ def own_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def start(folder: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Its own session, so that Ctrl-C reaches us alone and we stop it after its clients."""
-    command = [PROGRAM, "serve", "--lake", str(folder), "--port", "0"]
+    command = [PROGRAM, "serve", "--create", "--lake", str(folder), "--port", "0"]
     with log.open("wb") as output:
         return subprocess.Popen(
             command,

@@ -193,7 +193,7 @@ def test_server_with_a_database_of_its_own_leaves_the_lake_in_the_folder_alone(
 ) -> None:
     external = {"DUCKICELAKE_DATABASE_URL": empty_database_url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
     with serving(lake) as served:
-        with serving(lake, **external):
+        with serving(lake, "--create", **external):
             assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["uri"] == served.uri
         assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["uri"] == served.uri
 
@@ -463,6 +463,25 @@ def test_database_that_postgres_does_not_have_is_told_from_postgres_that_does_no
     assert refused.returncode == 2
     assert "Postgres refuses the connection: " in refused.stderr
     assert refused.stderr.endswith("; create what is missing, or correct DUCKICELAKE_DATABASE_URL\n")
+
+
+def test_database_without_a_lake_is_served_only_if_asked_to_make_one(
+    lake: Path, empty_database_url: str, tmp_path: Path
+) -> None:
+    external = {"DUCKICELAKE_DATABASE_URL": empty_database_url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE TABLE orders (i integer)")
+    for command in (["serve", "--port", "0"], ["flush"], ["audit"], ["history"]):
+        refused = run(*command, **external)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "no DuckLake catalog in schema public; it holds 1 other table (orders): make a lake" in refused.stderr
+    with psycopg.connect(empty_database_url) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert found == [("orders",)]
+    with serving(lake, "--create", **external) as served:
+        assert "beside what is there: it holds 1 other table (orders)" in served.printed
+    with serving(lake, **external) as served:
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
 
 
 def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import typer
+
 from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.lineage.reads import ReadLog
 from duckicelake.catalog.loads.cache import TableCache
@@ -14,6 +16,7 @@ from duckicelake.cli.assembly.places import policy_of, warehouse_of
 from duckicelake.cli.assembly.postgres import postgres_advice
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.lake.contents import read_contents
 from duckicelake.lake.format import prepare, session_settings
 from duckicelake.lake.ownership import record_zones
 from duckicelake.lake.postgres.database import POOL_SIZE, Database
@@ -121,13 +124,14 @@ def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
         ) from error
 
 
-def prepare_lake(services: Services) -> str:
-    """Create or adopt the DuckLake catalog and return its DATA_PATH.
+def prepare_lake(services: Services, *, creates: bool = False) -> str:
+    """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
 
-    Raises InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it.
+    Raises StartupError if there is no lake to adopt, InvalidSettings if DuckDB's cleanup of that folder could find the
+    Iceberg tables' files in it.
     """
     policy = services.policy
-    data_path = prepare(services.database, policy.data_path)
+    data_path = prepare(services.database, policy.data_path, creates=creates)
     _check_reached(services.store, data_path)
     is_ours = canonical(data_path) == canonical(policy.data_path)
     for zone in (policy.data_zone, *policy.allowed):
@@ -139,6 +143,14 @@ def prepare_lake(services: Services) -> str:
     with services.database.transaction() as cursor:
         record_zones(cursor, map(canonical, (data_path, policy.data_zone, *policy.allowed)))
     return data_path
+
+
+def warn_of_others(services: Services) -> None:
+    """Print on stderr which tables of others a new lake will lie beside."""
+    with services.database.reading() as cursor:
+        contents = read_contents(cursor)
+    if contents.lake is None and contents.others:
+        typer.echo(f"the lake is made in schema {contents.schema} beside what is there: {contents.named}", err=True)
 
 
 def _check_reached(store: ObjectStore, data_path: str) -> None:

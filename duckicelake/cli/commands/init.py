@@ -6,7 +6,10 @@ from duckicelake.cli.complaining import one_line_errors
 from duckicelake.cli.deferring import done_by
 from duckicelake.cli.lake_option import LakeOption
 
-EXAMPLES: Final = ("duckicelake init --lake /data/lake",)
+EXAMPLES: Final = (
+    "duckicelake init --lake /data/lake",
+    ("DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake DUCKICELAKE_WAREHOUSE=file:///data/warehouse duckicelake init"),
+)
 
 
 @one_line_errors()

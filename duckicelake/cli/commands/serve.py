@@ -28,5 +28,8 @@ def serve(
     snapshot_ids: Annotated[
         str | None, typer.Option(help="Who numbers Iceberg snapshots: client or ducklake (default: client).")
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the lake if the database of one's own has none; see init.")
+    ] = False,
 ) -> None:
     """Serve the catalog until Ctrl-C or SIGTERM, with an embedded Postgres unless one is configured."""

@@ -17,12 +17,19 @@ from duckicelake.settings import Settings, read_settings
 
 
 def serve(
-    *, lake: Path | None, host: str | None, port: int | None, workers: int | None, snapshot_ids: str | None
+    *,
+    lake: Path | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    snapshot_ids: str | None,
+    create: bool,
 ) -> None:
     """Serve until stopped. Raises as `serving.serve`."""
     flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}
     settings = read_settings(flags)
-    serving.serve(settings, partial(_announce, embedded=settings.database_url is None))
+    is_embedded = settings.database_url is None
+    serving.serve(settings, partial(_announce, embedded=is_embedded), creates=create or is_embedded)
 
 
 def _announce(settings: Settings, address: str, *, embedded: bool) -> None:

@@ -16,7 +16,7 @@ from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
 from duckicelake.cli.assembly.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
 from duckicelake.cli.assembly.deliveries import check_receivers, register_receivers
-from duckicelake.cli.assembly.opening import open_services, prepare_lake
+from duckicelake.cli.assembly.opening import open_services, prepare_lake, warn_of_others
 from duckicelake.cli.assembly.postgres import running_postgres
 from duckicelake.cli.assembly.tls import check_certificate
 from duckicelake.cli.service.background import in_background
@@ -42,8 +42,10 @@ if TYPE_CHECKING:  # an optional library's
 _PAUSE_SECONDS: Final = 1.0
 
 
-def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None:
+def serve(settings: Settings, announce: Callable[[Settings, str], None], *, creates: bool) -> None:
     """Serve until SIGTERM or SIGINT. `announce` gets the settings with the database in them, and the URI.
+
+    creates: whether to make a lake where the database has none.
 
     Raises StartupError, LakeInUse and Unavailable before anything is announced.
     """
@@ -59,7 +61,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None]) -> None
         with noted(settings.lake, uri) if settings.database_url is None else nullcontext():
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _warn(complete)
-            run(named_by(complete, uri), listener, lambda: announce(complete, uri))
+            run(named_by(complete, uri), listener, lambda: announce(complete, uri), creates=creates)
 
 
 def _warn(settings: Settings) -> None:
@@ -67,12 +69,12 @@ def _warn(settings: Settings) -> None:
         make_logger(sys.stderr, settings.log_format).warning(WITHOUT_ANY, host=settings.host)
 
 
-def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
+def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None], *, creates: bool) -> None:
     with tracing(settings.otlp_endpoint) as spans:
-        is_left = _serve_until_left(settings, listener.dup(), announce, spans)
+        is_left = _serve_until_left(settings, listener.dup(), announce, spans, creates=creates)
         while is_left:
-            try:
-                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans)
+            try:  # a Postgres that took over without the lake gets no new one
+                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans, creates=False)
             except CatalogError as error:
                 if not may_pass(error):
                     raise
@@ -80,7 +82,7 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
 
 
 def _serve_until_left(
-    settings: Settings, listener: socket.socket, announce: Callable[[], None], spans: "Spans | None"
+    settings: Settings, listener: socket.socket, announce: Callable[[], None], spans: "Spans | None", *, creates: bool
 ) -> bool:
     """Whether the server ended because Postgres has failed over."""
     renewal = Renewal(make_logger(sys.stderr, settings.log_format).warning)
@@ -88,8 +90,7 @@ def _serve_until_left(
         closing(listener),
         open_services(settings, spans.statement if spans else None, renewal.ask_for) as services,
     ):
-        prepare_lake(services)
-        register_receivers(settings, services)
+        _prepare(settings, services, creates=creates)
         announce()
         app = _app(services, settings, spans)
         server = Server(config_of(settings, app))
@@ -100,10 +101,11 @@ def _serve_until_left(
     return renewal.is_due
 
 
-def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Callable[[], None]) -> None:
+def _serve_in_workers(
+    settings: Settings, listener: socket.socket, announce: Callable[[], None], *, creates: bool
+) -> None:
     with open_services(settings) as services:
-        prepare_lake(services)
-        register_receivers(settings, services)
+        _prepare(settings, services, creates=creates)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce()
@@ -112,6 +114,13 @@ def _serve_in_workers(settings: Settings, listener: socket.socket, announce: Cal
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise StartupError("a worker could not start; its message stands above")
+
+
+def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
+    if creates:
+        warn_of_others(services)
+    prepare_lake(services, creates=creates)
+    register_receivers(settings, services)
 
 
 def _app(services: Services, settings: Settings, tracer: Tracer | None) -> App:

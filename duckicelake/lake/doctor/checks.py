@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import StartupError
 from duckicelake.lake import delta_sources
+from duckicelake.lake.contents import Contents, check_reached, check_whole, missing_tables, read_contents
 from duckicelake.lake.doctor.damage import misspelled
 from duckicelake.lake.doctor.findings import Finding, finding
 from duckicelake.lake.doctor.followers import followers
@@ -39,10 +40,11 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
     with_lineage: servers make events of lineage of what changes.
     """
     with database.reading() as cursor:
-        if not _may_write(cursor):
+        contents = read_contents(cursor)
+        if contents.lake is not None and not _may_write(cursor):
             return [_postgres_version(cursor), _roles(cursor)]
-        findings = [_postgres_version(cursor), _session_settings(cursor), _catalog(cursor)]
-        if read_options(cursor) is not None:
+        findings = [_postgres_version(cursor), _session_settings(cursor), _catalog(cursor, contents)]
+        if contents.lake is not None and not missing_tables(cursor, contents):
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
             if is_prepared(findings):
@@ -76,14 +78,15 @@ def _session_settings(cursor: Transaction) -> Finding:
     return finding("session settings", not differing, detail, advice)
 
 
-def _catalog(cursor: Transaction) -> Finding:
-    options = read_options(cursor)
-    if options is None:
-        return Finding("DuckLake catalog", ok=False, detail="none", advice="start the server once; it makes one")
-    detail = f"format {options.get('version')}, encrypted {options.get('encrypted')}, files in {options['data_path']}"
+def _catalog(cursor: Transaction, contents: Contents) -> Finding:
+    options = read_options(cursor) or {}
+    names = ("format", "version"), ("encrypted", "encrypted"), ("files in", "data_path")
+    detail = ", ".join(f"{word} {options.get(name)}" for word, name in names) if options else "none"
     try:
+        check_reached(contents)
         check_supported(options)
-    except UnsupportedCatalog as error:
+        check_whole(cursor, contents)
+    except StartupError as error:
         return Finding("DuckLake catalog", ok=False, detail=detail, advice=str(error))
     return Finding("DuckLake catalog", ok=True, detail=detail, advice="")
 

@@ -1,8 +1,54 @@
--- exists: whether this schema holds a DuckLake catalog
-SELECT to_regclass('ducklake_metadata') IS NOT NULL;
+-- exists: whether search_path reaches a DuckLake catalog
+SELECT EXISTS (
+    SELECT FROM pg_class metadata JOIN pg_class snapshot USING (relnamespace)
+    WHERE metadata.oid = to_regclass('ducklake_metadata') AND metadata.relkind = 'r'
+      AND snapshot.relname = 'ducklake_snapshot' AND snapshot.relkind = 'r');
 
--- options: the catalog's own facts
-SELECT key, value FROM ducklake_metadata WHERE scope IS NULL;
+-- options: the catalog's own facts; catalogs of the first formats have no scopes
+SELECT option ->> 'key', option ->> 'value'
+FROM (SELECT to_jsonb(m) AS option FROM ducklake_metadata m) options
+WHERE option ->> 'scope' IS NULL;
+
+-- contents: see `lake.contents.Contents`
+WITH own AS (
+    SELECT nullif(current_schema(), 'pg_catalog') AS name
+), catalogs AS (
+    SELECT n.oid, n.nspname, has_schema_privilege(n.oid, 'USAGE') AS is_open
+    FROM pg_class metadata
+    JOIN pg_class snapshot USING (relnamespace)
+    JOIN pg_namespace n ON n.oid = metadata.relnamespace
+    WHERE metadata.relname = 'ducklake_metadata' AND metadata.relkind = 'r'
+      AND snapshot.relname = 'ducklake_snapshot' AND snapshot.relkind = 'r' AND NOT pg_is_other_temp_schema(n.oid)
+), reached AS (
+    SELECT catalogs.* FROM catalogs JOIN pg_class ON relnamespace = catalogs.oid
+    WHERE pg_class.oid = to_regclass('ducklake_metadata')
+), relations AS (
+    SELECT c.oid, c.relname, c.relkind IN ('r', 'p', 'v', 'm', 'f') AS is_table,
+           c.relname = ANY (%(tables)s) OR c.relname ~ '^(ducklake_inlined|duckicelake)_' AS is_ours
+    FROM pg_class c
+    WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = (SELECT name FROM own))
+      AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c')
+      AND NOT EXISTS (SELECT FROM pg_depend d
+                      WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+), functions AS (
+    SELECT p.proname FROM pg_proc p
+    WHERE starts_with(p.proname, 'duckicelake_')
+      AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = (SELECT name FROM own))
+)
+SELECT (SELECT name::text FROM own),
+       (SELECT nspname::text FROM reached),
+       (SELECT coalesce(array_agg(nspname::text ORDER BY nspname), '{}') FROM catalogs
+        WHERE oid NOT IN (SELECT oid FROM reached)),
+       (SELECT NOT coalesce(bool_and(is_open), true) FROM catalogs WHERE oid NOT IN (SELECT oid FROM reached)),
+       (SELECT coalesce(array_agg(DISTINCT name::text ORDER BY name::text), '{}')
+        FROM (SELECT relname AS name FROM relations WHERE is_ours
+              UNION ALL SELECT proname FROM functions) fragments
+        WHERE NOT EXISTS (SELECT FROM reached)),
+       (SELECT coalesce(array_agg(relname::text ORDER BY relname), '{}') FROM relations WHERE is_table AND NOT is_ours);
+
+-- tables: which DuckLake tables a schema has
+SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind = 'r' AND starts_with(relname, 'ducklake_');
 
 -- require_known: DIUF1 unless the session knows the lake's format and, where the transaction may write, its migrations
 SELECT duckicelake_require_known(current_setting('transaction_read_only') = 'off');

@@ -25,7 +25,7 @@ GROUP BY 1 ORDER BY 1;
 SELECT r.rolname::text, owner.rolname::text
 FROM pg_class lake
 JOIN pg_roles owner ON owner.oid = lake.relowner
-JOIN pg_class side ON side.oid = 'duckicelake_table'::regclass
+JOIN pg_class side ON side.oid = to_regclass('duckicelake_table')
 JOIN pg_roles r ON r.rolcanlogin AND NOT r.rolsuper AND r.oid <> owner.oid
  AND pg_has_role(r.oid, owner.oid, 'MEMBER') AND NOT pg_has_role(r.oid, side.relowner, 'MEMBER')
 WHERE lake.oid = 'ducklake_snapshot'::regclass AND lake.relowner <> side.relowner AND NOT EXISTS (
