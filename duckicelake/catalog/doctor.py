@@ -12,6 +12,7 @@ from duckicelake.lake.doctor.damage import damaged, table_names
 from duckicelake.lake.doctor.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.doctor.inlined_damage import damaged_inlining
+from duckicelake.lake.doctor.lost_deletes import lost_deletes
 from duckicelake.lake.doctor.repairs import end_data_file
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.storage.objects import ObjectStore
@@ -27,6 +28,7 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
         found = [
             *damaged(cursor),
             *damaged_inlining(cursor, names),
+            *lost_deletes(cursor, names),
             *disagreements(cursor, names),
             *_stale_statistics(cursor, names),
         ]

@@ -23,6 +23,9 @@ TRIGGERS = {
     "duckicelake_keep_version": "ducklake_metadata",
     "duckicelake_keep_versions": "ducklake_metadata",
     "duckicelake_check_known": "ducklake_snapshot",
+    "duckicelake_check_merge": "ducklake_data_file",
+    "duckicelake_check_delete_files": "ducklake_delete_file",
+    "duckicelake_check_inlined_deletes": "ducklake_snapshot_changes",
 }
 _SQL, _ROLES = queries("doctor"), queries("roles")
 _NAMED = 5
@@ -105,9 +108,10 @@ def _triggers(cursor: Transaction) -> Finding:
     missing = sorted(set(TRIGGERS.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
-        "neither expire snapshots, nor rename tables, nor write tables that follow Delta ones, nor attach with "
-        "AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE TRIGGER as "
-        "migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql and 0032_format_guard.sql do"
+        "neither expire snapshots, nor rename, merge or rewrite tables, nor write tables that follow Delta ones, nor "
+        "attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE "
+        "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql and "
+        "0035_lost_deletes.sql do"
     )
     return finding("triggers", not missing, detail, advice)
 

@@ -37,7 +37,9 @@ DAMAGES = (
         "delete files",
         _SQL.doubled_delete_files,
         "{table}: data file {data_file_id} has several live delete files: {delete_file_ids}",
-        "DuckDB reads its rows once for each; end all but the one that holds all deletes, as a rule the last: "
+        "every client reads its rows once for each. Where two DuckDB transactions made them, none holds all deletes: "
+        "end all but the last, and run in DuckDB, for each of the others ({others}), DELETE FROM {table} WHERE "
+        "filename LIKE '%{path}' AND file_row_number IN (SELECT pos FROM read_parquet('<its whole path>')). End them: "
         "UPDATE ducklake_delete_file SET end_snapshot = {last_begin} "
         "WHERE data_file_id = {data_file_id} AND delete_file_id <> {last_id} AND end_snapshot IS NULL;",
     ),

@@ -7,7 +7,8 @@ WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 SELECT d.table_id, d.data_file_id,
        string_agg(d.delete_file_id::text, ', ' ORDER BY d.begin_snapshot, d.delete_file_id) AS delete_file_ids,
        (array_agg(d.delete_file_id ORDER BY d.begin_snapshot, d.delete_file_id))[count(*)] AS last_id,
-       max(d.begin_snapshot) AS last_begin
+       max(d.begin_snapshot) AS last_begin, min(f.path) AS path,
+       array_to_string(trim_array(array_agg(d.path ORDER BY d.begin_snapshot, d.delete_file_id), 1), ', ') AS others
 FROM ducklake_delete_file d JOIN ducklake_data_file f USING (data_file_id)
 WHERE d.end_snapshot IS NULL AND f.end_snapshot IS NULL
   AND d.begin_snapshot <= (SELECT max(snapshot_id) FROM ducklake_snapshot)
@@ -242,6 +243,36 @@ WHERE EXISTS (
 SELECT split_part(c.relname, '_', 4)::bigint, c.relname
 FROM pg_class c
 WHERE c.relname ~ '^ducklake_inlined_delete_[0-9]+$' AND c.relkind = 'r' AND pg_table_is_visible(c.oid);
+
+-- deletes_from_replaced_files: inlined deletes by file and snapshot whose file had been rewritten before, or was merged.
+-- Expiry removes the row of a file only with every snapshot that reads it: if the deleting one is there, the file was merged
+SELECT i.file_id, i.begin_snapshot, coalesce(f.row_id_start, (
+           SELECT max(l.first_row_id) FROM duckicelake_file l
+           WHERE l.table_id = %(table_id)s AND l.ducklake_id = i.file_id AND l.content = 0)),
+       array_agg(DISTINCT i.row_id ORDER BY i.row_id)
+FROM {} i LEFT JOIN ducklake_data_file f ON f.data_file_id = i.file_id
+WHERE f.data_file_id IS NULL
+      AND EXISTS (SELECT FROM ducklake_snapshot s WHERE s.snapshot_id = i.begin_snapshot)
+      AND i.file_id < (SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1)
+   OR f.end_snapshot < i.begin_snapshot AND EXISTS (
+          SELECT FROM ducklake_snapshot_changes c WHERE c.snapshot_id = f.end_snapshot
+          AND c.changes_made ~ ('(^|,)rewrite_delete:' || %(table_id)s || '(,|$)'))
+GROUP BY i.file_id, i.begin_snapshot, f.row_id_start
+ORDER BY i.file_id, i.begin_snapshot;
+
+-- returned_rows: rewrites of a table that brought deleted rows back, and how many
+SELECT snapshot_id, duckicelake_returned_rows(%(table_id)s, snapshot_id) AS returned
+FROM ducklake_snapshot_changes
+WHERE changes_made ~ ('(^|,)rewrite_delete:' || %(table_id)s || '(,|$)')
+  AND duckicelake_returned_rows(%(table_id)s, snapshot_id) > 0
+ORDER BY snapshot_id;
+
+-- deletes_before_rewrite: files with inlined deletes that a rewrite took the place of
+SELECT f.data_file_id, f.row_id_start, array_agg(DISTINCT i.row_id ORDER BY i.row_id)
+FROM {} i JOIN ducklake_data_file f ON f.data_file_id = i.file_id
+WHERE f.table_id = %(table_id)s AND f.end_snapshot = %(at)s AND i.begin_snapshot < %(at)s
+GROUP BY f.data_file_id, f.row_id_start
+ORDER BY f.data_file_id;
 
 -- live_files: the data and delete files that DuckLake reads now
 SELECT f.table_id, f.kind, f.file_id, CASE WHEN f.path_is_relative THEN p.prefix || f.path ELSE f.path END, f.size
