@@ -48,6 +48,7 @@ def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
     """
 
     def act() -> Flushed:
+        services.database.gate.require_open()
         for _ in range(_ATTEMPTS):
             try:
                 return _flush(services, namespace, name)

@@ -41,7 +41,7 @@ def find_orphans(
     """
     found: list[StoredFile] = []
     kept = _kept(services)
-    for batch in _batches(_files(services), _ASKED_AT_ONCE):
+    for batch in _batches(lake_files(services), _ASKED_AT_ONCE):
         looked_at(len(batch))
         found += _unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
@@ -69,6 +69,12 @@ def delete_orphans(
         in_parallel(delete, _still_unneeded(services, batch))
 
 
+def unneeded_of_any_age(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
+    """Those of some files of `lake_files` that no row names, as far as rows say without bringing tables up to date."""
+    finished = [file for file in files if not _name(file).startswith(TEMPORARY)]
+    return _unneeded(services, _kept(services), finished)
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """What stays besides what rows name."""
@@ -82,7 +88,7 @@ def _kept(services: Services) -> _Kept:
         return _Kept(garbage.foreign_places(cursor), garbage.named_in_metadata(cursor))
 
 
-def _files(services: Services) -> Iterator[StoredFile]:
+def lake_files(services: Services) -> Iterator[StoredFile]:
     """What lies in the two zones, as far as it is of a kind that lakes are made of."""
     with services.database.reading() as cursor:
         data_path = ownership.data_path(cursor)

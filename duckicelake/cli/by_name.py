@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "doctor": ("commands.doctor", "doctor"),
     "history": ("commands.history", "history"),
     "audit": ("commands.audit", "audit"),
+    "adopt": ("commands.adopt", "adopt"),
     "gc": ("commands.gc", "gc"),
     "flush": ("commands.flush", "flush"),
     "constraints": ("commands.constraints", "constraints"),

@@ -8,6 +8,7 @@ from typing import Final
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from duckicelake.catalog import warehouse
 from duckicelake.catalog.files.guards import lift_guards
 from duckicelake.catalog.files.releasing import release_all
 from duckicelake.catalog.gc import delete_orphans, find_orphans
@@ -24,21 +25,24 @@ YOUNGEST: Final = timedelta(hours=1)
 """What is younger may be of a commit under way."""
 
 
-def gc(*, lake: Path | None, older_than: str, delete: bool) -> None:
+def gc(*, lake: Path | None, older_than: str, delete: bool, confirm_warehouse: bool) -> None:
     """List or delete files. Raises as `collect`."""
-    collect(read_settings({"lake": lake}), moment(older_than), delete=delete)
+    settings = read_settings({"lake": lake})
+    collect(settings, moment(older_than), delete=delete, confirm_warehouse=confirm_warehouse)
 
 
-def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
+def collect(settings: Settings, before: datetime, *, delete: bool, confirm_warehouse: bool = False) -> None:
     """Print the files last written before a moment that nobody needs; delete them, if asked to.
 
-    Raises InvalidRequest for a moment that is too young, Unavailable, StartupError where there is no lake.
+    Raises InvalidRequest for a moment that is too young, and where files may be another lake's; Unavailable;
+    StartupError where there is no lake.
     """
     if before > datetime.now(UTC) - YOUNGEST:
         raise InvalidRequest(
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
         )
     with opened(settings) as services:
+        _check_warehouse(services, delete=delete, confirm=confirm_warehouse)
         if delete:
             lift_guards(services)
             release_all(services)
@@ -50,6 +54,23 @@ def collect(settings: Settings, before: datetime, *, delete: bool) -> None:
             _delete(services, found)
         else:
             _say(f"{_sum(found)} can go; this was a dry run: --delete deletes them" if found else "nothing to delete")
+
+
+def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None:
+    standing = warehouse.look(services)
+    if standing.doubt is not None and confirm:
+        for sentence in warehouse.adopt(services):
+            _say(sentence)
+        return
+    reason = standing.refusal or standing.doubt
+    if reason is None:
+        return
+    if delete:
+        confirmation = (
+            "" if standing.refusal else ". List them without --delete; if all are its own: --confirm-warehouse"
+        )
+        raise InvalidRequest(f"Nothing was deleted: {reason}{confirmation}")
+    _say(f"Files of this list may be another lake's: {reason}")
 
 
 def _found(services: Services, before: datetime) -> list[StoredFile]:

@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from duckicelake.catalog import warehouse
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.assembly.opening import now_ms, store_of
-from duckicelake.cli.assembly.places import warehouse_of
+from duckicelake.cli.assembly.places import policy_of, warehouse_of
 from duckicelake.cli.assembly.postgres import postgres_advice, reachable_postgres
 from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
@@ -20,6 +22,7 @@ from duckicelake.lake.chronicle import left_out
 from duckicelake.lake.doctor.checks import diagnose, is_prepared
 from duckicelake.lake.doctor.examination import NeededFile
 from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.migrate import is_up_to_date
 from duckicelake.lake.postgres.database import Database
 from duckicelake.settings import Settings, read_settings
 from duckicelake.storage.access_examination import try_vending
@@ -54,6 +57,8 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     with reachable_postgres(settings) as url, closing(store_of(settings)) as store:
         findings, files = _database(url, with_lineage=settings.lineage != "off")
         found = list(_store(store, settings))
+        if all(finding.ok for finding in found):
+            found += _warehouse(url, store, settings)
         if all(finding.ok for finding in found) and with_files:
             return [*findings, *found, *_files(store, files)]
         return [*findings, *found]
@@ -76,10 +81,25 @@ def _database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[Need
         return [Finding("database", ok=False, detail=str(error), advice="")], []
 
 
+def _warehouse(url: str, store: ObjectStore, settings: Settings) -> list[Finding]:
+    """Whose it is; nothing where the lake isn't one of this version."""
+    with closing(Database(url, 1)) as database:
+        with database.reading() as cursor:
+            if not is_up_to_date(cursor):
+                return []
+        services = Services(database, store, policy_of(settings), settings.snapshot_ids, now_ms)
+        standing = warehouse.look(services)
+    if standing.refusal:
+        return [Finding("warehouse", ok=False, detail=standing.refusal, advice="until then nothing is written there")]
+    if standing.doubt:
+        return [_fine("warehouse", f"not marked as this lake's yet, so gc deletes nothing: {standing.doubt}")]
+    return [_fine("warehouse", f"{warehouse_of(settings)} is this lake's")]
+
+
 def _store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
     """Of the warehouse, and of those allowed locations that are in S3."""
-    warehouse, *allowed = (_at(store, root) for root in (warehouse_of(settings), *settings.allowed_locations))
-    yield _bucket(try_warehouse(warehouse[1])) if isinstance(warehouse[1], S3Store) else _folder(*warehouse)
+    own, *allowed = (_at(store, root) for root in (warehouse_of(settings), *settings.allowed_locations))
+    yield _bucket(try_warehouse(own[1])) if isinstance(own[1], S3Store) else _folder(*own)
     for root, part in allowed:
         if isinstance(part, S3Store):
             yield _bucket(try_listing(part, root))
@@ -111,13 +131,13 @@ def _bucket(tried: Tried) -> Finding:
     return Finding("object store", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
 
 
-def _folder(warehouse: str, store: ObjectStore) -> Finding:
+def _folder(root: str, store: ObjectStore) -> Finding:
     try:
         store.check()
     except Unavailable as error:
         advice = "make the warehouse writable for this user, or choose another"
         return Finding("object store", ok=False, detail=str(error), advice=advice)
-    return _fine("object store", f"{warehouse} is readable and writable")
+    return _fine("object store", f"{root} is readable and writable")
 
 
 def _files(store: ObjectStore, files: Sequence[NeededFile]) -> list[Finding]:

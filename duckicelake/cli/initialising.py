@@ -15,4 +15,5 @@ def init(*, lake: Path | None) -> None:
     with running_postgres(read_settings({"lake": lake})) as settings, open_services(settings) as services:
         warn_of_others(services)
         data_path = prepare_lake(services, creates=True)
+        services.database.gate.require_open()
         typer.echo(f"DuckLake {FORMAT_VERSION} catalog is ready; DuckDB's files go to {data_path}")

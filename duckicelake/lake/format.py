@@ -10,7 +10,7 @@ from duckicelake.lake.migrate import known_migrations, migrate
 from duckicelake.lake.model import SERVED_FORMATS
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
 from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.postgres.session import Session
+from duckicelake.lake.postgres.session import PinnedSession
 from duckicelake.lake.snapshots import lock, retrying
 
 _OLDER_FORMATS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
@@ -63,7 +63,7 @@ def stored_options(url: str) -> dict[str, str]:
     """Read the catalog's options, as `read_options`; empty if Postgres doesn't answer or has no catalog."""
     try:
         with psycopg.connect(url, connect_timeout=2) as connection, connection.cursor() as cursor:
-            Session().pin(connection)
+            PinnedSession().pin(connection)
             return read_options(cursor) or {}
     except psycopg.OperationalError:
         return {}

@@ -13,7 +13,7 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.postgres.session import Session
+from duckicelake.lake.postgres.session import PinnedSession
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of_async
 from duckicelake.lake.state import Asked, Freshness
 
@@ -36,7 +36,7 @@ class FreshnessLine:
     """A connection for one event loop that asks one thing at a time; made when it is first needed, and after a loss."""
 
     def __init__(
-        self, url: str, patience: Mapping[str, Any], session: Session, timeline: Timeline | None = None
+        self, url: str, patience: Mapping[str, Any], session: PinnedSession, timeline: Timeline | None = None
     ) -> None:
         """patience: parameters of connections that say how soon to give up. timeline: the only one to ask."""
         self._url = url

@@ -14,7 +14,7 @@ from psycopg import Cursor, sql
 from duckicelake.errors import StartupError, Unavailable
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.postgres.session import Session
+from duckicelake.lake.postgres.session import PinnedSession
 
 _SQL = queries("roles")
 
@@ -69,7 +69,7 @@ def apply(url: str, statements: Sequence[str]) -> None:
     """Run them in one transaction; StartupError if Postgres refuses one."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
-            Session().pin(connection)
+            PinnedSession().pin(connection)
             for statement in statements:
                 connection.execute(statement)
     except psycopg.OperationalError as error:

@@ -17,6 +17,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.postgres.database import Row, is_retryable
+from duckicelake.lake.postgres.gate import require_open
 from duckicelake.lake.postgres.queries import queries
 from duckicelake.lake.postgres.telling import tell
 
@@ -54,12 +55,17 @@ class NewSnapshot:
 
 
 def lock(cursor: Cursor[Row]) -> None:
-    """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly."""
+    """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly.
+
+    Raises Unavailable while the process may not write the lake: see `postgres.gate`.
+    """
+    require_open(cursor)
     cursor.execute(queries("snapshots").lock, {"key": LOCK_KEY})
 
 
 def queue(cursor: Cursor[Row]) -> None:
     """`lock`, but before that wait while another commit has the queue to itself; released with the transaction."""
+    require_open(cursor)
     cursor.execute(queries("snapshots").queue, {"queue": QUEUE_KEY, "lock": LOCK_KEY})
 
 
@@ -151,6 +157,7 @@ def claim(cursor: Cursor[Row], wanted: Wanted, ask: Callable[[], T]) -> tuple[Co
         "catalog_ids": wanted.catalog_ids,
         "file_ids": wanted.file_ids,
     }
+    require_open(cursor)
     for _ in _attempts():
         # A DuckDB client holding this id makes the insert wait; if that client commits, nothing is inserted.
         tried = cursor.connection.cursor().execute(queries("snapshots").claim_snapshot, parameters)

@@ -10,7 +10,7 @@ from duckicelake.catalog.loads.shared_checks import SharedChecks
 from duckicelake.errors import Unavailable
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.session import Session
+from duckicelake.lake.postgres.session import PinnedSession
 from duckicelake.lake.state import Asked, Freshness
 from tests.catalog.client import Client
 
@@ -22,7 +22,7 @@ class HeldLine(FreshnessLine):
     """Postgres has answered, but the answers come only once a test lets them."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, {}, Session())
+        super().__init__(url, {}, PinnedSession())
         self.sent: list[Sequence[Asked]] = []
         self.is_held = asyncio.Event()
         self.may_come = asyncio.Event()
@@ -251,7 +251,7 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
 
 def test_without_a_postgres_nobody_waits(client: Client) -> None:
     async def ask() -> list[Freshness | None]:
-        checks = SharedChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, Session()))
+        checks = SharedChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, PinnedSession()))
         return [await fresh(checks, T) for _ in range(3)]
 
     assert asyncio.run(ask()) == [None, None, None]

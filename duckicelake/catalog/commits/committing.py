@@ -73,6 +73,7 @@ def commit_all(
     too, is for who gave it. prepare: what is committed will be shown, so write it before if it is to be foreseen.
     is_alone: the caller keeps all others waiting. Raises as `commit` does; then nothing is written at all.
     """
+    services.database.gate.require_open()  # before files are written that the transaction would refuse to name
 
     def attempt(alone: bool) -> tuple[list[Planned], Iterator[Written]]:
         planned = plan_all(services, commits, prepare=prepare and services.commits.is_calm)

@@ -64,6 +64,7 @@ def keep_in_step(services: Services, table: Materialized) -> LogRow:
     Raises Unsupported, and notes it with the log, where Delta can't say what the table has become: the log stays as it
     is until a state of the table can be said again.
     """
+    services.database.gate.require_open()
     table_id = table.row.table_id
     with services.database.reading() as cursor:
         log = delta_logs.log(cursor, table_id)

@@ -70,6 +70,7 @@ def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
 
     Raises NoSuchTable, InvalidRequest naming rows that don't fit, AlreadyApplied, Unsupported, DamagedTable.
     """
+    services.database.gate.require_open()
     return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result), is_new=True)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from duckicelake.catalog import warehouse
 from duckicelake.catalog.services import Services
 from duckicelake.cli.assembly.opening import open_services
 from duckicelake.cli.assembly.places import warehouse_of
@@ -16,7 +17,10 @@ from duckicelake.settings import Settings
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[Services]:
-    """The services of a lake that this version's server has prepared; StartupError, Unavailable."""
+    """The services of a lake that this version's server has prepared; StartupError, Unavailable.
+
+    In a warehouse that isn't the lake's all that writes raises Unavailable.
+    """
     with reachable_postgres(settings) as url:
         complete = settings.model_copy(update={"database_url": url, "warehouse": warehouse_of(settings)})
         with open_services(complete) as services:
@@ -25,4 +29,5 @@ def opened(settings: Settings) -> Iterator[Services]:
                 if not is_up_to_date(cursor):
                     raise StartupError("the catalog isn't this version's: start this version of the server once")
             require_known(services.database)
+            warehouse.look(services)
             yield services

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from uuid import uuid4
 
 import typer
 
+from duckicelake.catalog import warehouse
 from duckicelake.catalog.commits.turns import Lanes
 from duckicelake.catalog.lineage.reads import ReadLog
 from duckicelake.catalog.loads.cache import TableCache
@@ -18,6 +20,7 @@ from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
 from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.lake.contents import read_contents
 from duckicelake.lake.format import prepare, session_settings
+from duckicelake.lake.identity import RunningServer
 from duckicelake.lake.ownership import record_zones
 from duckicelake.lake.postgres.database import POOL_SIZE, Database
 from duckicelake.lake.postgres.traced import Around
@@ -113,13 +116,13 @@ def _check_database(database: Database) -> None:
         raise Unavailable(f"{error}; {postgres_advice(error)}") from error
 
 
-def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
+def _check_warehouse(store: ObjectStore, root: str) -> None:
     try:
         store.check()
     except CatalogError as error:
-        place = "a bucket that the server's key" if warehouse.startswith("s3") else "a folder that this user"
+        place = "a bucket that the server's key" if root.startswith("s3") else "a folder that this user"
         raise InvalidSettings(
-            f"the warehouse {warehouse} can't be used ({error}): "
+            f"the warehouse {root} can't be used ({error}): "
             f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"
         ) from error
 
@@ -127,8 +130,9 @@ def _check_warehouse(store: ObjectStore, warehouse: str) -> None:
 def prepare_lake(services: Services, *, creates: bool = False) -> str:
     """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
 
-    Raises StartupError if there is no lake to adopt, InvalidSettings if DuckDB's cleanup of that folder could find the
-    Iceberg tables' files in it.
+    See whose the warehouse is, too (`catalog.warehouse`). Raises StartupError if there is no lake to adopt,
+    InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other servers
+    of the lake have other settings.
     """
     policy = services.policy
     data_path = prepare(services.database, policy.data_path, creates=creates)
@@ -141,7 +145,10 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
                 "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
     with services.database.transaction() as cursor:
-        record_zones(cursor, map(canonical, (data_path, policy.data_zone, *policy.allowed)))
+        running_server(services).check(cursor)
+    if warehouse.settle(services).refusal is None:
+        with services.database.transaction() as cursor:
+            record_zones(cursor, map(canonical, (data_path, policy.data_zone, *policy.allowed)))
     return data_path
 
 
@@ -151,6 +158,12 @@ def warn_of_others(services: Services) -> None:
         contents = read_contents(cursor)
     if contents.lake is None and contents.others:
         typer.echo(f"the lake is made in schema {contents.schema} beside what is there: {contents.named}", err=True)
+
+
+def running_server(services: Services) -> RunningServer:
+    """Describe this process as a server of the lake, with the settings that all of them must share."""
+    shared = {"warehouse": canonical(services.policy.warehouse), "snapshot_ids": services.snapshot_ids}
+    return RunningServer(uuid4(), shared)
 
 
 def _check_reached(store: ObjectStore, data_path: str) -> None:

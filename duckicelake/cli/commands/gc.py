@@ -21,6 +21,13 @@ def gc(
     lake: LakeOption = None,
     older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",
     delete: Annotated[bool, typer.Option("--delete", help="Delete them; without it they are only listed.")] = False,
+    confirm_warehouse: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-warehouse",
+            help="Mark a warehouse as this lake's that no lake has marked, though it holds files unknown to this one.",
+        ),
+    ] = False,
 ) -> None:
     """List files in the lake that nobody needs, left by commits that never came and by processes that were killed.
 

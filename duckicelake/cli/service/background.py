@@ -11,6 +11,7 @@ from duckicelake.cli.service.flusher import flusher_of
 from duckicelake.cli.service.following import follower_of
 from duckicelake.cli.service.lineage_events import events_of
 from duckicelake.cli.service.recording import recorder_of
+from duckicelake.cli.service.warehouse_watch import warehouse_watch_of
 from duckicelake.settings import Settings
 
 
@@ -18,6 +19,7 @@ from duckicelake.settings import Settings
 def in_background(settings: Settings, services: Services) -> Iterator[None]:
     """Do it for as long as the context lasts."""
     with (
+        warehouse_watch_of(settings, services),
         follower_of(settings, services),
         deliveries_of(settings, services),  # which ends last
         recorder_of(settings, services),

@@ -23,10 +23,11 @@ from duckicelake.errors import (
     UnknownFormatError,
 )
 from duckicelake.lake.freshness import FreshnessLine
+from duckicelake.lake.postgres.gate import Gate
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
-from duckicelake.lake.postgres.session import Session, check_encoding, check_triggers_fire
+from duckicelake.lake.postgres.session import PinnedSession, check_encoding, check_triggers_fire
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of
 from duckicelake.lake.postgres.traced import Around, traced_by
 
@@ -114,12 +115,13 @@ class Database:
         self._precondition: str | None = None
         self._timeline = None if left is None else Timeline(left)
         milliseconds = str(round(statement_seconds * 1000))
-        self._session = Session(
+        self._session = PinnedSession(
             jit="off",  # to compile one of our statements takes longer than any of them
             statement_timeout=milliseconds,
             idle_in_transaction_session_timeout=milliseconds,
             **(session_settings or {}),
         )
+        self.gate = Gate()
         self._pool = LastFirstPool(
             url,
             connection_class=traced_by(traced) if traced else PatientConnection,
@@ -275,6 +277,7 @@ class Database:
 
     def _configure(self, connection: PatientConnection) -> None:
         self._set(connection)
+        connection.gate = self.gate
         if self._timeline is not None:
             connection.timeline = timeline_of(connection)
 

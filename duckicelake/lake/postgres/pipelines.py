@@ -16,6 +16,7 @@ from psycopg.generators import send
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from duckicelake.lake.postgres.documents import BATCH
+from duckicelake.lake.postgres.gate import Gate
 
 _BIGINT: Final = 20
 _INFERRED: Final = 0
@@ -101,6 +102,8 @@ class PatientConnection(Connection[Any]):
 
     timeline: str | None = None
     """Of Postgres's, if it is known."""
+    gate: Gate | None = None
+    """The pool's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

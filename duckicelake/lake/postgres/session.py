@@ -32,7 +32,7 @@ PINNED: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
     "idle_session_timeout": "0",
 }
-"""Settings that any login may set. `search_path` is pinned beside them: see `Session`."""
+"""Settings that any login may set. `search_path` is pinned beside them: see `PinnedSession`."""
 _FIND_SCHEMA: Final = """\
 WITH fallback AS (
     SELECT CASE WHEN source = 'client' THEN 'pg_catalog' ELSE 'public' END AS name FROM pg_settings
@@ -47,7 +47,7 @@ SELECT set_config('search_path', quote_ident(coalesce(
 A URL whose `options` set the search path means that path: its lake is never looked for in `public` besides."""
 
 
-class Session:
+class PinnedSession:
     """What the connections of one process to one database have in common.
 
     The first connection looks for the schema that holds the lake. All later ones use the same, so that a schema which

@@ -9,7 +9,7 @@ from duckicelake.errors import FailedOver, Unavailable
 from duckicelake.lake.format import prepare
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.session import Session
+from duckicelake.lake.postgres.session import PinnedSession
 from duckicelake.lake.postgres.timeline import Timeline, timeline_of
 from tests.replicas import Cluster, following, running_cluster, url_of
 
@@ -85,7 +85,7 @@ def test_freshness_is_asked_of_no_standby() -> None:
         standby.wait_for(primary)
 
         async def ask() -> None:
-            line = FreshnessLine(standby.url, {}, Session(), Timeline(pytest.fail))
+            line = FreshnessLine(standby.url, {}, PinnedSession(), Timeline(pytest.fail))
             for _ in range(10):
                 with pytest.raises(Unavailable, match="no line"):
                     await line.freshness([])
@@ -104,7 +104,7 @@ def test_freshness_is_not_asked_of_another_timeline() -> None:
         fail_over(primary, standby)
 
         async def ask() -> None:
-            line = FreshnessLine(standby.url, {}, Session(), timeline)
+            line = FreshnessLine(standby.url, {}, PinnedSession(), timeline)
             while not left:
                 with pytest.raises(Unavailable, match="no line"):
                     await line.freshness([])

@@ -1,0 +1,175 @@
+"""Whose a warehouse is: a marker in it names the lake, so that no other one writes or deletes files there.
+
+Beside the warehouse, DATA_PATH has a marker of its own where it lies elsewhere: garbage is collected in both.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from duckicelake.catalog.gc import lake_files, unneeded_of_any_age
+from duckicelake.catalog.services import Services
+from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
+from duckicelake.lake import ownership
+from duckicelake.lake.identity import Identity, LakeRecord, identity_of_json, read_lake, record_marked, record_warehouse
+from duckicelake.storage.policy import canonical, is_within
+
+MARKER: Final = ".duckicelake-lake"
+_MAX_BYTES: Final = 4096
+_FILES_LOOKED_AT: Final = 1000
+"""Of an unmarked folder, before it is called the lake's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseStanding:
+    """How a lake stands to its folders.
+
+    refusal: why nothing may be written or deleted there; None if all may. doubt: why files may only be deleted once an
+    operator has confirmed whose they are. unmarked: folders that could be marked at once.
+    """
+
+    refusal: str | None = None
+    doubt: str | None = None
+    unmarked: tuple[str, ...] = ()
+
+
+def check_warehouse(services: Services, lake: LakeRecord) -> None:
+    """Raise InvalidSettings if the lake's other servers keep files in another warehouse."""
+    ours = _warehouse(services)
+    if lake.warehouse not in (None, ours):
+        raise InvalidSettings(
+            f"the files of this lake are in the warehouse {lake.warehouse}, and this server has {ours}: "
+            "set DUCKICELAKE_WAREHOUSE to that one; if they were moved, run `duckicelake adopt` with the new setting"
+        )
+
+
+def settle(services: Services) -> WarehouseStanding:
+    """Mark folders that nobody has marked and that hold no unknown files; note all of it, and open or close the gate.
+
+    Raises InvalidSettings as `check_warehouse`.
+    """
+    lake = read_lake(services.database)
+    check_warehouse(services, lake)
+    standing = examine(services, lake)
+    if standing.refusal is None:
+        for folder in standing.unmarked:
+            with suppress(AlreadyExists):  # another lake's, just now
+                services.store.write(_marker(folder), lake.identity.to_json())
+        standing = examine(services, lake)  # of two lakes that come at once, one reads the other's marker
+    if standing.refusal is None:
+        _record(services)
+    return _applied(services, standing)
+
+
+def look(services: Services) -> WarehouseStanding:
+    """`settle` without writing anything."""
+    lake = read_lake(services.database)
+    standing = examine(services, lake)
+    if standing.refusal is None and lake.warehouse not in (None, _warehouse(services)):
+        standing = WarehouseStanding(f"the files of this lake are in the warehouse {lake.warehouse} by now")
+    return _applied(services, standing)
+
+
+def adopt(services: Services) -> list[str]:
+    """Make the folders this lake's, whoever's they were; what changed, as sentences.
+
+    Raises AlreadyExists if another lake adopts them at this moment.
+    """
+    lake = read_lake(services.database)
+    told = []
+    if lake.warehouse not in (None, _warehouse(services)):
+        told.append(f"The lake's warehouse was {lake.warehouse} and is {_warehouse(services)} from now on.")
+    for folder in folders(services):
+        owner = _owner(services, folder)
+        if owner is None or isinstance(owner, str) or not lake.identity.is_same(owner):
+            services.store.delete(_marker(folder))
+            services.store.write(_marker(folder), lake.identity.to_json())
+            told.append(f"{folder} belonged to {_name(owner)} and belongs to {lake.identity} from now on.")
+    _record(services)
+    _applied(services, examine(services, read_lake(services.database)))
+    return told
+
+
+def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:
+    """How the lake stands to its folders, from their markers."""
+    unmarked: list[str] = []
+    for folder in folders(services):
+        owner = _owner(services, folder)
+        if isinstance(owner, str) or (owner is not None and not lake.identity.is_same(owner)):
+            return WarehouseStanding(_foreign(folder, owner, lake.identity))
+        if owner is None and folder in lake.marked:
+            return WarehouseStanding(_lost(folder))
+        if owner is None:
+            unmarked.append(folder)
+    stranger = next(_unknown_files(services), None) if unmarked else None
+    if stranger is None:
+        return WarehouseStanding(unmarked=tuple(unmarked))
+    return WarehouseStanding(
+        doubt=f"{unmarked[0]} has no marker of a lake and holds files that this lake doesn't know, as {stranger}: "
+        "they may be another lake's"
+    )
+
+
+def folders(services: Services) -> tuple[str, ...]:
+    """The canonical folders that have a marker: the warehouse, and DATA_PATH where that isn't within it."""
+    warehouse = _warehouse(services)
+    with services.database.reading() as cursor:
+        data_path = ownership.data_path(cursor)
+    return (warehouse,) if is_within(data_path, warehouse) else (warehouse, data_path)
+
+
+def _applied(services: Services, standing: WarehouseStanding) -> WarehouseStanding:
+    """The standing, after the process's gate is as it says."""
+    services.database.gate.reason = standing.refusal
+    return standing
+
+
+def _record(services: Services) -> None:
+    with services.database.transaction() as cursor:
+        record_warehouse(cursor, _warehouse(services))
+        marked = [folder for folder in folders(services) if isinstance(_owner(services, folder), Identity)]
+        record_marked(cursor, marked)
+
+
+def _owner(services: Services, folder: str) -> Identity | str | None:
+    """Whom the folder's marker names: None if there is none, the error's text if it can't be read."""
+    try:
+        return identity_of_json(services.store.read(_marker(folder), _MAX_BYTES))
+    except FileMissing:
+        return None
+    except InvalidRequest as error:
+        return str(error)
+
+
+def _unknown_files(services: Services) -> Iterator[str]:
+    """Files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
+    found = list(islice(lake_files(services), _FILES_LOOKED_AT))
+    yield from (file.location for file in unneeded_of_any_age(services, found))
+
+
+def _foreign(folder: str, owner: Identity | str, own: Identity) -> str:
+    return (
+        f"{folder} belongs to {_name(owner)}, and this is {own}. Give each lake a warehouse of its own; "
+        "if the other one is gone, or this is the same after pg_upgrade or a restore, run `duckicelake adopt`"
+    )
+
+
+def _lost(folder: str) -> str:
+    return (
+        f"{folder} has lost {MARKER}, by which it says whose it is: it may be another bucket or an unmounted disk. "
+        "If it is the right one, run `duckicelake adopt`"
+    )
+
+
+def _name(owner: Identity | str | None) -> str:
+    return "no lake" if owner is None else f"an unknown lake ({owner})" if isinstance(owner, str) else str(owner)
+
+
+def _marker(folder: str) -> str:
+    return f"{folder.rstrip('/')}/{MARKER}"
+
+
+def _warehouse(services: Services) -> str:
+    return canonical(services.policy.warehouse)

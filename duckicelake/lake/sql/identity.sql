@@ -1,0 +1,29 @@
+-- lake: who the lake of this database is, its warehouse, and the folders that were marked
+SELECT lake_id::text, current_database()::text, current_schema()::text, warehouse, marked FROM duckicelake_lake;
+
+-- system_identifier: of the cluster; a standby has that of its primary, an upgraded cluster another
+SELECT system_identifier::text FROM pg_control_system();
+
+-- record_warehouse: where all servers of the lake keep files
+UPDATE duckicelake_lake SET warehouse = %(warehouse)s WHERE warehouse IS DISTINCT FROM %(warehouse)s;
+
+-- record_marked: the folders that hold the lake's marker
+UPDATE duckicelake_lake SET marked = %(folders)s::text[] WHERE marked <> %(folders)s::text[];
+
+-- lock_servers: one server at a time compares its settings and registers
+SELECT pg_advisory_xact_lock(%(key)s);
+
+-- servers: those seen of late, with how many seconds ago that was
+SELECT server_id, host, process, settings, extract(epoch FROM clock_timestamp() - seen_at)::float8
+FROM duckicelake_server WHERE seen_at > clock_timestamp() - make_interval(secs => %(seconds)s);
+
+-- see_server: note that a server runs, and forget those that don't any more
+WITH gone AS (
+    DELETE FROM duckicelake_server
+    WHERE seen_at < clock_timestamp() - make_interval(secs => %(seconds)s) AND server_id <> %(server_id)s
+)
+INSERT INTO duckicelake_server VALUES (%(server_id)s, %(host)s, %(process)s, %(settings)s, clock_timestamp())
+ON CONFLICT (server_id) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- forget_server: it has ended
+DELETE FROM duckicelake_server WHERE server_id = %(server_id)s;

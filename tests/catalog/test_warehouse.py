@@ -1,0 +1,232 @@
+"""A warehouse knows whose it is: no other lake writes or deletes files there until it was adopted."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from duckicelake.catalog import warehouse as warehouses
+from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.namespaces import create_namespace
+from duckicelake.catalog.services import Services
+from duckicelake.catalog.warehouse import MARKER
+from duckicelake.cli.assembly.opening import prepare_lake, running_server
+from duckicelake.cli.collecting import collect
+from duckicelake.cli.examination import examine
+from duckicelake.cli.moments import moment
+from duckicelake.errors import InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.lake.identity import read_lake
+from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.settings import Settings
+from duckicelake.storage.policy import LocationPolicy
+from tests.catalog.client import NS, Client, new_client, set_properties
+from tests.catalog.test_gc import grow_old
+from tests.conftest import new_database, new_lake, services_of
+from tests.replicas import following, running_cluster
+
+Open = Callable[[str], Services]
+
+
+@pytest.fixture
+def lake(services: Services) -> Services:
+    """A lake that has a table and whose server has started once."""
+    prepare_lake(services)
+    new_client(services).create()
+    return services
+
+
+@pytest.fixture
+def opened(warehouse: Path) -> Iterator[Open]:
+    """Gives a server of the warehouse on the lake in another database."""
+    with ExitStack() as stack:
+        yield lambda url: services_of(stack.enter_context(closing(Database(url, pool_size=4))), warehouse)
+
+
+@pytest.fixture
+def copy(postgres: EmbeddedPostgres, lake: Services, opened: Open) -> Iterator[Services]:
+    """The lake as it is after a restore of its dump beside it."""
+    name = psycopg.conninfo.conninfo_to_dict(lake.database.url)["dbname"]
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+    with new_database(postgres, str(name)) as url:
+        yield opened(url)
+
+
+def settings_of(services: Services) -> Settings:
+    return Settings(database_url=services.database.url, warehouse=services.policy.warehouse)
+
+
+def marker_of(services: Services) -> Path:
+    return Path(services.policy.warehouse, MARKER)
+
+
+def gc(services: Services, *, confirm: bool = False) -> None:
+    collect(settings_of(services), moment("2h"), delete=True, confirm_warehouse=confirm)
+
+
+def assert_refused(services: Services) -> None:
+    """Reads are served, and nothing is written or deleted."""
+    grow_old(services)
+    before = set(Path(services.policy.warehouse).rglob("*"))
+    current_table(services, NS, "t")
+    writes: list[Callable[[], object]] = [
+        lambda: create_namespace(services, ("another",), {}),
+        lambda: Client(services).create("another"),
+        lambda: Client(services).commit(set_properties(a="b")),
+        services.database.gate.require_open,
+    ]
+    for write in writes:
+        with pytest.raises(Unavailable, match=r"Nothing was written: .* belongs to lake .*duckicelake adopt"):
+            write()
+    with pytest.raises(InvalidRequest, match="Nothing was deleted"):
+        gc(services)
+    with pytest.raises(InvalidRequest, match="Nothing was deleted"):
+        gc(services, confirm=True)
+    assert set(Path(services.policy.warehouse).rglob("*")) == before
+    assert [finding.name for finding in examine(settings_of(services)) if not finding.ok] == ["warehouse"]
+
+
+def assert_writes(services: Services) -> None:
+    create_namespace(services, (f"n{uuid4().hex}",), {})
+    assert [finding for finding in examine(settings_of(services)) if not finding.ok] == []
+
+
+def test_new_lake_marks_its_warehouse_and_starts_again(lake: Services) -> None:
+    assert marker_of(lake).exists()
+    prepare_lake(lake)
+    assert_writes(lake)
+    gc(lake)
+
+
+def test_another_lake_on_the_warehouse_writes_nothing_until_it_has_adopted_it(
+    postgres: EmbeddedPostgres, lake: Services, warehouse: Path, opened: Open
+) -> None:
+    with new_lake(postgres, warehouse) as url:
+        other = opened(url)
+        client = new_client(other)
+        client.create()
+        prepare_lake(other)
+        assert_refused(other)
+        assert_writes(lake)
+        assert "belonged to lake" in " ".join(warehouses.adopt(other))
+        assert_writes(other)
+        warehouses.look(lake)  # as its servers do every half minute
+        assert_refused(lake)
+
+
+def test_restored_copy_beside_the_living_lake_writes_nothing(lake: Services, copy: Services) -> None:
+    prepare_lake(copy)
+    assert read_lake(copy.database).identity.lake_id == read_lake(lake.database).identity.lake_id
+    assert_refused(copy)
+    assert_writes(lake)
+    warehouses.adopt(copy)
+    assert_writes(copy)
+
+
+def test_upgraded_cluster_is_adopted_and_an_unknown_one_is_any(lake: Services) -> None:
+    marker = marker_of(lake)
+    system = read_lake(lake.database).identity.system
+    assert system
+    marker.write_text(marker.read_text().replace(system, "77"))
+    warehouses.look(lake)
+    assert_refused(lake)
+    warehouses.adopt(lake)
+    assert_writes(lake)
+    marker.write_text(marker.read_text().replace(system, ""))
+    warehouses.look(lake)
+    assert_writes(lake)
+
+
+def test_promoted_standby_needs_nothing(warehouse: Path) -> None:
+    with running_cluster() as primary, following(primary) as standby:
+        with closing(Database(primary.url, pool_size=2)) as database:
+            prepare_lake(services_of(database, warehouse), creates=True)
+        standby.wait_for(primary)
+        primary.stop()
+        standby.promote()
+        with closing(Database(standby.url, pool_size=2)) as database:
+            promoted = services_of(database, warehouse)
+            prepare_lake(promoted)
+            create_namespace(promoted, ("n",), {})
+
+
+def test_lost_marker_stops_writes_until_the_warehouse_is_adopted(lake: Services) -> None:
+    """Without it another bucket of the same name, or an empty folder where a disk should be, would fill with files."""
+    marker_of(lake).unlink()
+    prepare_lake(lake)
+    with pytest.raises(Unavailable, match="has lost"):
+        create_namespace(lake, ("another",), {})
+    warehouses.adopt(lake)
+    assert_writes(lake)
+
+
+def test_unmarked_warehouse_with_unknown_files_is_collected_once_confirmed(services: Services) -> None:
+    orphan = Path(services.policy.warehouse, "data", "theirs.parquet")
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"x")
+    prepare_lake(services)
+    assert not marker_of(services).exists()
+    create_namespace(services, ("n",), {})
+    grow_old(services)
+    with pytest.raises(InvalidRequest, match=r"theirs.parquet.*--confirm-warehouse"):
+        gc(services)
+    assert orphan.exists()
+    gc(services, confirm=True)
+    assert not orphan.exists()
+    assert_writes(services)
+
+
+def test_lakes_that_start_at_once_agree_whose_the_warehouse_is(
+    postgres: EmbeddedPostgres, warehouse: Path, opened: Open
+) -> None:
+    with ExitStack() as stack:
+        lakes = [opened(stack.enter_context(new_lake(postgres, warehouse))) for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(prepare_lake, lakes))
+        assert [lake.database.gate.reason is None for lake in lakes].count(True) == 1
+
+
+def test_data_path_beside_the_warehouse_has_a_marker_of_its_own(
+    postgres: EmbeddedPostgres, tmp_path: Path, lake: Services, copy: Services
+) -> None:
+    """A copy that was given a warehouse of its own still has the living lake's DATA_PATH."""
+    elsewhere = replace(copy, policy=LocationPolicy(warehouse=str(tmp_path / "own"), allowed=()))
+    with pytest.raises(InvalidSettings, match=r"in the warehouse .*duckicelake adopt"):
+        prepare_lake(elsewhere)
+    warehouses.adopt(elsewhere)
+    with lake.database.transaction() as cursor:
+        warehouses.look(lake)
+        assert lake.database.gate.reason is None, "the folder of all of them is the living one's"
+        cursor.execute("SELECT 1")
+    assert (Path(lake.policy.warehouse) / "ducklake" / MARKER).exists()
+
+
+def test_server_with_other_settings_than_those_that_run_is_refused(lake: Services, tmp_path: Path) -> None:
+    running = running_server(lake)
+    with lake.database.transaction() as cursor:
+        running.register(cursor)
+        cursor.execute("UPDATE duckicelake_server SET host = 'another machine'")
+    prepare_lake(lake)
+    others = replace(lake, snapshot_ids="ducklake")
+    with pytest.raises(InvalidSettings, match="snapshot_ids 'client', and this one has 'ducklake'"):
+        prepare_lake(others)
+    with lake.database.transaction() as cursor:
+        running.forget(cursor)
+    prepare_lake(others)
+    with pytest.raises(InvalidSettings, match=r"in the warehouse .*/warehouse, and this server has .*/elsewhere"):
+        prepare_lake(replace(lake, policy=replace(lake.policy, warehouse=str(tmp_path / "elsewhere"))))
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"lake_id": null'])
+def test_marker_that_can_not_be_read_is_nobodys(lake: Services, content: str) -> None:
+    marker_of(lake).write_text(content)
+    warehouses.look(lake)
+    assert lake.database.gate.reason is not None
+    warehouses.adopt(lake)
+    assert_writes(lake)
