@@ -58,7 +58,8 @@ def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator
         if files is None or column.table_id not in names:
             continue
         with suppress(Unsupported):
-            for gap in gaps(column.stats, FileRange(*files), iceberg_type(column.type, column.name)):
+            type_ = iceberg_type(column.type, column.name)
+            for gap in gaps(column.stats, FileRange(*files), type_, is_repeated=column.is_repeated):
                 yield Finding(
                     "statistics",
                     ok=False,

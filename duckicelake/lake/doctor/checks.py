@@ -1,6 +1,7 @@
 """Is this lake fit to serve? Read-only checks, each with advice."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from duckicelake.errors import StartupError
 from duckicelake.lake import delta_sources
@@ -117,14 +118,28 @@ def _triggers(cursor: Transaction) -> Finding:
 
 
 def _snapshots(cursor: Transaction) -> Finding:
-    newest, gap, unrecorded = cursor.execute(_SQL.newest_snapshots).fetchall()[0]
+    newest, gap, gap_at, unrecorded, behind = cursor.execute(_SQL.newest_snapshots).fetchall()[0]
     detail = f"newest is {newest}"
+    if gap is not None and _may_have_expired(cursor, gap_at):
+        gap = None
     if gap is not None:
         detail += f", {gap} is missing before it"
+    if behind is not None:
+        detail += f", {behind} is behind the one before it"
     if unrecorded:
         detail += f", {unrecorded} without a record of changes"
     advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
-    return finding("snapshot ids", gap is None and not unrecorded, detail, advice)
+    return finding("snapshot ids", gap is None and behind is None and not unrecorded, detail, advice)
+
+
+def _may_have_expired(cursor: Transaction, at: datetime) -> bool:
+    """Whether DuckDB's expiry may have left a gap: it takes any snapshots by their ids, and records none of them.
+
+    at: when the snapshot after the gap was made.
+    """
+    if not applied_migrations(cursor):
+        return True
+    return bool(cursor.execute(_SQL.may_have_expired, {"at": at}).fetchall()[0][0])
 
 
 def _followed(cursor: Transaction) -> Finding:

@@ -12,11 +12,12 @@ _SQL = queries("damage")
 
 @dataclass(frozen=True, slots=True)
 class ColumnOfTable:
-    """A live primitive column with its row of table-wide statistics."""
+    """A live primitive column with its row of table-wide statistics. is_repeated: it is in a list or map."""
 
     table_id: int
     name: str
     type: str
+    is_repeated: bool
     stats: ColumnStats
 
 
@@ -34,8 +35,8 @@ class NeededFile:
 
 def table_wide_statistics(cursor: Transaction) -> Iterator[ColumnOfTable]:
     """Of all live tables."""
-    for table_id, name, type_, *row in cursor.execute(_SQL.table_wide_statistics).fetchall():
-        yield ColumnOfTable(table_id, name, type_, ColumnStats(*row))
+    for table_id, name, type_, is_repeated, *row in cursor.execute(_SQL.table_wide_statistics).fetchall():
+        yield ColumnOfTable(table_id, name, type_, is_repeated, ColumnStats(*row))
 
 
 def file_statistics(

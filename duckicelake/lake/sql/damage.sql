@@ -302,9 +302,19 @@ LATERAL unnest(m.added || m.existing) AS u (file_id)
 JOIN duckicelake_file f USING (file_id)
 WHERE t.end_snapshot IS NULL;
 
--- table_wide_statistics: the rows by which DuckDB answers without reading, of live primitive columns
+-- table_wide_statistics: the rows by which DuckDB answers without reading, of live primitive columns; and whether those are
+-- in a list or map
+WITH RECURSIVE repeated AS (
+    SELECT e.table_id, e.column_id FROM ducklake_column e
+    JOIN ducklake_column c ON c.table_id = e.table_id AND c.column_id = e.parent_column AND c.end_snapshot IS NULL
+    WHERE e.end_snapshot IS NULL AND c.column_type IN ('list', 'map')
+    UNION
+    SELECT e.table_id, e.column_id FROM ducklake_column e
+    JOIN repeated r ON r.table_id = e.table_id AND r.column_id = e.parent_column
+    WHERE e.end_snapshot IS NULL
+)
 SELECT c.table_id, c.column_name, c.column_type,
-       s.column_id, s.contains_null, s.contains_nan, s.min_value, s.max_value
+       (c.table_id, c.column_id) IN (SELECT table_id, column_id FROM repeated), s.column_id, s.contains_null, s.contains_nan, s.min_value, s.max_value
 FROM ducklake_table_column_stats s JOIN ducklake_column c USING (table_id, column_id)
 WHERE c.end_snapshot IS NULL AND c.column_type NOT IN ('struct', 'list', 'map');
 
