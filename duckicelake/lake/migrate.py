@@ -1,14 +1,24 @@
-"""Our side tables, triggers and indexes: `migrations/NNNN_name.sql`, each applied once and in order."""
+"""Our side tables, triggers and indexes: `migrations/NNNN_name.sql`, each applied once and in order.
 
+A migration that landed is never edited: `migrations/digests.txt` has the SHA-256 of each, and a lake records that of
+what it was given. Some were edited before there were digests. `migrations/repairs/NNNN.sql` makes of every version of
+such a migration that ever landed what the last one makes, and changes nothing where that was applied.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
+from typing import Final
 
 from psycopg import Cursor
 
 from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake.postgres.database import Row
 from duckicelake.lake.postgres.queries import queries
+
+_FOLDER: Final = files("duckicelake.lake").joinpath("migrations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +27,37 @@ class Migration:
     name: str
     sql: str
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of its text, in hexadecimal."""
+        return sha256(self.sql.encode()).hexdigest()
+
 
 @cache
 def known_migrations() -> tuple[Migration, ...]:
     """All migrations of this version of duckicelake, in order."""
-    found = [entry for entry in files("duckicelake.lake").joinpath("migrations").iterdir() if entry.name[:4].isdigit()]
+    found = [entry for entry in _FOLDER.iterdir() if entry.name[:4].isdigit()]
     return tuple(
         Migration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8"))
         for entry in sorted(found, key=lambda entry: entry.name)
     )
+
+
+@cache
+def known_repairs() -> Mapping[int, str]:
+    """The repairs of migrations that were edited after lakes had them, by number."""
+    entries = _FOLDER.joinpath("repairs").iterdir()
+    return {int(entry.name[:4]): entry.read_text(encoding="utf-8") for entry in entries if entry.name.endswith(".sql")}
+
+
+def expected_schema() -> list[str]:
+    """What `read_schema` finds in a lake that has all migrations."""
+    return _FOLDER.joinpath("schema.txt").read_text(encoding="utf-8").splitlines()
+
+
+def read_schema(cursor: Cursor[Row]) -> list[str]:
+    """One line for each column, index, constraint, trigger, view and function of the side of the lake that is ours."""
+    return [fact for (fact,) in cursor.execute(queries("migrate").schema).fetchall()]
 
 
 def applied_migrations(cursor: Cursor[Row]) -> frozenset[int]:
@@ -41,8 +73,19 @@ def is_up_to_date(cursor: Cursor[Row]) -> bool:
     return {migration.number for migration in known_migrations()} <= applied_migrations(cursor)
 
 
+def edited_migrations(cursor: Cursor[Row]) -> list[str]:
+    """The names of migrations that the catalog was given in another version than this one knows."""
+    if not _have_digests(cursor):
+        return []
+    applied: dict[int, str] = dict(cursor.execute(queries("migrate").digests).fetchall())
+    return [each.name for each in known_migrations() if applied.get(each.number, each.digest) != each.digest]
+
+
 def migrate(cursor: Cursor[Row]) -> None:
-    """Apply what is missing; the caller holds our advisory lock. UnsupportedCatalog if a newer version was here."""
+    """Apply what is missing, and repair a lake that has no digests; the caller holds our advisory lock.
+
+    Raises UnsupportedCatalog if a newer version was here.
+    """
     cursor.execute(queries("migrate").create_table)
     applied = applied_migrations(cursor)
     unknown = applied - {migration.number for migration in known_migrations()}
@@ -50,7 +93,21 @@ def migrate(cursor: Cursor[Row]) -> None:
         raise UnsupportedCatalog(
             f"a newer duckicelake has migrated the catalog (migration {max(unknown)}); run that version or a later one"
         )
+    repairs = {} if _have_digests(cursor) else known_repairs()
     for migration in known_migrations():
         if migration.number not in applied:
             cursor.execute(migration.sql)
             cursor.execute(queries("migrate").record, {"number": migration.number, "name": migration.name})
+        elif migration.number in repairs:  # before later ones, which may need what it makes
+            cursor.execute(repairs[migration.number])
+    _record_digests(cursor)
+
+
+def _have_digests(cursor: Cursor[Row]) -> bool:
+    return bool(cursor.execute(queries("migrate").have_digests).fetchall()[0][0])
+
+
+def _record_digests(cursor: Cursor[Row]) -> None:
+    migrations = known_migrations()
+    parameters = {"numbers": [each.number for each in migrations], "digests": [each.digest for each in migrations]}
+    cursor.execute(queries("migrate").record_digests, parameters)

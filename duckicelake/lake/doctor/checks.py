@@ -1,6 +1,6 @@
 """Is this lake fit to serve? Read-only checks, each with advice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from duckicelake.errors import StartupError
@@ -10,7 +10,13 @@ from duckicelake.lake.doctor.damage import misspelled
 from duckicelake.lake.doctor.findings import Finding, finding
 from duckicelake.lake.doctor.followers import followers
 from duckicelake.lake.format import check_supported, read_options
-from duckicelake.lake.migrate import applied_migrations, known_migrations
+from duckicelake.lake.migrate import (
+    applied_migrations,
+    edited_migrations,
+    expected_schema,
+    known_migrations,
+    read_schema,
+)
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lake.postgres.queries import queries
 
@@ -52,7 +58,12 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
             checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
             findings += [check(cursor) for check in checks]
             if is_prepared(findings):
-                findings += [_roles(cursor), _followed(cursor), *followers(cursor, with_lineage=with_lineage)]
+                findings += [
+                    _schema(cursor),
+                    _roles(cursor),
+                    _followed(cursor),
+                    *followers(cursor, with_lineage=with_lineage),
+                ]
             else:
                 findings += misspelled(cursor)
     return findings
@@ -101,7 +112,32 @@ def _migrations(cursor: Transaction) -> Finding:
     detail = f"{len(applied)} applied, {len(known)} known"
     if applied - known:
         return Finding("migrations", ok=False, detail=detail, advice="run the newer duckicelake that made them")
+    edited = edited_migrations(cursor)
+    if edited:
+        detail += f"; applied in another version than this one's: {_some(edited)}"
+        return Finding(
+            "migrations", ok=False, detail=detail, advice="run the duckicelake that made them, or ask for help"
+        )
     return finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
+
+
+def _schema(cursor: Transaction) -> Finding:
+    """Compare all tables, columns, indexes, constraints, triggers and functions of ours with what migrations make."""
+    present, expected = set(read_schema(cursor)), set(expected_schema())
+    missing, others = sorted(expected - present), sorted(present - expected)
+    differing = [f"{kind} {_some(facts)}" for kind, facts in (("missing:", missing), ("not ours:", others)) if facts]
+    advice = (
+        "somebody changed the server's tables: restore the catalog from a backup, or run the statements that make what "
+        "is missing"
+    )
+    return finding(
+        "schema", not missing, "; ".join(differing) or f"{len(expected)} facts as migrations make them", advice
+    )
+
+
+def _some(facts: Sequence[str]) -> str:
+    more = len(facts) - _NAMED
+    return ", ".join(facts[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _triggers(cursor: Transaction) -> Finding:

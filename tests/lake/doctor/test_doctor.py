@@ -16,7 +16,8 @@ def test_a_prepared_lake_is_healthy(database):
     findings = diagnose(database)
 
     assert [finding.name for finding in findings if finding.ok] == [
-        "Postgres version", "session settings", "DuckLake catalog", "migrations", "triggers", "snapshot ids", "roles",
+        "Postgres version", "session settings", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
+        "schema", "roles",
         "Delta tables", "chronicle", "lineage", "deliveries",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
