@@ -38,6 +38,15 @@ _WEB_URL = re.compile(r"https?://\S+", re.IGNORECASE)
 _HOST = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 _USER = re.compile(r"//[^/]*@")
 _POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
+_CLOSING = frozenset(
+    {
+        *("require_auth", "oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes"),
+        *("require_https", "tls_certificate", "tls_key"),
+        *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
+        "s3_static_access_key_id",
+    }
+)
+"""What shuts others out, beside secrets: such a setting that is there and empty is a mistake, not the open default."""
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -87,6 +96,9 @@ class Settings(BaseSettings):
         default=None, description="collector that traces go to by OTLP; none: what OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
     max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
+    max_bodies_bytes: int = Field(
+        default=512 * 1024 * 1024, ge=1024, description="request bodies in a worker's memory, all together"
+    )
     rows_requests_per_second: float = Field(
         default=0, ge=0, description="batches of rows that all workers together take of a principal; 0: any number"
     )
@@ -380,6 +392,7 @@ def _environment() -> _Source:
         if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
             message = f"{variable} is not a setting{_nearest(name, known)}"
             raise InvalidSettings(message)
+        _check_filled(variable, name.removeprefix(PREFIX).lower(), os.environ[variable])
     try:
         return _Source(source.spelling, EnvSettingsSource(Settings)())
     except SettingsError as broken:
@@ -397,7 +410,20 @@ def _file(path: Path) -> _Source:
         if name not in known:
             message = f"{name} in {path} is not a setting{_nearest(name, known)}"
             raise InvalidSettings(message)
+        _check_filled(f"{name} in {path}", name, values[name])
     return _Source(f"{{name}} in {path}", values)
+
+
+def _check_filled(spelling: str, name: str, value: object) -> None:
+    """Raise InvalidSettings for an empty value by which the server would be more open than whoever wrote it meant."""
+    if isinstance(value, str) and not value.strip() and (name in _CLOSING or _is_secret(name)):
+        message = f"{spelling} is set, but empty: fill it in, or unset it if the server shall run without"
+        raise InvalidSettings(message)
+
+
+def _is_secret(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and "SecretStr" in str(field.annotation)
 
 
 def _lake_file(lake: Path, folder: Path) -> _Source:
@@ -432,5 +458,4 @@ def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_S
 
 def _shown(name: str, value: object) -> str:
     """The value for a message, without what is secret in it."""
-    is_secret = "SecretStr" in str(Settings.model_fields[name].annotation)
-    return "wrong" if is_secret else _USER.sub("//…@", repr(value))
+    return "wrong" if _is_secret(name) else _USER.sub("//…@", repr(value))

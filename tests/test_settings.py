@@ -253,3 +253,42 @@ def test_issuer_that_is_no_url_takes_the_url_of_its_keys(tmp_path: Path, monkeyp
     for name, value in {"ISSUER": "accounts.example", "AUDIENCE": "lake", "JWKS_URL": "https://id.example/k"}.items():
         monkeypatch.setenv(f"DUCKICELAKE_OIDC_{name}", value)
     assert read_settings(folder=tmp_path).oidc_issuer == "accounts.example"
+
+
+CLOSING = (
+    *("oauth_clients", "oauth_keys", "require_auth", "oidc_issuer", "oidc_audience", "oidc_scopes", "oidc_jwks_url"),
+    *("require_https", "tls_certificate", "tls_key", "lineage_api_keys", "lineage_kafka"),
+    *("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_profile", "s3_vending", "s3_sts_endpoint"),
+    *("s3_role_arn", "s3_external_id", "s3_static_access_key_id", "s3_static_secret_access_key"),
+)
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\t"])
+def test_empty_value_of_what_shuts_others_out_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: str
+) -> None:
+    for name in CLOSING:
+        variable = f"DUCKICELAKE_{name.upper()}"
+        monkeypatch.setenv(variable, empty)
+        with pytest.raises(InvalidSettings, match=f"{variable} is set, but empty"):
+            read_settings(folder=tmp_path)
+        monkeypatch.delenv(variable)
+        (tmp_path / "duckicelake.toml").write_text(f"{name} = '{empty}'\n")
+        with pytest.raises(InvalidSettings, match=f"{name} in .* is set, but empty"):
+            read_settings(folder=tmp_path)
+        (tmp_path / "duckicelake.toml").unlink()
+
+
+def test_empty_value_of_other_settings_is_their_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [name for name in Settings.model_fields if name not in CLOSING]
+    for name in others:
+        monkeypatch.setenv(f"DUCKICELAKE_{name.upper()}", "")
+    assert read_settings(folder=tmp_path) == Settings()
+
+
+def test_hosts_are_names_addresses_or_networks(tmp_path: Path) -> None:
+    good = "lake.example,*.example,10.0.0.0/8,10.1.2.3,2001:db8::1,[::1],*"
+    assert read_settings({"allowed_hosts": good}, tmp_path).allowed_hosts == tuple(good.split(","))
+    for bad in ("http://lake.example", "lake.example:8181", "lake/x", "*.", "a b"):
+        with pytest.raises(InvalidSettings, match=r"is no host: write lake\.example"):
+            read_settings({"allowed_hosts": bad}, tmp_path)

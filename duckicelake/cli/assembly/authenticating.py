@@ -4,9 +4,10 @@ import time
 
 from pydantic import SecretStr
 
-from duckicelake.server.hosts import is_loopback
+from duckicelake.errors import InvalidSettings
+from duckicelake.server.hosts import ANY_HOST, is_loopback
 from duckicelake.server.identity.auth import Authentication
-from duckicelake.server.identity.oauth_clients import Clients, parse_clients
+from duckicelake.server.identity.oauth_clients import Clients, check_secrets, parse_clients
 from duckicelake.server.identity.oidc import Provider, Verifier, parse_mapping
 from duckicelake.server.identity.tokens import Tokens, parse_keys, random_keys
 from duckicelake.settings import Settings
@@ -16,6 +17,10 @@ WITHOUT_ANY = (
     "DUCKICELAKE_OIDC_ISSUER, or listen on 127.0.0.1 only"
 )
 """The warning for a server that asks nobody and listens to other machines."""
+ANY_NAME = (
+    "DUCKICELAKE_ALLOWED_HOSTS is *: a web page can reach this server by a name of its own, and then read, change and "
+    "drop everything; name the hosts instead"
+)
 
 
 def is_open_to_all(settings: Settings) -> bool:
@@ -26,6 +31,23 @@ def is_open_to_all(settings: Settings) -> bool:
 def is_on(settings: Settings) -> bool:
     """Whether anybody is asked who they are."""
     return settings.oauth_clients is not None or settings.oidc_issuer is not None
+
+
+def check_openness(settings: Settings) -> None:
+    """Raise InvalidSettings where every web page could change the lake, through the browser of whoever looks at it."""
+    if "*" in settings.cors_origins and not is_on(settings):
+        raise InvalidSettings(
+            "DUCKICELAKE_CORS_ORIGINS is *, and nobody logs in: any web page could read, change and drop everything. "
+            "Name the origins, or set DUCKICELAKE_OAUTH_CLIENTS or DUCKICELAKE_OIDC_ISSUER"
+        )
+
+
+def warnings_of(settings: Settings) -> tuple[str, ...]:
+    """What a server says at each start of how it is open to others."""
+    if is_on(settings):
+        return ()
+    any_host = ANY_HOST in settings.allowed_hosts
+    return (WITHOUT_ANY,) * is_open_to_all(settings) + (ANY_NAME,) * any_host
 
 
 def with_keys(settings: Settings) -> Settings:
@@ -41,6 +63,7 @@ def authentication_of(settings: Settings) -> Authentication | None:
         return None
     assert settings.oauth_keys is not None, "with_keys comes first"
     clients = () if settings.oauth_clients is None else parse_clients(settings.oauth_clients.get_secret_value())
+    check_secrets(clients)
     return Authentication(
         clients=Clients(clients),
         tokens=Tokens(parse_keys(settings.oauth_keys.get_secret_value()), time.time),

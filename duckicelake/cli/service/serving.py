@@ -14,7 +14,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from duckicelake.catalog.services import Services
 from duckicelake.cli import memory
-from duckicelake.cli.assembly.authenticating import WITHOUT_ANY, authentication_of, is_open_to_all, with_keys
+from duckicelake.cli.assembly.authenticating import authentication_of, check_openness, warnings_of, with_keys
 from duckicelake.cli.assembly.deliveries import check_receivers, register_receivers
 from duckicelake.cli.assembly.opening import open_services, prepare_lake, warn_of_others
 from duckicelake.cli.assembly.postgres import running_postgres
@@ -51,6 +51,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
     """
     end_on_signals()
     settings = with_keys(settings)
+    check_openness(settings)
     authentication_of(settings)  # workers get these settings too late for a message that is read
     check_receivers(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
@@ -65,8 +66,8 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
 
 
 def _warn(settings: Settings) -> None:
-    if is_open_to_all(settings):
-        make_logger(sys.stderr, settings.log_format).warning(WITHOUT_ANY, host=settings.host)
+    for warning in warnings_of(settings):
+        make_logger(sys.stderr, settings.log_format).warning(warning, host=settings.host)
 
 
 def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None], *, creates: bool) -> None:

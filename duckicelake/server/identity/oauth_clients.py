@@ -21,6 +21,7 @@ from duckicelake.errors import InvalidRequest, InvalidSettings, TooManyRequests
 _HASH_MARK: Final = "$argon2"
 _CLIENT_ID: Final = re.compile(r"[\x21-\x2b\x2d-\x39\x3b-\x7b\x7d\x7e]{1,128}")
 _SHORTEST_HASH: Final = 16
+_SHORTEST_SECRET: Final = 12
 _AT_WORK: Final = 2
 _WAITING: Final = 8
 """A hash takes 64 MB and most of a core: so many are computed at a time, so many more wait, the rest is refused."""
@@ -91,6 +92,22 @@ class Clients:
 def hash_secret(secret: str) -> str:
     """The text to configure instead of the secret."""
     return PasswordHasher().hash(secret)
+
+
+def check_secret(secret: str, what: str) -> None:
+    """Raise InvalidSettings for a secret that is guessed too soon, although failed logins have to wait."""
+    if len(secret.encode()) < _SHORTEST_SECRET:
+        raise InvalidSettings(
+            f"{what} has {len(secret.encode())} bytes, and who guesses it gets the client's scopes: take at least "
+            f"{_SHORTEST_SECRET}, for example what openssl rand -hex 32 prints"
+        )
+
+
+def check_secrets(clients: Iterable[Client]) -> None:
+    """Raise InvalidSettings if a client's secret is short; of a hash that can't be seen."""
+    for number, client in enumerate(clients, 1):
+        if not client.is_hashed:
+            check_secret(client.secret, f"the secret of client {number} of DUCKICELAKE_OAUTH_CLIENTS")
 
 
 def parse_clients(text: str) -> tuple[Client, ...]:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from duckicelake.cli.assembly.authenticating import is_open_to_all
+from duckicelake.cli.assembly.authenticating import ANY_NAME, WITHOUT_ANY, is_open_to_all, warnings_of
 from duckicelake.settings import Settings
 from tests.cli.test_commands import COMMAND, environment, lake, run, serving
 
@@ -28,6 +28,9 @@ CLIENTS = {"DUCKICELAKE_OAUTH_CLIENTS": f"etl:{SECRET}|ns:sales:rw", "DUCKICELAK
             "client 1 of DUCKICELAKE_OAUTH_CLIENTS is not id:secret|scope",
         ),
         (CLIENTS | {"DUCKICELAKE_OAUTH_KEYS": f"one:{SECRET}"}, "take at least 32, for example"),
+        ({"DUCKICELAKE_OAUTH_CLIENTS": "etl:x|*"}, "the secret of client 1 of DUCKICELAKE_OAUTH_CLIENTS has 1 bytes"),
+        ({"DUCKICELAKE_OAUTH_CLIENTS": ""}, "DUCKICELAKE_OAUTH_CLIENTS is set, but empty"),
+        ({"DUCKICELAKE_CORS_ORIGINS": "*"}, "Name the origins"),
         ({"DUCKICELAKE_OIDC_ISSUER": "https://id.example"}, "oidc_issuer and oidc_audience belong together"),
         ({"DUCKICELAKE_OIDC_SCOPES": "a=*"}, "say something of an oidc_issuer"),
         (
@@ -101,6 +104,12 @@ def test_settings_show_no_secret_and_workers_get_all_of_it() -> None:
 def test_server_open_to_all_is_known(host: str, is_open: bool) -> None:
     assert is_open_to_all(Settings(host=host)) is is_open
     assert not is_open_to_all(Settings(host=host, oauth_clients="a:b|*"))
+
+
+def test_what_opens_a_server_is_warned_of_at_each_start() -> None:
+    assert warnings_of(Settings()) == ()
+    assert warnings_of(Settings(host="0.0.0.0", allowed_hosts=("*",))) == (WITHOUT_ANY, ANY_NAME)
+    assert warnings_of(Settings(host="0.0.0.0", allowed_hosts=("*",), oauth_clients="a:b|*")) == ()
 
 
 def test_server_open_to_all_warns_and_starts(lake: Path) -> None:
