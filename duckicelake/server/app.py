@@ -28,6 +28,7 @@ from duckicelake.server.hosts import AllowedHosts
 from duckicelake.server.https import RequireHttps
 from duckicelake.server.identity.auth import Authentication
 from duckicelake.server.limits.bodies import BodyLimit
+from duckicelake.server.limits.body_budget import BodyBudget
 from duckicelake.server.limits.encodings import Unzipped
 from duckicelake.server.limits.load import LoadLimit, Slots
 from duckicelake.server.limits.quotas import Quotas, Rates
@@ -65,6 +66,7 @@ from duckicelake.server.telemetry.tracing import TracedMeter, Tracer, TraceReque
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_LIMIT = 64 * 1024 * 1024
+DEFAULT_BODIES_LIMIT = 512 * 1024 * 1024
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 
 API_VERSION = "1"
@@ -81,6 +83,7 @@ class Edge:
     """
 
     max_body_bytes: int = DEFAULT_BODY_LIMIT
+    max_bodies_bytes: int = DEFAULT_BODIES_LIMIT
     body_seconds: float = 60.0
     max_requests: int = 256
     cors_origins: tuple[str, ...] = ()
@@ -156,7 +159,8 @@ def _add_layers(
     slots, register = Slots(edge.max_requests), Register(metrics, log)
     loads = QuickLoads(services, SharedChecks(services.database.freshness_line(), services.meter))
     layer: ASGIApp = Audit(app.behind_layers, services=services)
-    layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds)
+    budget = BodyBudget(max(edge.max_bodies_bytes, edge.max_body_bytes))
+    layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
     layer = Unzipped(layer)
     routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
     layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)

@@ -2,7 +2,10 @@
 
 import gzip
 import random
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -74,3 +77,32 @@ def test_events_that_openlineage_sends_with_gzip_are_taken(http: httpx.Client) -
         RunEvent(eventTime="2026-08-01T00:00:00Z", run=run, job=Job("tools", "load"), eventType=RunState.COMPLETE)
     )
     assert http.get("/api/v1/jobs").json()["totalCount"] == 1
+
+
+def test_bodies_of_all_requests_share_one_budget_however_well_they_pack(services: Services, serve: Serve) -> None:
+    """Each holds what it unpacks to; small requests are answered meanwhile, and all of it is given back."""
+    new_client(services).create()
+    http = serve(create_app(services, edge=Edge(max_body_bytes=8_000_000, max_bodies_bytes=8_000_000)))
+    bomb = gzip.compress(b" " * 7_900_000, 9)
+    assert len(bomb) < 10_000
+
+    def half_sent() -> Iterator[bytes]:
+        yield bomb[:-9]
+        entered.set()
+        assert leave.wait(60)
+        yield bomb[-9:]
+
+    for _ in range(2):
+        entered, leave = threading.Event(), threading.Event()
+        headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(http.post, ROWS, content=half_sent(), headers=headers)
+            assert entered.wait(60)
+            until = time.monotonic() + 60
+            while (second := post(http, bomb)).status_code != 429:
+                assert time.monotonic() < until
+            assert "DUCKICELAKE_MAX_BODIES_BYTES" in second.json()["error"]["message"]
+            assert second.headers["retry-after"] == "1"
+            assert post(http, gzip.compress(LINES[:72])).status_code != 429
+            leave.set()
+            assert first.result(60).json()["rows"] == 0

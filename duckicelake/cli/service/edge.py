@@ -23,6 +23,7 @@ _SIGN_OF_LIFE_SECONDS = 15
 def edge_of(settings: Settings) -> Edge:
     return Edge(
         max_body_bytes=settings.max_body_bytes,
+        max_bodies_bytes=settings.max_bodies_bytes,
         rows=Rates(settings.rows_requests_per_second, settings.rows_bytes_per_second),
         body_seconds=settings.receive_seconds,
         max_requests=settings.max_requests,

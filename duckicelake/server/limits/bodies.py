@@ -10,49 +10,72 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckicelake.server.context import Context, caller_of
 from duckicelake.server.endpoints import PREFIX
+from duckicelake.server.limits.body_budget import BodyBudget
 
 _SECONDS_OF_STRANGERS: Final = 5.0
 """Within which a body must arrive that anybody may send: a form of a few hundred bytes."""
-_FOR_STRANGERS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+FOR_STRANGERS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+"""Paths whose bodies are read before it is known who sends them."""
 
 
 class BodyLimit:
     """ASGI middleware: reading a body larger than `limit` bytes raises HTTP 413, announced or streamed alike.
 
-    One that takes longer than `seconds` to arrive raises HTTP 408.
+    One that takes longer than `seconds` to arrive raises HTTP 408, one that is too much beside the others HTTP 429.
     """
 
-    def __init__(self, app: ASGIApp, limit: int, seconds: float | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, limit: int, seconds: float | None = None, budget: BodyBudget | None = None
+    ) -> None:
         self._app = app
         self._limit = limit
         self._seconds = seconds
+        self._budget = budget or BodyBudget(limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = _content_length(scope)
         seconds = self._seconds
-        if seconds is not None and scope["path"] in _FOR_STRANGERS:
+        if seconds is not None and scope["path"] in FOR_STRANGERS:
             seconds = min(seconds, _SECONDS_OF_STRANGERS)
-        received = 0
-        complete = False
-        deadline: float | None = None
+        body = _LimitedBody(receive, self._limit, _content_length(scope), seconds, self._budget)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._budget.leave(body.received)
 
-        async def receive_within_limit() -> Message:
-            nonlocal received, complete, deadline
-            if announced > self._limit:
-                raise self._too_large()
-            if deadline is None and seconds is not None:
-                deadline = asyncio.get_running_loop().time() + seconds
-            message = await (receive() if complete else _receive(receive, deadline, seconds))
-            complete = not message.get("more_body", False)
-            received += len(message.get("body", b""))
-            if received > self._limit:
-                raise self._too_large()
-            return message
 
-        await self._app(scope, receive_within_limit, send)
+class _LimitedBody:
+    """Receives in another's place."""
+
+    def __init__(self, receive: Receive, limit: int, announced: int, seconds: float | None, budget: BodyBudget) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._announced = announced
+        self._seconds = seconds
+        self._budget = budget
+        self._deadline: float | None = None
+        self._is_complete = False
+        self.received = 0
+
+    async def receive(self) -> Message:
+        if self._announced > self._limit:
+            raise self._too_large()
+        if self._deadline is None and self._seconds is not None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+        if self._is_complete:
+            return await self._receive()
+        message = await _receive(self._receive, self._deadline, self._seconds)
+        self._is_complete = not message.get("more_body", False)
+        self._take(len(message.get("body", b"")))
+        return message
+
+    def _take(self, size: int) -> None:
+        if self.received + size > self._limit:
+            raise self._too_large()
+        self._budget.take(size, held=self.received)
+        self.received += size
 
     def _too_large(self) -> HTTPException:
         detail = f"The body is larger than {self._limit} bytes, which is what DUCKICELAKE_MAX_BODY_BYTES allows"

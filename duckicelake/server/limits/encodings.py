@@ -1,15 +1,20 @@
 """Request bodies that were sent with gzip, as OpenLineage's clients and log shippers can: read as what they were."""
 
-import asyncio
 import zlib
 from typing import Final
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _GZIP: Final = frozenset({b"gzip", b"x-gzip"})
 _AS_IT_IS: Final = frozenset({b"", b"identity"})
-_PIECE: Final = 256 * 1024
+_PIECE: Final = 1024 * 1024
+_THREADS: Final = 2
+"""That unpack at a time, apart from those that answer requests; the event loop does it only where it is soon done."""
+_SOON: Final = 256
+"""Bytes that unpack to 256 KiB at most."""
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 
 
@@ -21,11 +26,12 @@ class Unzipped:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._limiter = CapacityLimiter(_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         encoding = _encoding(scope) if scope["type"] == "http" else b""
         if encoding in _GZIP:
-            receive = _Unzipping(receive).receive
+            receive = _Unzipping(receive, self._limiter).receive
         elif encoding not in _AS_IT_IS:
             receive = _refusing(encoding)
         await self._app(scope, receive, send)
@@ -47,8 +53,9 @@ def _refusing(encoding: bytes) -> Receive:
 class _Unzipping:
     """Receives in another's place; a body may be several gzips after each other (RFC 1952)."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, limiter: CapacityLimiter) -> None:
         self._receive = receive
+        self._limiter = limiter
         self._member = zlib.decompressobj(_GZIP_FORMAT)
         self._left = b""
         self._may_hold_more = False
@@ -57,7 +64,7 @@ class _Unzipping:
     async def receive(self) -> Message:
         if self._is_over:
             return await self._receive()
-        while not (piece := self._piece()) and not self._is_sent:
+        while not (piece := await self._next_piece()) and not self._is_sent:
             message = await self._receive()
             if message["type"] != "http.request":
                 return message
@@ -66,8 +73,13 @@ class _Unzipping:
         self._is_over = not piece
         if self._is_over and not self._member.eof:
             raise _broken("it ends too early")
-        await asyncio.sleep(0)  # others have their turn between the pieces
         return {"type": "http.request", "body": piece, "more_body": not self._is_over}
+
+    async def _next_piece(self) -> bytes:
+        """As `_piece`; the event loop goes on meanwhile."""
+        if len(self._left) <= _SOON and not self._may_hold_more:
+            return self._piece()
+        return await run_sync(self._piece, limiter=self._limiter)
 
     def _piece(self) -> bytes:
         """What is next, if enough has arrived to tell."""
