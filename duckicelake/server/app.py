@@ -32,6 +32,7 @@ from duckicelake.server.limits.body_budget import BodyBudget
 from duckicelake.server.limits.encodings import Unzipped
 from duckicelake.server.limits.load import LoadLimit, Slots
 from duckicelake.server.limits.quotas import Quotas, Rates
+from duckicelake.server.limits.strangers import Strangers
 from duckicelake.server.openapi import describe
 from duckicelake.server.quick.loads import Loads
 from duckicelake.server.quick.short_way import ShortWay
@@ -164,7 +165,7 @@ def _add_layers(
     layer = Unzipped(layer)
     routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
     layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
-    layer = LoadLimit(layer, slots=slots, metrics=metrics)
+    layer = LoadLimit(layer, slots=slots, metrics=metrics, strangers=Strangers())
     if authentication is None:
         layer = CrossSite(layer, hosts=edge.hosts, origins=edge.cors_origins)
     if edge.cors_origins:

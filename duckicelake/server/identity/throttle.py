@@ -89,10 +89,10 @@ class Throttle:
 
 
 def _key(client_id: str, address: str) -> Key:
-    return _network(address)[:LONGEST_NAME], client_id[:LONGEST_NAME]
+    return network_of(address)[:LONGEST_NAME], client_id[:LONGEST_NAME]
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """The address, or of IPv6 the network of 64 bits, in which one machine may take any address."""
     try:
         parsed = ip_address(address)

@@ -2,13 +2,18 @@
 
 from typing import Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from duckicelake.server.context import address_of
 from duckicelake.server.errors import error_response
+from duckicelake.server.limits.bodies import FOR_STRANGERS
+from duckicelake.server.limits.strangers import Strangers
 from duckicelake.server.telemetry.metrics import Metrics
 
 EXEMPT: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """A busy server is alive, and who watches it must see so."""
+_AGAIN: Final = {"Retry-After": "1"}
 _LEAVE: Final = "duckicelake.leave-slot"
 
 
@@ -29,6 +34,9 @@ class Slots:
     def leave(self) -> None:
         self._taken -= 1
 
+    def is_full(self) -> bool:
+        return self._taken >= self.most
+
 
 def leave_slot(scope: Scope) -> None:
     """Let others have the slot of this request, which from now on only waits."""
@@ -38,27 +46,86 @@ def leave_slot(scope: Scope) -> None:
 
 
 class LoadLimit:
-    """ASGI middleware: answers 429 while there is no slot, without reading or routing the request."""
+    """ASGI middleware: answers 429 while there is no slot, without reading or routing the request.
 
-    def __init__(self, app: ASGIApp, slots: Slots, metrics: Metrics) -> None:
+    A request with a body has its slot from when the body is there: clients that send slowly keep nobody out. Those that
+    may send one without a login have places of their own.
+    """
+
+    def __init__(self, app: ASGIApp, slots: Slots, metrics: Metrics, strangers: Strangers) -> None:
         self._app = app
         self._slots = slots
         self._metrics = metrics
+        self._strangers = strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in EXEMPT:
             await self._app(scope, receive, send)
-        elif not self._slots.take():
+        elif self._slots.is_full():
             self._metrics.request_shed()
-            await _too_many(self._slots.most)(scope, receive, send)
+            await error_response(429, "TooManyRequestsException", self._too_many(), _AGAIN)(scope, receive, send)
+        elif scope["path"] in FOR_STRANGERS:
+            await self._serve_stranger(scope, receive, send)
         else:
+            await self._serve(scope, receive, send)
+
+    async def _serve_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = address_of(scope)
+        refusal = self._strangers.enter(address)
+        if refusal is not None:
+            self._metrics.request_shed()
+            await error_response(429, "TooManyRequestsException", refusal, _AGAIN)(scope, receive, send)
+            return
+        leaving = [address]
+
+        async def leave_after_the_body() -> Message:
+            message = await receive()
+            if leaving and not message.get("more_body", False):
+                self._strangers.leave(leaving.pop())
+            return message
+
+        try:
+            await self._serve(scope, leave_after_the_body, send)
+        finally:
+            while leaving:
+                self._strangers.leave(leaving.pop())
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _has_body(scope):
+            receive = self._taking_slot(scope, receive)
+        else:
+            self._slots.take()
             scope[_LEAVE] = self._slots.leave
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                leave_slot(scope)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            leave_slot(scope)
+
+    def _taking_slot(self, scope: Scope, receive: Receive) -> Receive:
+        is_complete = False
+
+        async def take_after_the_body() -> Message:
+            nonlocal is_complete
+            message = await receive()
+            if not is_complete and message["type"] == "http.request" and not message.get("more_body", False):
+                is_complete = True
+                if not self._slots.take():
+                    self._metrics.request_shed()
+                    raise HTTPException(429, self._too_many(), _AGAIN)
+                scope[_LEAVE] = self._slots.leave
+            return message
+
+        return take_after_the_body
+
+    def _too_many(self) -> str:
+        most = self._slots.most
+        return (
+            f"This worker answers {most} requests at a time, and that many are under way; try again, nothing was done"
+        )
 
 
-def _too_many(most: int) -> ASGIApp:
-    message = f"This worker answers {most} requests at a time, and that many are under way; nothing was done, try again"
-    return error_response(429, "TooManyRequestsException", message, {"Retry-After": "1"})
+def _has_body(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if (name == b"content-length" and value != b"0") or name == b"transfer-encoding":
+            return True
+    return False
