@@ -1,6 +1,8 @@
 """A Postgres of a test's own to stop, to start and to let another one follow: real clusters on loopback."""
 
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -52,6 +54,23 @@ class Cluster:
             while connection.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", row).fetchone() != (True,):
                 time.sleep(0.02)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Have none of its processes run in the block, as if its disk stalled: it still takes what it is sent."""
+        processes = self.processes()
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
+    def processes(self) -> list[int]:
+        """The postmaster, then its children."""
+        return family_of(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+
     def promote(self) -> None:
         """Let it follow no longer; return when it takes writes."""
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
@@ -89,6 +108,12 @@ def following(primary: Cluster) -> Iterator[Cluster]:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")
         yield standby
+
+
+def family_of(postmaster: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    return [postmaster, *map(int, children)]
 
 
 def url_of(clusters: Sequence[Cluster]) -> str:

@@ -4,7 +4,7 @@ import psycopg
 from psycopg import Cursor
 from psycopg.errors import InsufficientPrivilege
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import Unavailable, UnsupportedCatalog
 from duckicelake.lake.contents import Contents, check_free, check_reached, check_whole, read_contents
 from duckicelake.lake.migrate import known_migrations, migrate
 from duckicelake.lake.model import SERVED_FORMATS
@@ -26,9 +26,12 @@ def prepare(database: Database, data_path: str, *, creates: bool = True) -> str:
     """
     try:
         path = retrying(lambda: _prepare(database, data_path, creates=creates))
-    except InsufficientPrivilege as error:
+    except Unavailable as error:
+        denial = error.__cause__
+        if not isinstance(denial, InsufficientPrivilege):
+            raise
         raise UnsupportedCatalog(
-            f"the server's login lacks rights in Postgres ({error.diag.message_primary}): "
+            f"the server's login lacks rights in Postgres ({denial.diag.message_primary}): "
             "let a superuser run what `duckicelake grants` prints for it"
         ) from error
     require_known(database)

@@ -23,6 +23,8 @@ _NAME: Final = b"duckicelake_freshness"
 """Of the statement that a line has prepared."""
 _PATIENCE_SECONDS: Final = 2.0
 """For an answer over the line. Who asked in vain asks in a transaction, which has a patience of its own."""
+_CONNECT_SECONDS: Final = 15.0
+"""For a new line with all that is asked on it before others use it."""
 _PAUSE_SECONDS: Final = 0.5
 """After a line could not be had, before the next try."""
 
@@ -71,27 +73,32 @@ class FreshnessLine:
 
     async def _connect(self) -> None:
         try:
-            connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
-            if self._timeline is not None:
-                await _check(self._timeline, connection)
-            await self._session.pin_async(connection)
-            line = _Line(connection)
-            await line.prepare()
-        except (psycopg.Error, Unavailable):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                line = await self._new_line()
+        except (psycopg.Error, Unavailable, TimeoutError):
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             self._line = line
             if self._is_closed:
                 line.close()
 
+    async def _new_line(self) -> "_Line":
+        connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
+        try:
+            if self._timeline is not None:
+                await _check(self._timeline, connection)
+            await self._session.pin_async(connection)
+            line = _Line(connection)
+            await line.prepare()
+        except BaseException:
+            await connection.close()
+            raise
+        return line
+
 
 async def _check(timeline: Timeline, connection: AsyncConnection[Any]) -> None:
-    try:
-        _check_primary(connection)
-        timeline.check(await timeline_of_async(connection))
-    except BaseException:
-        await connection.close()
-        raise
+    _check_primary(connection)
+    timeline.check(await timeline_of_async(connection))
 
 
 def _check_primary(connection: AsyncConnection[Any]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Final
 
-from uvicorn import Server
 from uvicorn.config import STARTUP_FAILURE
 
 from duckicelake.catalog.services import Services
@@ -20,6 +19,7 @@ from duckicelake.cli.assembly.opening import open_services, prepare_lake, warn_o
 from duckicelake.cli.assembly.postgres import running_postgres
 from duckicelake.cli.assembly.tls import check_certificate
 from duckicelake.cli.service.background import in_background
+from duckicelake.cli.service.deadline import GRACE_SECONDS, DeadlineServer, ShutdownDeadline
 from duckicelake.cli.service.edge import config_of, edge_of
 from duckicelake.cli.service.lineage_events import named_by
 from duckicelake.cli.service.listening import bind, listen, uri_of
@@ -43,7 +43,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 def serve(settings: Settings, announce: Callable[[Settings, str], None], *, creates: bool) -> None:
-    """Serve until SIGTERM or SIGINT. `announce` gets the settings with the database in them, and the URI.
+    """Serve until SIGTERM, SIGINT or SIGHUP. `announce` gets the settings with the database in them, and the URI.
 
     creates: whether to make a lake where the database has none.
 
@@ -56,13 +56,14 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
     check_receivers(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
+    deadline = ShutdownDeadline(settings.shutdown_seconds, GRACE_SECONDS + settings.lineage_flush_seconds)
     with bind(settings.host, settings.port) as listener, running_postgres(settings) as complete:
         listen(listener)
         uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
         with noted(settings.lake, uri) if settings.database_url is None else nullcontext():
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _warn(complete)
-            run(named_by(complete, uri), listener, lambda: announce(complete, uri), creates=creates)
+            run(named_by(complete, uri), listener, lambda: announce(complete, uri), deadline, creates=creates)
 
 
 def _warn(settings: Settings) -> None:
@@ -70,12 +71,19 @@ def _warn(settings: Settings) -> None:
         make_logger(sys.stderr, settings.log_format).warning(warning, host=settings.host)
 
 
-def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[[], None], *, creates: bool) -> None:
+def _serve_here(
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
+) -> None:
     with tracing(settings.otlp_endpoint) as spans:
-        is_left = _serve_until_left(settings, listener.dup(), announce, spans, creates=creates)
+        is_left = _serve_until_left(settings, listener.dup(), announce, spans, deadline, creates=creates)
         while is_left:
             try:  # a Postgres that took over without the lake gets no new one
-                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans, creates=False)
+                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans, deadline, creates=False)
             except CatalogError as error:
                 if not may_pass(error):
                     raise
@@ -83,7 +91,13 @@ def _serve_here(settings: Settings, listener: socket.socket, announce: Callable[
 
 
 def _serve_until_left(
-    settings: Settings, listener: socket.socket, announce: Callable[[], None], spans: "Spans | None", *, creates: bool
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    spans: "Spans | None",
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
 ) -> bool:
     """Whether the server ended because Postgres has failed over."""
     renewal = Renewal(make_logger(sys.stderr, settings.log_format).warning)
@@ -94,7 +108,8 @@ def _serve_until_left(
         _prepare(settings, services, creates=creates)
         announce()
         app = _app(services, settings, spans)
-        server = Server(config_of(settings, app))
+        server = DeadlineServer(config_of(settings, app), deadline)
+        deadline.cut_off_by(services.database.cut_off)
         renewal.watch(server)
         memory.settle()
         with in_background(settings, app.state.context.services):
@@ -103,14 +118,19 @@ def _serve_until_left(
 
 
 def _serve_in_workers(
-    settings: Settings, listener: socket.socket, announce: Callable[[], None], *, creates: bool
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
 ) -> None:
     with open_services(settings) as services:
         _prepare(settings, services, creates=creates)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
         announce()
-        supervisor = Supervisor(config_of(settings, FACTORY, factory=True), [listener])
+        supervisor = Supervisor(config_of(settings, FACTORY, factory=True), [listener], deadline)
         supervisor.run()
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):

@@ -15,8 +15,10 @@ from duckicelake.cli import memory
 from duckicelake.cli.assembly.authenticating import authentication_of
 from duckicelake.cli.assembly.opening import open_services
 from duckicelake.cli.service.background import in_background
+from duckicelake.cli.service.deadline import ShutdownDeadline
 from duckicelake.cli.service.edge import edge_of
 from duckicelake.cli.service.renewal import FAILED_OVER, may_pass
+from duckicelake.cli.signals import end_on_hangup
 from duckicelake.errors import CatalogError
 from duckicelake.lake.format import require_known
 from duckicelake.server.app import create_app
@@ -24,12 +26,15 @@ from duckicelake.server.telemetry.logging import forward_standard_logging, make_
 from duckicelake.settings import read_settings
 from duckicelake.tracing.opening import tracing
 
+_EXIT_SECONDS = 3.0
+"""For the end of a worker that waits for nothing any more; its parent gives it a little longer."""
 FACTORY = "duckicelake.cli.service.worker:create"
 
 
 def create() -> object:
     """The app of this process. A failure to start that will last ends it with the code after which uvicorn gives up."""
     _end_with_parent()
+    end_on_hangup()
     try:
         return _create()
     except CatalogError as error:
@@ -50,6 +55,9 @@ def _create() -> object:
 
     services = resources.enter_context(open_services(settings, spans.statement if spans else None, left))
     require_known(services.database)
+    deadline = ShutdownDeadline(settings.shutdown_seconds, _EXIT_SECONDS + settings.lineage_flush_seconds)
+    deadline.cut_off_by(services.database.cut_off)
+    deadline.start_with_signals()
     app = create_app(
         services,
         edge=edge_of(settings),

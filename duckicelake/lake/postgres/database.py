@@ -3,28 +3,23 @@
 import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import NotNullViolation, UndefinedColumn
+from psycopg.errors import NotNullViolation, ReadOnlySqlTransaction, UndefinedColumn
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
-from psycopg_pool import PoolTimeout
 
-from duckicelake.errors import (
-    CatalogError,
-    CommitStateUnknown,
-    InvalidRequest,
-    ReadOnlyTable,
-    Unavailable,
-    UnknownFormatError,
-)
+from duckicelake.errors import CatalogError, CommitStateUnknown, ReadOnlyTable, Unavailable, UnknownFormatError
 from duckicelake.lake.freshness import FreshnessLine
 from duckicelake.lake.postgres.gate import Gate
 from duckicelake.lake.postgres.notices import Notices
+from duckicelake.lake.postgres.outages import outage_of
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
 from duckicelake.lake.postgres.session import PinnedSession, check_encoding, check_triggers_fire
@@ -43,6 +38,10 @@ _LOST_AFTER = 30_000
 _LISTENER_LOST_AFTER = 10_000
 """Milliseconds within which Postgres's machine must take what it is sent, or the connection counts as lost. Keepalives
 don't find that out: they go over connections alone on which nothing waits to be taken. TCP tries for 15 minutes."""
+_CLOSE_SECONDS = 2.0
+"""For the pool's own threads, which may be connecting."""
+_CHECK_SECONDS = 5.0
+"""For an answer to a check of whether there is one."""
 _DEFAULTS = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
@@ -51,10 +50,6 @@ _DEFAULTS = {
     "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
     "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
 }
-_OUT_OF_RESOURCES = "53"
-"""The class of SQLSTATEs of a full disk, and of too many connections or too little memory."""
-_TOO_LARGE = "54"
-"""The class of SQLSTATEs of what exceeds a limit of the program: a row of an index, a statement's depth."""
 _READ_ONLY_TABLE = "DIRO1"
 """What our trigger raises (migration 0021)."""
 _UNKNOWN_FORMAT = "DIUF1"
@@ -96,6 +91,7 @@ class Database:
     Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
     Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
     `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
+    Postgres itself is to end such a statement; where it doesn't, a little later the connection is given up.
     `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
     Postgres took over that may lack some of it; from then on all raises FailedOver. `session_settings` are set on every
     connection. After `require`, each transaction begins with a statement that may refuse it.
@@ -115,6 +111,7 @@ class Database:
         self._precondition: str | None = None
         self._timeline = None if left is None else Timeline(left)
         milliseconds = str(round(statement_seconds * 1000))
+        self._answer_seconds = statement_seconds + _answer_margin(statement_seconds) if statement_seconds else None
         self._session = PinnedSession(
             jit="off",  # to compile one of our statements takes longer than any of them
             statement_timeout=milliseconds,
@@ -122,6 +119,9 @@ class Database:
             **(session_settings or {}),
         )
         self.gate = Gate()
+        self._lock = Lock()
+        self._connections: WeakSet[PatientConnection] = WeakSet()
+        self._is_cut_off = False
         self._pool = LastFirstPool(
             url,
             connection_class=traced_by(traced) if traced else PatientConnection,
@@ -146,7 +146,7 @@ class Database:
         be fetched after it.
         """
         with (
-            self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection,
+            self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection,
             connection.pipeline() if pipelined else nullcontext(),
         ):
             with connection.cursor() as cursor:
@@ -177,7 +177,7 @@ class Database:
     @contextmanager
     def statement(self) -> Iterator[Cursor[Row]]:
         """Each statement is a READ COMMITTED transaction of its own: one round trip where one statement is all."""
-        with self._connection(IsolationLevel.READ_COMMITTED, read_only=False) as connection:
+        with self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection:
             connection.autocommit = True
             try:
                 with connection.cursor() as cursor:
@@ -197,7 +197,8 @@ class Database:
         where the precondition fails.
         """
         try:
-            with psycopg.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
+            with PatientConnection.connect(self.url, autocommit=True, **_defaults(self.url)) as connection:
+                connection.answer_seconds = _CHECK_SECONDS
                 check_encoding(connection)
                 check_triggers_fire(connection)
                 self._session.pin(connection)
@@ -225,18 +226,30 @@ class Database:
         self._lines.append(notices)
         return notices
 
+    def cut_off(self) -> None:
+        """Have all that waits for Postgres fail at once, and all that would follow: for a process that must end."""
+        self._is_cut_off = True
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.cut_off()
+
     def close(self) -> None:
-        self._pool.close()
+        self._pool.close(timeout=_CLOSE_SECONDS)
         for line in self._lines:
             line.close()
 
     @contextmanager
-    def _connection(self, isolation: IsolationLevel, *, read_only: bool) -> Iterator[PatientConnection]:
+    def _connection(self, isolation: IsolationLevel, *, read_only: bool | None) -> Iterator[PatientConnection]:
+        """read_only: None is as Postgres has it, which may be set to take no writes."""
+        if self._is_cut_off:
+            raise Unavailable("This server ends; nothing was written")
         try:
             with self._pool.connection() as connection:
                 self._check_timeline(connection)
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
+                connection.answer_seconds = self._answer_seconds
                 try:
                     with _rolled_back(connection):
                         yield connection
@@ -250,12 +263,12 @@ class Database:
                         raise
                     self._leave(connection)
                     raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
-        except (psycopg.errors.QueryCanceled, psycopg.errors.IdleInTransactionSessionTimeout) as error:
-            raise Unavailable(f"This took too long; nothing was written, try again: {error}") from error
-        except psycopg.OperationalError as error:
-            if is_retryable(error):
+        except psycopg.Error as error:
+            is_for_caller = is_retryable(error) or (read_only and isinstance(error, ReadOnlySqlTransaction))
+            translated = None if is_for_caller else outage_of(error)
+            if translated is None:
                 raise
-            raise _translated(error) from error
+            raise translated from error
 
     def _check_precondition(self, connection: PatientConnection) -> None:
         """Send the precondition with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
@@ -281,13 +294,16 @@ class Database:
         if self._timeline is not None:
             connection.timeline = timeline_of(connection)
 
-    def _configure_at_once(self, connection: Connection[Row]) -> None:
+    def _configure_at_once(self, connection: PatientConnection) -> None:
         """For one that isn't the pool's, where it may be refused."""
         self._set(connection)
         if self._timeline is not None:
             self._timeline.check(timeline_of(connection))
 
-    def _set(self, connection: Connection[Row]) -> None:
+    def _set(self, connection: PatientConnection) -> None:
+        connection.answer_seconds = self._answer_seconds
+        with self._lock:
+            self._connections.add(connection)
         set_json_dumps(orjson.dumps, connection)
         set_json_loads(orjson.loads, connection)
         connection.adapters.register_dumper(dict, _DictDumper)
@@ -303,22 +319,16 @@ def _refusal(error: psycopg.Error) -> CatalogError | None:
     return None
 
 
-def _translated(error: psycopg.OperationalError) -> CatalogError:
-    """What it means before COMMIT was sent."""
-    if isinstance(error, PoolTimeout):
-        reason = "Postgres does not answer, or all connections to it are busy"
-    elif (error.sqlstate or "").startswith(_TOO_LARGE):
-        return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
-    elif (error.sqlstate or "").startswith(_OUT_OF_RESOURCES):
-        reason = "Postgres has run out of what it needs"
-    else:
-        reason = "Postgres does not answer"
-    return Unavailable(f"{reason}; nothing was written: {error}")
-
-
 def without_timeout(cursor: Cursor[Row]) -> None:
     """Let the statements of this transaction take what time they need: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
+    if isinstance(cursor.connection, PatientConnection):
+        cursor.connection.answer_seconds = None
+
+
+def _answer_margin(statement_seconds: float) -> float:
+    """Seconds that Postgres may take to say itself that a statement took too long."""
+    return min(5.0, max(1.0, statement_seconds / 4))
 
 
 def _defaults(url: str, lost_after: int = _LOST_AFTER) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import Connection, Cursor, Notify, sql
+from psycopg import Cursor, Notify, sql
 
 from duckicelake.errors import Unavailable
+from duckicelake.lake.postgres.pipelines import PatientConnection
 
 Row = tuple[Any, ...]
 
@@ -18,7 +19,7 @@ class Notices:
     """For one thread, which listens until this is closed by another, and then releases what it has."""
 
     def __init__(
-        self, url: str, patience: Mapping[str, Any], channel: str | None, configure: Callable[[Connection[Row]], None]
+        self, url: str, patience: Mapping[str, Any], channel: str | None, configure: Callable[[PatientConnection], None]
     ) -> None:
         """channel: heard from the beginning. configure: makes connections like the pool's.
 
@@ -29,7 +30,7 @@ class Notices:
         self._channel = channel
         self._configure = configure
         self._wakes: tuple[socket.socket, socket.socket] | None = None
-        self._connection: Connection[Row] | None = None
+        self._connection: PatientConnection | None = None
         self._heard: str | None = None
         self._has_news = False
         self.is_closed = False
@@ -41,7 +42,7 @@ class Notices:
         What is notified from now on ends a `wait`, also if it came while a statement ran.
         """
         try:
-            with psycopg.connect(self._url, autocommit=True, **self._patience) as connection:
+            with PatientConnection.connect(self._url, autocommit=True, **self._patience) as connection:
                 self._configure(connection)
                 connection.add_notify_handler(self._hear)
                 self._connection, self._heard = connection, None

@@ -4,20 +4,25 @@ psycopg's own send each statement by itself, look for answers every time, and wa
 short statements in a transaction that takes longer than what they ask for. COMMIT goes with the last of them.
 """
 
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from psycopg import Connection, Cursor, Error, Pipeline
+from psycopg import Connection, Cursor, Error, OperationalError, Pipeline
 from psycopg.abc import PQGen
+from psycopg.errors import _WaitTimeout as WaitTimeoutError
 from psycopg.generators import send
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from duckicelake.lake.postgres.documents import BATCH
 from duckicelake.lake.postgres.gate import Gate
 
+_WAIT_INTERVAL: Final = 0.1
+"""psycopg's: seconds after which a wait looks for signals."""
 _BIGINT: Final = 20
 _INFERRED: Final = 0
 """Type ids of Postgres's; it infers what isn't a number from where it stands, as it does of psycopg's texts."""
@@ -98,17 +103,35 @@ class PatientPipeline(Pipeline):
 
 
 class PatientConnection(Connection[Any]):
-    """A connection of psycopg's in all but its pipelines."""
+    """A connection of psycopg's in all but its pipelines, and that gives up one on which no answer comes."""
 
     timeline: str | None = None
     """Of Postgres's, if it is known."""
     gate: Gate | None = None
     """The pool's."""
+    answer_seconds: float | None = None
+    """Most time for one answer; None: any. A Postgres that is stopped, or whose disk stalls, takes what it is sent, so
+    that neither its own limits nor those of the network end the wait."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._told: dict[Statement, bytes] = {}
         self._told_ever = 0
+
+    def wait(self, gen: PQGen[Any], interval: float = _WAIT_INTERVAL, timeout: float | None = None) -> Any:
+        """Run a conversation with Postgres to its end. Raises OperationalError if it is given up."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, self.answer_seconds)
+        except WaitTimeoutError:
+            self.pgconn.finish()
+            raise OperationalError(f"no answer within {self.answer_seconds:g} s, the connection is given up") from None
+
+    def cut_off(self) -> None:
+        """Have whoever waits for an answer fail at once; for another thread than that."""
+        with suppress(Error, OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     @property
     def has_pipeline(self) -> bool:

@@ -1,0 +1,126 @@
+"""Postgres hangs or takes no writes: requests are told so in time; the server goes on by itself, or ends in time."""
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.cli.test_commands import lake, serving
+from tests.replicas import Cluster, running_cluster
+
+__all__ = ["lake"]
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
+TABLE = "/v1/namespaces/main/tables/t"
+SHUTDOWN_SECONDS = 3
+MOST = 15.0
+"""Seconds within which each request is answered, on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def settings(cluster: Cluster, lake: Path) -> dict[str, str]:
+    name = f"lake_{time.time_ns()}"
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return {
+        "DUCKICELAKE_DATABASE_URL": f"{cluster.url.removesuffix('/postgres')}/{name}",
+        "DUCKICELAKE_WAREHOUSE": str(lake.parent / "warehouse"),
+        "DUCKICELAKE_POOL_SECONDS": "1",
+        "DUCKICELAKE_STATEMENT_SECONDS": "1",
+        "DUCKICELAKE_SHUTDOWN_SECONDS": str(SHUTDOWN_SECONDS),
+        "DUCKICELAKE_LINEAGE_FLUSH_SECONDS": "0",
+    }
+
+
+def commit(client: httpx.Client) -> httpx.Response:
+    return client.post(
+        TABLE, json={"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
+    )
+
+
+def load(client: httpx.Client) -> httpx.Response:
+    return client.get(TABLE)
+
+
+def make(client: httpx.Client) -> httpx.Response:
+    return client.post("/v1/namespaces", json={"namespace": [f"n{time.time_ns()}"]})
+
+
+def post_rows(client: httpx.Client) -> httpx.Response:
+    return client.post(f"{TABLE}/rows", json=[{"id": 1}])
+
+
+WRITES = (commit, make, post_rows)
+
+
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    found: dict[str, Any] = answer.json()["error"]
+    return found
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_hung_postgres_is_given_up_comes_back_and_keeps_no_server_from_ending(
+    cluster: Cluster, settings: dict[str, str], lake: Path, workers: str
+) -> None:
+    with (
+        serving(lake, "--create", "--workers", workers, **settings) as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+        ThreadPoolExecutor(12) as many,
+    ):
+        table = client.post("/v1/namespaces/main/tables", json={"name": "t", "schema": SCHEMA})
+        assert table.is_success, table.text
+        assert post_rows(client).is_success
+        with cluster.stopped():
+            began = time.monotonic()
+            answers = list(many.map(lambda act: act(client), [load, *WRITES] * 3))
+            assert time.monotonic() - began < MOST
+            assert {answer.status_code for answer in answers} == {503}, [answer.text for answer in answers]
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/readyz").status_code == 503
+        until = time.monotonic() + MOST
+        while not all(act(client).is_success for act in (load, *WRITES)):
+            assert time.monotonic() < until
+        with cluster.stopped():
+            began = time.monotonic()
+            under_way = many.submit(commit, client)
+            time.sleep(0.3)
+            served.process.send_signal(signal.SIGTERM)
+            served.process.wait(60)
+            assert time.monotonic() - began < SHUTDOWN_SECONDS + 10
+            assert under_way.exception() is not None or under_way.result().status_code == 503
+
+
+def test_postgres_that_is_set_to_take_no_writes_has_all_writes_answered_alike(
+    cluster: Cluster, settings: dict[str, str], lake: Path
+) -> None:
+    name = settings["DUCKICELAKE_DATABASE_URL"].rpartition("/")[2]
+    with (
+        serving(lake, "--create", **settings) as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+        psycopg.connect(cluster.url, autocommit=True) as admin,
+    ):
+        client.post("/v1/namespaces/main/tables", json={"name": "t", "schema": SCHEMA})
+        assert post_rows(client).is_success
+        before = load(client).json()["metadata"]
+        admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+        for write in WRITES:
+            answer = write(client)
+            assert answer.status_code == 503, answer.text
+            assert "default_transaction_read_only is on" in error_of(answer)["message"]
+            assert answer.headers["Retry-After"]
+        assert load(client).json()["metadata"] == before
+        admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off".encode())
+        admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+        assert all(write(client).is_success for write in WRITES)
