@@ -4,12 +4,15 @@ The same rows give the same bytes, and a name holds the hash of its content, so 
 and a name never means two contents (design D4).
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, TypeAlias
 from uuid import UUID, uuid5
 
+from duckicelake.bridge.contract import CONTRACT, MetricsContract
 from duckicelake.bridge.entries import partition, plain_entry, plain_file, writable_partition_type
 from duckicelake.bridge.realise import AnyFile
 from duckicelake.iceberg.manifest import (
@@ -25,6 +28,8 @@ from duckicelake.iceberg.manifest import (
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import IcebergType, PrimitiveType
+from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.state import ManifestRow, SnapshotRow
 
 MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
@@ -50,7 +55,7 @@ class Artifact:
     facts: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Definitions:
     """What a table's manifests are encoded with."""
 
@@ -58,6 +63,11 @@ class Definitions:
     location: str
     schemas: tuple[Schema, ...]
     specs: Mapping[int, PartitionSpec]
+
+    @cached_property
+    def contract(self) -> MetricsContract:
+        """What may be published of files: a column's type is that of the newest schema that has it."""
+        return MetricsContract(sorted(self.schemas, key=lambda schema: schema.schema_id))
 
 
 def definitions_of(metadata: TableMetadata) -> Definitions:
@@ -78,7 +88,7 @@ def manifest_artifact(
     def file_of(row: AnyFile) -> bytes:
         found = None if encoded is None else encoded.get((version, row.file_id))
         if found is None:
-            found = encode(plain_file(row, type_))
+            found = encode(plain_file(row, type_, known.contract))
             if encoded is not None:
                 encoded[version, row.file_id] = found
         return found
@@ -97,15 +107,22 @@ def manifest_artifact(
 
 
 def manifest_facts(manifest: ManifestRow, entries: Entries, known: Definitions) -> dict[str, Any]:
-    """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id."""
+    """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id.
+
+    Also the number of the metrics' contract that it keeps.
+    """
     _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
     by_status = [[file for status, file in entries if status == wanted] for wanted in _STATUSES]
     partitions = (partition(file, type_) for _, file in entries)
     return {
         "files": [len(group) for group in by_status],
         "rows": [sum(file.record_count for file in group) for group in by_status],
-        "partitions": [_range_json(each) for each in summarise_partitions(type_, partitions) or ()],
+        "partitions": [
+            _range_json(field.type, summary)
+            for field, summary in zip(type_.fields, summarise_partitions(type_, partitions) or (), strict=False)
+        ],
         "first_row_id": _first_row_id(manifest, entries),
+        "contract": CONTRACT,
     }
 
 
@@ -184,8 +201,16 @@ def _artifact(kind: str, object_id: int, name: str, data: bytes, known: Definiti
     return Artifact(kind, object_id, path, data, digest.digest(), **more)
 
 
-def _range_json(summary: FieldSummary) -> list[Any]:
-    bounds = (summary.lower_bound, summary.upper_bound)
+def _range_json(kind: IcebergType, summary: FieldSummary) -> list[Any]:
+    """The summary of a partition field, its bounds as hex.
+
+    Beside NaN the upper bound is infinity, and so is the lower one where there is nothing else: to Spark and DuckDB
+    NaN is greater than all numbers, and Java skips manifests by their bounds alone.
+    """
+    bounds: tuple[bytes | None, bytes | None] = (summary.lower_bound, summary.upper_bound)
+    if summary.contains_nan and isinstance(kind, PrimitiveType):
+        infinity = to_bytes(kind, math.inf)
+        bounds = (summary.lower_bound or infinity, infinity)
     return [summary.contains_null, summary.contains_nan, *(None if b is None else b.hex() for b in bounds)]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from duckicelake.bridge.contract import MetricsContract, counted
 from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry, PlainEntry, PlainFile
 from duckicelake.iceberg.partition import PartitionSpec, partition_type
 from duckicelake.iceberg.schema import Schema
@@ -103,8 +104,8 @@ def partition_json(values: Sequence[Any], type_: StructType) -> list[Any]:
 
 
 def data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
-    """The DataFile of a row; `type_` is the partition type of its spec."""
-    metrics = kept_metrics(row)
+    """The DataFile of a row, its bounds beside counts of nulls; `type_` is the partition type of its spec."""
+    metrics = counted(row.content, kept_metrics(row))
     return DataFile(
         content=FileContent(row.content),
         file_path=row.path,
@@ -150,9 +151,9 @@ def plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, enc
     )
 
 
-def plain_file(row: FileRow | NewFile, type_: StructType) -> PlainFile:
-    """`data_file`, but with the metrics as they are."""
-    metrics = kept_metrics(row)
+def plain_file(row: FileRow | NewFile, type_: StructType, contract: MetricsContract) -> PlainFile:
+    """The DataFile of a row as manifests have it: with those of its metrics that the contract lets be published."""
+    metrics = contract.published(row.content, kept_metrics(row))
     get = metrics.get
     key = get("key_metadata")
     return PlainFile(  # by position: for very many, names take twice as long

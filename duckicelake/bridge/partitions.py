@@ -26,6 +26,7 @@ _SAME_BUCKETS = {"int", "long", "string", "date", "time", "timestamp", "timestam
 """Types of which both sides make the same hash; keys of narrower types of DuckLake's that don't are spelled apart."""
 _OTHER_PARTS = {"timestamptz", "timestamptz_ns", "timestamp_ns"}
 """Types whose parts DuckDB takes in the session's time zone or, before 1970, of the next microsecond."""
+_FLOATS = {"float", "double"}
 _UNKNOWN = (False, None)
 
 
@@ -213,7 +214,8 @@ def _value_of_bounds(transform: Transform, type_: PrimitiveType, stats: ColumnSt
         return _UNKNOWN
     if stats.value_count == 0:
         return True, None
-    if stats.null_count or stats.contains_nan or transform.name == "bucket" or not transform.accepts(type_):
+    may_have_nan = stats.contains_nan or (stats.contains_nan is None and type_.name in _FLOATS)
+    if stats.null_count or may_have_nan or transform.name == "bucket" or not transform.accepts(type_):
         return _UNKNOWN
     low, high = (None if text is None else from_text(type_, text) for text in (stats.min_value, stats.max_value))
     if low is None or high is None:

@@ -27,8 +27,7 @@ _LONGEST_REMEMBERED = 64
 _STORED: Mapping[str, tuple[int, ...]] = {"int": (8,), "long": (8, 16)}
 """Digits that bounds of whole numbers have in hex; a column may have been promoted since."""
 _NOTHING: Mapping[str, Any] = {}
-_NAMES = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
-_NANS = "nan_value_counts"
+_NAMES = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds", "nan_value_counts")
 _UNORDERED = {"variant", "geometry", "geography", "unknown"}
 """Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
 
@@ -48,13 +47,14 @@ class LakeStats:
             (column, str(column), _text_of(type_), type_.name in _FLOATS, type_.name in _AMBIGUOUS_TYPES)
             for column, type_ in _ordered(leaves).items()
         ]
+        self._uuids = {column for column, type_ in leaves.items() if type_.name == "uuid"}
 
     def of(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
         """The `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
 
         A column that isn't fully known has none.
         """
-        sizes, counts, empty, lows, highs, not_numbers = [metrics.get(name) or _NOTHING for name in (*_NAMES, _NANS)]
+        sizes, counts, empty, lows, highs, not_numbers = [metrics.get(name) or _NOTHING for name in _NAMES]
         rows = []
         for column, key, text, may_be_nan, is_ambiguous in self._columns:
             values, nulls = counts.get(key), empty.get(key)
@@ -63,6 +63,8 @@ class LakeStats:
             low, high = lows.get(key), highs.get(key)
             low, high = None if low is None else text(low), None if high is None else text(high)
             nans = not_numbers.get(key) if may_be_nan else None
+            if column in self._uuids and low is not None and high is not None and low > high:
+                continue  # Java orders UUIDs as two signed longs, DuckDB as unsigned bytes
             if values - nulls - (nans or 0) > 0 and (low is None or high is None or is_ambiguous):
                 continue
             has_nan = None if nans is None else nans > 0
@@ -75,19 +77,22 @@ class LakeMetrics:
 
     def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
         self._columns = {
-            column: (str(column), _packer_of(type_), _bound_of(type_)) for column, type_ in _ordered(leaves).items()
+            column: (str(column), _packer_of(type_), _bound_of(type_), type_.name in _FLOATS)
+            for column, type_ in _ordered(leaves).items()
         }
 
     def of(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
         """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
-        found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {})
-        sizes, counts, nulls, lows, highs = found
+        found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {}, {})
+        sizes, counts, nulls, lows, highs, nans = found
         columns = self._columns
-        for column, _, _, low, high, size, values, empty in stats:
+        for column, _, has_nan, low, high, size, values, empty in stats:
             known = columns.get(column)
             if known is None:
                 continue
-            key, pack, bound = known
+            key, pack, bound, may_be_nan = known
+            if may_be_nan and (has_nan is False or values == 0):  # how many NaN there are isn't said, only whether any
+                nans[key] = 0
             if size:
                 sizes[key] = size
             if values is not None and empty is not None:
@@ -177,7 +182,12 @@ def _packer_of(type_: PrimitiveType) -> Callable[[int], bytes] | None:
 
 
 def _bound_of(type_: PrimitiveType) -> Callable[[str], str | None]:
-    """From a text in statistics to a stored bound, in hex; None where the text is no value of the type."""
+    """From a text in statistics to a stored bound, in hex; None where the text is no value of the type.
+
+    None for bytes, too: what DuckDB takes from files of others is the bytes themselves, `ab`, and not their hex.
+    """
+    if type_.name in _AMBIGUOUS_TYPES:
+        return lambda _: None
 
     def bound(text: str) -> str | None:
         value = from_text(type_, text)

@@ -36,7 +36,7 @@ def disagreements(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Fin
 
 
 def _compared(cursor: Transaction, table_id: int) -> Missed | None:
-    upto, _, _, row = reader.standing(cursor, table_id)
+    upto, *_, row = reader.standing(cursor, table_id)
     if row is None or native.changes(cursor, table_id, row.caught_up_to, upto):
         return None
     everything = LakeChange(upto, native.time_of(cursor, upto), _ALL)

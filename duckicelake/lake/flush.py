@@ -259,6 +259,8 @@ def _write_files(cursor: Cursor[Row], flush: Flush, snapshot: NewSnapshot) -> di
     insert_rows(cursor, source.table_id, rows, values, stats)
     size = sum(file.file_size_bytes for file in flush.files)
     cursor.execute(_SQL.add_size, {"table_id": source.table_id, "size": size})
+    with_values = {row.column_id for file in flush.files for row in file.stats if row.value_count}
+    cursor.execute(_SQL.forget_unbounded, {"table_id": source.table_id, "column_ids": list(with_values)})
     for target in source.deletes:
         if target.before is not None:
             _remove(cursor, target.before)

@@ -107,6 +107,13 @@ class ColumnStats(NamedTuple):
     null_count: int | None = None
 
 
+class KnownColumns(NamedTuple):
+    """What DuckLake knows of a data file's columns: which hold no NaN, and whether they go by their names."""
+
+    go_by_name: bool
+    without_nan: frozenset[int]
+
+
 class Extent(NamedTuple):
     """What values in memory of a leaf column span, exactly. present: how many there are, of which so many are NaN.
 

@@ -33,11 +33,13 @@ class Standing(NamedTuple):
     """DuckLake's newest snapshot, the expiry epoch, and of a table that Iceberg clients have seen its side-table row.
 
     overdue: listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6).
+    is_unchecked: whether it has manifests that were written before their metrics had a contract.
     """
 
     newest: int
     epoch: int
     overdue: frozenset[int]
+    is_unchecked: bool
     row: TableRow | None
 
 
@@ -281,8 +283,9 @@ def epoch(cursor: Cursor[Row]) -> int:
 
 def standing(cursor: Cursor[Row], table_id: int) -> Standing:
     """How a table stands to DuckLake."""
-    [[(newest, epoch, overdue, *columns)]] = together(cursor, Ask(_SQL.standing, {"table_id": table_id}))
-    return Standing(newest, epoch, frozenset(overdue), TableRow(*columns) if columns[0] is not None else None)
+    [[(newest, epoch, overdue, is_unchecked, *columns)]] = together(cursor, Ask(_SQL.standing, {"table_id": table_id}))
+    row = TableRow(*columns) if columns[0] is not None else None
+    return Standing(newest, epoch, frozenset(overdue), is_unchecked, row)
 
 
 def expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:

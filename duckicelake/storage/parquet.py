@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import duckdb
 
@@ -26,16 +26,20 @@ MAX_POSITIONS = 1 << 24
 """Positions of one delete file that are taken from clients."""
 
 
+StoredStats: TypeAlias = tuple[int, int, str | None, str | None, bool | None]
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetRows:
-    """An encoded file, and by column position (value count, null count, lower and upper bound) in DuckDB's texts.
+    """An encoded file, and by column position what DuckDB says of the column, in its texts.
 
+    That is (value count, null count, lower bound, upper bound, whether there are NaN, None where it doesn't say).
     Blobs are in hex, and the bounds of long values shortened.
     """
 
     data: bytes
     record_count: int
-    stats: Mapping[int, tuple[int, int, str | None, str | None]]
+    stats: Mapping[int, StoredStats]
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
@@ -133,9 +137,10 @@ def in_room() -> Iterator[None]:
 
 def _stats(
     columns: Sequence[ParquetColumn], said: Mapping[str, Mapping[str, str]]
-) -> Iterator[tuple[int, tuple[int, int, str | None, str | None]]]:
+) -> Iterator[tuple[int, StoredStats]]:
     for index, column in enumerate(columns):
         found = said.get(quoted(column.name)) if column.has_bounds else None
         if found is not None:
             nulls = int(found["null_count"])
-            yield index, (int(found["num_values"]) - nulls, nulls, found.get("min"), found.get("max"))
+            has_nan = {"true": True, "false": False}.get(found.get("has_nan", ""))
+            yield index, (int(found["num_values"]) - nulls, nulls, found.get("min"), found.get("max"), has_nan)

@@ -1,5 +1,7 @@
 """Statistics of columns: what is told of each type, and what isn't (design §6.9)."""
 
+from uuid import UUID
+
 import pytest
 
 from duckicelake.bridge.entries import metrics_json
@@ -114,3 +116,26 @@ def test_table_wide_bounds_of_nothing_but_nulls_are_begun_with_the_first_values(
     assert widen({7: nulls}, [(added,)], leaves("long"), 16) == {
         7: ColumnStats(7, contains_null=True, contains_nan=None, min_value="500", max_value="519")
     }
+
+
+def test_uuids_in_the_order_of_java_tell_duckdb_nothing():
+    kind = PrimitiveType.parse("uuid")
+    low, high = (to_bytes(kind, UUID(f"{digit}0000000-0000-4000-8000-000000000000")) for digit in "81")
+
+    assert file_stats(file(low, high), leaves("uuid")) == ()
+    assert len(file_stats(file(high, low), leaves("uuid"))) == 1
+
+
+@pytest.mark.parametrize(("contains_nan", "values", "counts"), [
+    (False, 2, {"7": 0}), (None, 0, {"7": 0}), (None, 2, None), (True, 2, None),
+])  # fmt: skip
+def test_nan_are_counted_only_where_there_are_none(contains_nan, values, counts):
+    row = ColumnStats(7, contains_nan=contains_nan, value_count=values, null_count=1)
+
+    assert LakeMetrics(leaves("double")).of([row]).get("nan_value_counts") == counts
+
+
+def test_bytes_of_files_of_ducklake_have_no_bounds_as_they_may_be_hex_or_the_bytes_themselves():
+    row = ColumnStats(7, min_value="ab", max_value="ab", value_count=2, null_count=0)
+
+    assert "lower_bounds" not in LakeMetrics(leaves("binary")).of([row])

@@ -85,8 +85,8 @@ def parquet_columns(columns: Sequence[Column]) -> list[ParquetColumn]:
 def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:
     top = children_of(columns, None)
     stats = [
-        ColumnStats(top[index].column_id, min_value=low, max_value=high, value_count=values, null_count=nulls)
-        for index, (values, nulls, low, high) in rows.stats.items()
+        ColumnStats(top[index].column_id, None, has_nan, low, high, None, values, nulls)
+        for index, (values, nulls, low, high, has_nan) in rows.stats.items()
     ]
     metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
     return DataFile(

@@ -11,6 +11,7 @@ from duckicelake.bridge.evolve import first_metadata
 from duckicelake.bridge.project import project, target_of
 from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.files.releasing import release_files
+from duckicelake.catalog.files.renewal import renew_some
 from duckicelake.catalog.loads.ahead import Encoding, encode_ahead
 from duckicelake.catalog.loads.folding import folded
 from duckicelake.catalog.loads.missed import Missed, missed
@@ -51,6 +52,9 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
 def _caught_up(services: Services, table_id: int) -> CaughtUp:
     while True:
         pending = _pending(services, table_id)
+        if pending.is_unchecked:
+            renew_some(services, pending.row)
+            continue
         if not pending.is_due:
             return CaughtUp(pending.upto, pending.epoch, row=pending.row)
         progress = pending.progress
@@ -71,12 +75,16 @@ def _caught_up(services: Services, table_id: int) -> CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change."""
+    """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change.
+
+    is_unchecked: manifests of an older contract of metrics come first.
+    """
 
     upto: int
     epoch: int
     row: TableRow
     is_due: bool = True
+    is_unchecked: bool = False
     missed: Missed | None = None
 
     @property
@@ -88,7 +96,7 @@ class _Pending:
 
 def _pending(services: Services, table_id: int) -> _Pending:
     with services.database.reading() as cursor:
-        upto, epoch, leaving, row = reader.standing(cursor, table_id)
+        upto, epoch, leaving, is_unchecked, row = reader.standing(cursor, table_id)
         if row is not None:
             if row.caught_up_to > upto:
                 raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
@@ -97,6 +105,8 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 services.meter.caught_up(len(touching))
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTable(f"Table {table_id} does not exist any more")
+            if is_unchecked:
+                return _Pending(upto, epoch, row, is_unchecked=True)
             if row.epoch != epoch:
                 leaving |= reader.expired_snapshots(cursor, table_id)
             if not (touching or leaving):

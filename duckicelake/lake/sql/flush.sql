@@ -20,6 +20,12 @@ LIMIT 1;
 -- add_size: of files that came
 UPDATE ducklake_table_stats SET file_size_bytes = file_size_bytes + %(size)s WHERE table_id = %(table_id)s;
 
+-- forget_unbounded: table-wide statistics without bounds of columns that hold values: the next insert would begin bounds as
+-- if there were none
+DELETE FROM ducklake_table_column_stats
+WHERE table_id = %(table_id)s AND column_id = ANY(%(column_ids)s)
+  AND min_value IS NULL AND max_value IS NULL AND extra_stats IS NULL;
+
 -- remove_delete_file: one that another with the same deletes and more takes the place of
 DELETE FROM ducklake_delete_file WHERE delete_file_id = %(delete_file_id)s AND end_snapshot IS NULL
 RETURNING delete_file_id;

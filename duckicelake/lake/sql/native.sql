@@ -175,8 +175,10 @@ SELECT EXISTS (SELECT FROM ducklake_data_file WHERE table_id = %(table_id)s)
     OR EXISTS (SELECT FROM duckicelake_file WHERE table_id = %(table_id)s AND ducklake_id IS NOT NULL)
     OR EXISTS (SELECT FROM duckicelake_virtual_file WHERE table_id = %(table_id)s);
 
--- table_column_stats: table-wide column statistics
-SELECT column_id, contains_null, contains_nan, min_value, max_value
+-- table_column_stats: table-wide column statistics. A row of nulls without bounds may be of a column that has got values
+-- since, as DuckDB doesn't always begin bounds then: what it says of nulls is taken for unknown, so that nobody widens it
+SELECT column_id, CASE WHEN min_value IS NULL AND max_value IS NULL AND contains_null THEN NULL ELSE contains_null END,
+       contains_nan, min_value, max_value
 FROM ducklake_table_column_stats
 WHERE table_id = %(table_id)s;
 

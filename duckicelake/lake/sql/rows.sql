@@ -21,12 +21,16 @@ WHERE table_id = %(table_id)s ORDER BY schema_version DESC LIMIT 1;
 SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass(quote_ident(%(name)s)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum;
 
--- states: what tables that get rows are now: statistics, the table of inlined rows, the options. Nobody waits for long
+-- states: what tables that get rows are now: statistics (as `table_column_stats` reads them), the table of inlined rows,
+-- the options. Nobody waits for long
 -- from here on: a DuckDB client that flushes has tables locked until its commit, which waits for this transaction
 SELECT t.table_id,
        (SELECT json_agg(json_build_array(s.record_count, s.next_row_id, s.file_size_bytes))
         FROM ducklake_table_stats s WHERE s.table_id = t.table_id),
-       (SELECT json_agg(json_build_array(c.column_id, c.contains_null, c.contains_nan, c.min_value, c.max_value))
+       (SELECT json_agg(json_build_array(
+            c.column_id,
+            CASE WHEN c.min_value IS NULL AND c.max_value IS NULL AND c.contains_null THEN NULL ELSE c.contains_null END,
+            c.contains_nan, c.min_value, c.max_value))
         FROM ducklake_table_column_stats c WHERE c.table_id = t.table_id),
        (SELECT i.table_name FROM ducklake_inlined_data_tables i
         WHERE i.table_id = t.table_id ORDER BY i.schema_version DESC LIMIT 1),

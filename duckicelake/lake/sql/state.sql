@@ -215,9 +215,12 @@ WHERE s.table_id = %(table_id)s
   AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);
 
 -- standing: DuckLake's newest snapshot, the epoch, a table's listed snapshots whose files DuckLake gave up and that were
--- held long enough, and its `table_row`, of nulls if there is none
+-- held long enough, whether it has manifests of an older contract of metrics, and its `table_row`, of nulls if there is
+-- none
 SELECT (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
        ARRAY(SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now()),
+       EXISTS (SELECT FROM duckicelake_artifact a
+               WHERE a.table_id = %(table_id)s AND a.kind = 'manifest' AND a.facts ->> 'contract' IS NULL),
        t.table_id, t.table_uuid::text, t.location, t.version, t.caught_up_to, t.epoch, t.ducklake_id, t.format_version,
        t.last_sequence_number, t.next_row_id, t.last_updated_ms, t.current_snapshot_id, t.metadata
 FROM duckicelake_epoch e LEFT JOIN duckicelake_table t ON t.table_id = %(table_id)s;
