@@ -17,7 +17,7 @@ from duckicelake.lake.snapshots import LOCK_KEY
 
 SEEN_SECONDS: Final = 90.0
 """A server that wasn't seen for so long has ended."""
-_SERVERS_KEY: Final = LOCK_KEY + 2
+SERVERS_KEY: Final = LOCK_KEY + 6
 _SQL = queries("identity")
 
 
@@ -93,7 +93,7 @@ class RunningServer:
 
     def check(self, cursor: Transaction) -> None:
         """Raise InvalidSettings if another server runs with other settings; a registration waits for this one."""
-        cursor.execute(_SQL.lock_servers, {"key": _SERVERS_KEY})
+        cursor.execute(_SQL.lock_servers, {"key": SERVERS_KEY})
         for server_id, host, process, settings, age in cursor.execute(
             _SQL.servers, {"seconds": SEEN_SECONDS}
         ).fetchall():

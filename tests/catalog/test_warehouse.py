@@ -20,6 +20,8 @@ from duckicelake.cli.collecting import collect
 from duckicelake.cli.examination import examine
 from duckicelake.cli.moments import moment
 from duckicelake.errors import InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.lake import delta_logs, delta_sources, identity, snapshots
+from duckicelake.lake.chronicle import entries, followed
 from duckicelake.lake.identity import read_lake
 from duckicelake.lake.postgres.database import Database
 from duckicelake.lake.postgres.embedded import EmbeddedPostgres
@@ -230,3 +232,25 @@ def test_marker_that_can_not_be_read_is_nobodys(lake: Services, content: str) ->
     assert lake.database.gate.reason is not None
     warehouses.adopt(lake)
     assert_writes(lake)
+
+
+def test_no_two_locks_of_sessions_and_transactions_have_one_key() -> None:
+    """Servers wait for each other with the one and hold the other for as long as they run."""
+    keys = [
+        snapshots.LOCK_KEY,
+        snapshots.QUEUE_KEY,
+        followed.FOLLOWER_KEY,
+        delta_sources.FOLLOWER_KEY,
+        delta_logs.KEEPER_KEY,
+        entries.AWAITED_KEY,
+        identity.SERVERS_KEY,
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_server_registers_while_another_follows_the_lake(lake: Services) -> None:
+    with lake.database.notices(None).listening() as follower:
+        assert followed.lead(follower)
+        with lake.database.transaction() as cursor:
+            cursor.execute("SET LOCAL lock_timeout TO '2s'")
+            running_server(lake).register(cursor)
