@@ -3,18 +3,19 @@
 Files that the server itself wrote for a step (virtual Parquet of inlined rows, position deletes) come ready made.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+from duckicelake.bridge.added_files import AddedFile, without_bounds
 from duckicelake.bridge.constraints.properties import UNVERIFIED_HERE, with_unverified
 from duckicelake.bridge.entries import metrics_json, partition_json
 from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
-from duckicelake.bridge.name_maps import check_folders, with_names
+from duckicelake.bridge.name_maps import with_names
 from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
 from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
@@ -31,7 +32,7 @@ from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
 from duckicelake.lake.additions import NewDeletion, NewFile, NewVirtualFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, LakeStep
-from duckicelake.lake.model import PartitionKey
+from duckicelake.lake.model import ColumnStats, LakeFile, NameMap, PartitionKey
 from duckicelake.lake.packed import Packed, PackedStats
 from duckicelake.lake.state import FileRow, NativeWindow
 
@@ -48,6 +49,18 @@ class ReadableCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedData:
+    """How Iceberg clients read the data files of a step, by DuckLake's ids.
+
+    added: those that DuckDB only added. names: maps of those without field ids that clients read by names.
+    """
+
+    copies: Mapping[int, ReadableCopy] = field(default_factory=dict)
+    added: Mapping[int, AddedFile] = field(default_factory=dict)
+    names: tuple[NameMap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServedFiles:
     """What the server wrote for one step: delete files with their deletions, and virtual files."""
 
@@ -61,28 +74,27 @@ def native_files(
     window: NativeWindow,
     metadata: TableMetadata,
     numbers: Numbering,
-    copies: Mapping[int, ReadableCopy],
+    served: ServedData,
 ) -> tuple[TableMetadata, tuple[NewFile, ...]]:
-    """The rows of the data files that DuckDB wrote; `copies`, by its id, are what Iceberg clients get in their place.
+    """The rows of the data files that DuckDB wrote or added, or of the copies that Iceberg clients get in their place.
 
     The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
     """
     if not step.data_files:
         return metadata, ()
     rows: list[NewFile] = []
-    names = {f.file_id: window.name_maps[f.mapping_id] for _, f in step.data_files if f.mapping_id is not None}
-    metadata = with_names(metadata, names.values())
+    for names in served.names:
+        metadata = with_names(metadata, names) or metadata
     schema = metadata.schema()
     metrics, types = LakeMetrics(schema.leaves()), dict[int, StructType]()
     for file_id, file in step.data_files:
         stats = window.stats.get(file.file_id, _NO_STATS)
-        values = window.partition_values.get(file.file_id, {})
-        metadata, spec, partition = _placed(metadata, schema, values, stats)
+        added = served.added.get(file.file_id)
+        metadata, spec, partition = placed(metadata, schema, file, window, added)
         if spec.spec_id not in types:
             types[spec.spec_id] = partition_type(spec, schema)
-        if file.file_id in names:
-            check_folders(names[file.file_id], file.path, spec)
-        copy = copies.get(file.file_id)
+        copy = served.copies.get(file.file_id)
+        known = metrics.of(stats.values())
         rows.append(
             NewFile(  # by position: for very many, names take twice as long
                 file_id,
@@ -93,7 +105,7 @@ def native_files(
                 partition_json(partition, types[spec.spec_id]),
                 file.record_count,
                 copy.file_size_in_bytes if copy else file.file_size_bytes,
-                Packed(metrics.of(stats.values())),
+                Packed(without_bounds(known, added.inexact) if added and added.inexact else known),
                 numbers.snapshot_id,
                 data_number(file, metadata, numbers),
                 numbers.sequence_number,
@@ -251,14 +263,18 @@ def without_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> Tab
     return apply(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)
 
 
-def _placed(
-    metadata: TableMetadata,
-    schema: Schema,
-    values: Mapping[PartitionKey, str | None],
-    stats: PackedStats,
+def placed(
+    metadata: TableMetadata, schema: Schema, file: LakeFile, window: NativeWindow, added: AddedFile | None
 ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
-    """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned."""
-    by_column = {row.column_id: row for row in stats} if metadata.specs_to_try[0].fields else {}
+    """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned.
+
+    What a folder's name says of an added file counts where DuckDB reads it there, too.
+    """
+    values: Mapping[PartitionKey, str | None] = window.partition_values.get(file.file_id, {})
+    stats: Iterable[ColumnStats] = window.stats.get(file.file_id, _NO_STATS) if metadata.specs_to_try[0].fields else ()
+    if added is not None:
+        values, stats = added.trusted(values), added.without_nan(stats)
+    by_column = {row.column_id: row for row in stats}
     for spec in metadata.specs_to_try:
         partition = partition_of(spec, schema, values, by_column)
         if partition is not None:

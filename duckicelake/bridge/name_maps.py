@@ -4,7 +4,7 @@ Iceberg has one name mapping for a table, DuckLake one for each file. Without on
 Of a partition column that isn't in the file, DuckLake reads the value in the name of its folder, as Hive does.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +13,6 @@ from duckicelake.bridge.realise import AnyFile
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import NAME_MAPPING, NamePath, mapped_names, name_mapping, schema_names
-from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.types import ListType
 from duckicelake.lake.model import MappedName, NameMap
 
@@ -84,37 +83,18 @@ def _is_same(text: str, value: Any) -> bool:
         return False
 
 
-def with_names(metadata: TableMetadata, maps: Collection[NameMap]) -> TableMetadata:
-    """The metadata with a name mapping that knows what these files of DuckDB's, without field ids, call the columns.
+def with_names(metadata: TableMetadata, names: NameMap) -> TableMetadata | None:
+    """The metadata with a name mapping that knows what such files of DuckDB's, without field ids, call the columns.
 
-    Unsupported if they mean different columns by one name.
+    None if other files mean different columns by these names: Iceberg has one name mapping for a table.
     """
-    if not maps:
-        return metadata
     known = mapped_names(metadata.properties)
     ids = dict(schema_names(metadata.schema()) if known is None else known)
-    for path, field_id in (named for names in maps for named in _paths(names, metadata)):
-        if ids.setdefault(path, field_id) != field_id:
-            raise Unsupported(
-                "name-mappings",
-                f"Data files without field ids mean different columns by {'.'.join(path)}, "
-                "and Iceberg has one name mapping for all files of a table: rewrite some of them",
-            )
+    if any(ids.setdefault(path, field_id) != field_id for path, field_id in _paths(names, metadata)):
+        return None
     if ids == known:
         return metadata
     return metadata.replaced(properties={**metadata.properties, NAME_MAPPING: name_mapping(ids)})
-
-
-def check_folders(names: NameMap, path: str, spec: PartitionSpec) -> None:
-    """Unsupported if the file has columns in its folders' names only, and its partition doesn't say their values."""
-    said = {field.source_id for field in spec.fields if field.transform.name == "identity"}
-    for name in names.names:
-        if name.is_partition and name.field_id not in said:
-            raise Unsupported(
-                "partition-columns",
-                f"{path} has {name.source_name} in its folder's name only, which Iceberg knows of columns that the "
-                "table is partitioned by: partition it, or rewrite the file with the column",
-            )
 
 
 def _paths(names: NameMap, metadata: TableMetadata) -> Iterator[tuple[NamePath, int]]:

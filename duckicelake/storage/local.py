@@ -37,6 +37,12 @@ class LocalStore:
             check_length(location, os.fstat(file.fileno()).st_size, at_most)
             return file.read()
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        with _translated(location), _opened(self.local_path(location)) as file:
+            length = os.fstat(file.fileno()).st_size
+            file.seek(max(length - at_most, 0))
+            return file.read(at_most), length
+
     def download(self, location: str, path: Path) -> None:
         with _translated(location), _opened(self.local_path(location)) as file, path.open("xb") as copy:
             shutil.copyfileobj(file, copy)

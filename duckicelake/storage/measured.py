@@ -22,6 +22,10 @@ class MeasuredStore:
         with self.measure("read"):
             return self.store.read(location, at_most)
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        with self.measure("read"):
+            return self.store.read_end(location, at_most)
+
     def download(self, location: str, path: Path) -> None:
         with self.measure("download"):
             self.store.download(location, path)

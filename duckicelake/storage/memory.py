@@ -25,6 +25,10 @@ class MemoryStore:
         check_length(location, len(data), at_most)
         return data
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        data = self.read(location)
+        return data[max(len(data) - at_most, 0) :], len(data)
+
     def download(self, location: str, path: Path) -> None:
         path.write_bytes(self.read(location))
 

@@ -26,6 +26,9 @@ class ObjectStore(Protocol):
     def read(self, location: str, at_most: int | None = None) -> bytes:
         """The whole file; FileMissing if there is none, InvalidRequest if it has more bytes than `at_most`."""
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        """The file's last bytes, up to so many, and its length; FileMissing as above."""
+
     def download(self, location: str, path: Path) -> None:
         """Make a copy of the file at a new path of this machine, without holding it in memory; FileMissing as above."""
 

@@ -45,7 +45,7 @@ class ParquetRows:
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
     """The sorted positions of a delete file by data file path; InvalidRequest if it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
-    with _temporary(data) as file, _own_connection() as connection:
+    with _temporary(data) as file, own_connection() as connection:
         check_footer(file, location)
         try:
             with in_time(connection):
@@ -71,7 +71,7 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
     InvalidRequest if it isn't one.
     """
-    with _temporary(data) as file, _own_connection() as connection:
+    with _temporary(data) as file, own_connection() as connection:
         try:
             relation = connection.sql("SELECT * FROM read_parquet($file)", params={"file": str(file)})
             snapshot = SNAPSHOT if SNAPSHOT in relation.columns else "NULL"
@@ -88,7 +88,7 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
 
     It is made beside their copy, and stays there.
     """
-    with _own_connection() as connection, in_room():
+    with own_connection() as connection, in_room():
         path = rows.path.with_suffix(".parquet")
         with fitting():
             ((_, count, _, _, said, _),) = connection.execute(
@@ -99,7 +99,7 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
 
 
 @contextmanager
-def _own_connection() -> Iterator[duckdb.DuckDBPyConnection]:
+def own_connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """The thread's own database, for what leaves nothing in it: to open one takes longer than most files. Never nested.
 
     One in which something failed is not used again.

@@ -50,6 +50,16 @@ class ParquetSource:
             f"COPY ({select}) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids()})"
         )
 
+    def copy_as(self, to: Path, columns: Sequence[tuple[str, str, str]]) -> None:
+        """Write a copy of columns of one's own: name, SQL expression over `c0`, `c1`, … of the file, field ids."""
+        aliases = ", ".join(f"c{place}" for place in range(self._fields[0][1]))
+        values = ", ".join(f"{expression} AS {quoted(name)}" for name, expression, _ in columns)
+        ids = ", ".join(f"{quoted(name)}: {field_ids}" for name, _, field_ids in columns)
+        self._connection.execute(
+            f"COPY (SELECT {values} FROM read_parquet({_text(self._file)}, hive_partitioning := false) "
+            f"AS file({aliases})) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {{{ids}}})"
+        )
+
     def _field_ids(self) -> str:
         """The file's own field ids as COPY takes them."""
         described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})

@@ -4,6 +4,7 @@ Spark refuses unsigned columns, and reads the bounds of milliseconds as if they 
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,15 @@ def copy_readable(file: Path, copy: Path) -> bool:
         }
         source.copy(copy, casts)
     return True
+
+
+def copy_columns(file: Path, copy: Path, columns: Sequence[tuple[str, str, str]]) -> None:
+    """Write a copy of the same rows with these columns; InvalidRequest if it isn't a Parquet file.
+
+    columns: the name, the SQL of its values over the file's columns `c0`, `c1`, …, and the field ids for COPY.
+    """
+    with parquet_source(file) as source:
+        source.copy_as(copy, columns)
 
 
 def _wider(type_: DuckDBPyType) -> str:

@@ -130,6 +130,22 @@ class S3Store:
             return self._plain.read(*s3_address(location), at_most)
         return self._get(location, lambda body: body.read(), at_most)
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        bucket, key = s3_address(location)
+        length = self.size(location)
+        if not length:
+            return b"", 0
+        wanted = f"bytes={max(length - at_most, 0)}-{length - 1}"
+        with translated(location, self.options.endpoint):
+            for _ in range(_ATTEMPTS - 1):
+                with suppress(*_BROKEN_OFF):
+                    return self._range(bucket, key, wanted), length
+            return self._range(bucket, key, wanted), length
+
+    def _range(self, bucket: str, key: str, wanted: str) -> bytes:
+        with closing(self.client.get_object(Bucket=bucket, Key=key, Range=wanted)["Body"]) as body:
+            return body.read()
+
     def download(self, location: str, path: Path) -> None:
         self._get(location, lambda body: _save(body, path))
 

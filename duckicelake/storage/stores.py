@@ -31,6 +31,9 @@ class SchemeStore:
     def read(self, location: str, at_most: int | None = None) -> bytes:
         return self.of(location).read(location, at_most)
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        return self.of(location).read_end(location, at_most)
+
     def download(self, location: str, path: Path) -> None:
         self.of(location).download(location, path)
 

@@ -60,6 +60,10 @@ class FusedStore:
         self.fuse.burn(f"read {Path(location).suffix}")
         return self.store.read(location, at_most)
 
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        self.fuse.burn(f"read {Path(location).suffix}")
+        return self.store.read_end(location, at_most)
+
     def write(self, location: str, data: bytes) -> None:
         self.fuse.burn(f"before writing {Path(location).suffix}")
         self.store.write(location, data)

@@ -126,8 +126,8 @@ class _Builder:
     def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
         services, window = self._services, self._window
         numbers = numbering(self._metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
-        copies = self._copies.of(step, self._metadata, numbers)
-        metadata, data = native_files(step, window, self._metadata, numbers, copies)
+        served = self._copies.of(step, window, self._metadata, numbers)
+        metadata, data = native_files(step, window, self._metadata, numbers, served)
         metadata, rows = serve_rows(services, self._beside, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
         removed, deletes = self._delete(step, metadata, numbers)
