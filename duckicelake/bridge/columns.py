@@ -19,6 +19,8 @@ from duckicelake.iceberg.types import (
 from duckicelake.lake.model import Column, children_of
 
 _CONTAINERS = {"struct", "list", "map"}
+_UNCHECKED = _CONTAINERS | {"variant"}
+"""Types of columns in which DuckDB takes NULL though they are NOT NULL."""
 _READ_BY_ALL = 2
 """The format version whose promotions every reader follows: Iceberg's library still lacks those of version 3."""
 
@@ -110,6 +112,18 @@ def _kept(before: IcebergType, after: IcebergType) -> bool:
     return before.type == after.type
 
 
+def _is_required(column: Column, before: NestedField | None) -> bool:
+    """Whether a field has a value in each row, as far as DuckLake's rows and what it was before tell.
+
+    DuckLake says it of top-level columns only. DuckDB checks it neither in structs, lists and maps nor in variants, so
+    these are required only where an Iceberg client has declared them so.
+    """
+    was_required = before is not None and before.required
+    if column.parent_column is not None:
+        return was_required
+    return not column.nulls_allowed and (was_required or column.column_type not in _UNCHECKED)
+
+
 def _is_unknown(kind: IcebergType) -> bool:
     return isinstance(kind, PrimitiveType) and kind.name == "unknown"
 
@@ -139,13 +153,11 @@ class _Reader:
         before = self._known.get(column.column_id)
         name = (*path, column.column_name)
         type_ = self._type(column, name)
-        nested = column.parent_column is not None
-        required = (before.required if before else False) if nested else not column.nulls_allowed
         known = before if before and _kept(before.type, type_) else None
         return NestedField(
             id=column.column_id,
             name=column.column_name,
-            required=required,
+            required=_is_required(column, before),
             type=type_,
             doc=column.comment,
             initial_default=self._initial_default(column, known, type_, name),

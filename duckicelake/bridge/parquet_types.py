@@ -66,6 +66,13 @@ def field_ids(column: Column, columns: Sequence[Column]) -> str:
     return f"{{__duckdb_field_id: {column.column_id}, {', '.join(nested)}}}"
 
 
+def path_of(column: Column, columns: Sequence[Column]) -> str:
+    """The names of a column and what it is in, quoted and joined by dots, as DuckDB says of what it wrote."""
+    parent = next((each for each in columns if each.column_id == column.parent_column), None)
+    own = quoted(column.column_name)
+    return own if parent is None else f"{path_of(parent, columns)}.{own}"
+
+
 def quoted(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -34,12 +34,14 @@ class ParquetRows:
     """An encoded file, and by column position what DuckDB says of the column, in its texts.
 
     That is (value count, null count, lower bound, upper bound, whether there are NaN, None where it doesn't say).
-    Blobs are in hex, and the bounds of long values shortened.
+    Blobs are in hex, and the bounds of long values shortened. nested: value and null count of what is
+    in others, by its quoted names, joined by dots; rows count as null where there is none of it.
     """
 
     data: bytes
     record_count: int
     stats: Mapping[int, StoredStats]
+    nested: Mapping[str, tuple[int, int]]
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
@@ -95,7 +97,9 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
                 f"COPY (SELECT * EXCLUDE ({END}) FROM ({typed(rows)})) TO '{path}' "
                 f"(FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.field_ids})"
             ).fetchall()
-        return ParquetRows(path.read_bytes(), count, dict(_stats(rows.columns, said)))
+        return ParquetRows(
+            path.read_bytes(), count, dict(_stats(rows.columns, said)), dict(_nested(rows.columns, said))
+        )
 
 
 @contextmanager
@@ -144,3 +148,13 @@ def _stats(
             nulls = int(found["null_count"])
             has_nan = {"true": True, "false": False}.get(found.get("has_nan", ""))
             yield index, (int(found["num_values"]) - nulls, nulls, found.get("min"), found.get("max"), has_nan)
+
+
+def _nested(
+    columns: Sequence[ParquetColumn], said: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, tuple[int, int]]]:
+    top = {quoted(column.name) for column in columns if column.has_bounds}
+    for name, found in said.items():
+        if name not in top:
+            nulls = int(found["null_count"])
+            yield name, (int(found["num_values"]) - nulls, nulls)

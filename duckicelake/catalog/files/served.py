@@ -14,7 +14,7 @@ from duckicelake.bridge.entries import column_metrics
 from duckicelake.bridge.evolve import with_unpartitioned
 from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
-from duckicelake.bridge.parquet_types import duckdb_type, field_ids
+from duckicelake.bridge.parquet_types import duckdb_type, field_ids, path_of
 from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.services import Services
@@ -87,6 +87,11 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
     stats = [
         ColumnStats(top[index].column_id, None, has_nan, low, high, None, values, nulls)
         for index, (values, nulls, low, high, has_nan) in rows.stats.items()
+    ]
+    stats += [
+        ColumnStats(column.column_id, value_count=counts[0], null_count=counts[1])
+        for column in columns
+        if column.parent_column is not None and (counts := rows.nested.get(path_of(column, columns))) is not None
     ]
     metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
     return DataFile(

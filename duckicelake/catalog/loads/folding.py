@@ -20,6 +20,7 @@ from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListedManifest
 from duckicelake.bridge.native import SAME_ROWS, NativeStep, replay
 from duckicelake.bridge.numbering import Numbering, next_row_id, numbering
+from duckicelake.bridge.required import newly_required, unproved, with_optional, with_proved
 from duckicelake.bridge.retention import within_limit
 from duckicelake.catalog.commits.constraints import unverified_natively
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
@@ -33,6 +34,7 @@ from duckicelake.catalog.files.served import serve_rows
 from duckicelake.catalog.loads.missed import Missed
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
+from duckicelake.iceberg.manifest import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake import native, reader
 from duckicelake.lake.additions import NewFile
@@ -103,7 +105,8 @@ class _Builder:
         self._beside = beside
         self._row = row
         self._window = window
-        self._manifests = manifests
+        self._first = self._manifests = manifests
+        self._gone: set[int] = set()
         self._known: dict[int, FileRow | NewFile] = dict(known)
         self._deletes = deletes
         self._file_ids = file_ids(services)
@@ -119,9 +122,21 @@ class _Builder:
         """Add the steps; those that change no file change the metadata only."""
         last = max((index for index, step in enumerate(steps) if step.changes_files), default=0)
         for index, step in enumerate(steps):
-            self._metadata = redefined(self._metadata, step)
+            self._metadata = self._required(self._metadata, redefined(self._metadata, step))
             if step.changes_files:
                 self._add_snapshot(step, is_last=index == last)
+
+    def _required(self, before: TableMetadata, after: TableMetadata) -> TableMetadata:
+        """The metadata after a change of the definition, which requires no more than what the live files prove."""
+        fields = newly_required(before.schema(), after.schema())
+        if not fields or after.current_snapshot_id is None:
+            return after
+        with self._services.database.reading() as cursor:
+            listed = reader.live_files(cursor, [manifest.manifest_id for manifest in self._first])
+            live = {**reader.files(cursor, [file.file_id for file in listed]), **self._known}
+        data = (file for id_, file in live.items() if file.content == FileContent.DATA and id_ not in self._gone)
+        doubtful = fields & frozenset[int]().union(*(unproved(after.schema(), each, is_checked=False) for each in data))
+        return with_optional(after, doubtful, before) if doubtful else after
 
     def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
         services, window = self._services, self._window
@@ -130,7 +145,9 @@ class _Builder:
         metadata, data = native_files(step, window, self._metadata, numbers, served)
         metadata, rows = serve_rows(services, self._beside, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
+        metadata = with_proved(metadata, (*data, *rows.files), served.added)
         removed, deletes = self._delete(step, metadata, numbers)
+        self._gone |= removed
         added = (*data, *rows.files, *deletes.files)
         lake_step, self._metadata, self._manifests = native_step(
             step,
