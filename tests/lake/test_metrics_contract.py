@@ -16,6 +16,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import (
     BooleanExpression,
@@ -38,8 +40,10 @@ from pyiceberg.types import PrimitiveType
 
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.server.app import create_app
 from tests import java_metrics as java
-from tests.lakes import Lake
+from tests.lakes import Lake, assert_same_rows
+from tests.server.conftest import running
 
 NAN, INFINITY = float("nan"), float("inf")
 MAIN = ("main",)
@@ -141,7 +145,14 @@ def posted(lake: Lake, seed: random.Random, tmp_path: Path) -> None:
         lake.static()
 
 
-WRITERS = (in_files, inlined, flushed, merged, rewritten, added, posted)
+def appended(lake: Lake, seed: random.Random, tmp_path: Path) -> None:
+    with running(create_app(lake.services)) as uri, RestCatalog("lake", uri=uri) as catalog:
+        table = catalog.load_table("main.t")
+        for count in (2, 5):
+            table.append(batch(seed, count).cast(table.schema().as_arrow()))
+
+
+WRITERS = (appended, in_files, inlined, flushed, merged, rewritten, added, posted)
 
 
 @dataclass(frozen=True)
@@ -248,6 +259,20 @@ def assert_aggregates(rows: Rows) -> None:
 
 
 order = java.spark_order
+
+
+@pytest.mark.parametrize("limit", [0, 10])
+def test_nan_that_duckdb_inserted_outlives_a_delete_of_all_numbers(lake: Lake, catalog: Catalog, limit: int) -> None:
+    lake.run(
+        f"CALL lake.set_option('data_inlining_row_limit', {limit})",
+        "CREATE TABLE t (id INTEGER, x DOUBLE)",
+        "INSERT INTO t VALUES (1, 'NaN'), (2, 7), (3, 1)",
+    )
+
+    catalog.load_table("main.t").delete("x < 10")
+
+    assert lake.one("SELECT id, x::VARCHAR FROM t") == (1, "nan")
+    assert_same_rows(lake)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
