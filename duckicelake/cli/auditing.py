@@ -17,7 +17,7 @@ from duckicelake.cli import terminal
 from duckicelake.cli.assembly.postgres import reachable_postgres
 from duckicelake.cli.moments import moment
 from duckicelake.cli.terminal import plain
-from duckicelake.errors import StartupError
+from duckicelake.errors import InvalidRequest, StartupError
 from duckicelake.lake import audit as trail
 from duckicelake.lake.audit import Entry, Wanted
 from duckicelake.lake.contents import check_reached, read_contents
@@ -54,9 +54,14 @@ def audit(
 
 
 def show(settings: Settings, wanted: Wanted, limit: int, *, as_json: bool, follow: bool) -> None:
-    """Print the newest entries, newest last; with `follow` then those that come, until interrupted."""
+    """Print the newest entries, newest last; with `follow` then those that come, until interrupted.
+
+    Raises InvalidRequest for a resource that neither the trail nor the lake has had.
+    """
     with _opened(settings) as database:
         found = _read(database, wanted, limit)
+        if not found and not follow:
+            _check_resource(database, wanted.resource)
         _print(found, as_json=as_json)
         while follow:
             wanted = replace(wanted, after=max([wanted.after, *(entry.id or 0 for entry in found)]))
@@ -80,6 +85,18 @@ def _opened(settings: Settings) -> Iterator[Database]:
             if not is_up_to_date(cursor):
                 raise StartupError("the catalog has no audit trail yet: start this version of the server once")
         yield database
+
+
+def _check_resource(database: Database, name: str | None) -> None:
+    """Raise InvalidRequest if neither the trail nor the lake has ever had it."""
+    if name is None:
+        return
+    with database.reading() as cursor:
+        if not trail.is_known(cursor, name):
+            raise InvalidRequest(
+                f"{name} is no namespace, table or view of this lake, nor was it one as far as the audit trail goes: "
+                "write it as `namespace` or `namespace.name`, with a dot inside a name as %2E"
+            )
 
 
 def _read(database: Database, wanted: Wanted, limit: int) -> list[Entry]:

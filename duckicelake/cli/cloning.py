@@ -27,7 +27,7 @@ def expire(*, name: str, older_than: str, retain_last: int, dry_run: bool, lake:
 def cloned(settings: Settings, source: str, name: str, at: str | None, *, with_history: bool) -> str:
     """Make the clone; what it is, as one line. Raises as `clone_table`, StartupError."""
     request = CloneRequest(parse_full_name(source), at, with_history)
-    with opened(settings) as services:
+    with opened(settings, "clone_table") as services:
         table = clone_table(services, *parse_full_name(name), request)
     snapshots = len(table.metadata.snapshots)
     return f"{name}: a clone of {source} with {counted(snapshots, 'snapshot')}, at {table.metadata.location}"
@@ -36,7 +36,7 @@ def cloned(settings: Settings, source: str, name: str, at: str | None, *, with_h
 def expired(settings: Settings, name: str, before: datetime, kept: int, *, is_dry_run: bool) -> str:
     """Expire snapshots; what became of them, as one line. Raises as `expire_snapshots`, StartupError."""
     before_ms = round(before.timestamp() * 1000)
-    with opened(settings) as services:
+    with opened(settings, "expire") as services:
         done = expire_snapshots(services, *parse_full_name(name), before_ms, kept, is_dry_run=is_dry_run)
     files = "its files stay, as it says gc.enabled=false" if done.keeps_files else "files go with DuckDB's next cleanup"
     would = "would expire" if is_dry_run else "expired"

@@ -41,7 +41,7 @@ def collect(settings: Settings, before: datetime, *, delete: bool, confirm_wareh
         raise InvalidRequest(
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
         )
-    with opened(settings) as services:
+    with opened(settings, "gc") as services:
         _check_warehouse(services, delete=delete, confirm=confirm_warehouse)
         if delete:
             lift_guards(services)

@@ -68,7 +68,7 @@ def told(settings: Settings, name: str, *, verify: bool) -> list[Told]:
     Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed if others write to the table all along.
     """
     namespace, table = parse_full_name(name)
-    with opened(settings) as services:
+    with opened(settings, "verify_constraints") as services:
         for attempt in range(_ATTEMPTS):
             found = table_constraints(services, namespace, table)
             if not verify:

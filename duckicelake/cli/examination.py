@@ -6,12 +6,12 @@ from contextlib import closing
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.services import Services
+from duckicelake.cli import terminal
 from duckicelake.cli.assembly.opened import opened
 from duckicelake.cli.assembly.opening import now_ms, store_of
 from duckicelake.cli.assembly.places import policy_of, warehouse_of
@@ -151,10 +151,11 @@ def _files(store: ObjectStore, files: Sequence[NeededFile]) -> list[Finding]:
     return found or [_fine("files", f"{len(files)} are in the store as they should be")]
 
 
-def _watched(examined: Iterable[Finding | None], total: int) -> Iterable[Finding | None]:
+def _watched(examined: Iterable[Finding | None], total: int) -> Iterator[Finding | None]:
     """With a progress bar where a person looks on; it goes when it is done."""
-    console = Console(stderr=True)
-    return track(examined, "Files", total, console=console, transient=True, disable=not console.is_terminal)
+    columns = (TextColumn("Files"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with terminal.progress(*columns) as progress:
+        yield from progress.track(examined, total)
 
 
 def _fine(name: str, detail: str) -> Finding:

@@ -32,7 +32,7 @@ def flush_tables(settings: Settings, name: str | None, before: datetime | None, 
     Raises NoSuchTable, Unavailable, StartupError where there is no lake.
     """
     before_ms = None if before is None else before.timestamp() * 1000
-    with opened(settings) as services:
+    with opened(settings, "flush_table_rows") as services:
         found = [table for table in waiting_tables(services, name) if _is_due(table, before_ms, min_rows)]
         if not found:
             sys.stderr.write("nothing to flush\n")

@@ -17,7 +17,7 @@ def restore(*, name: str, to: str, lake: Path | None, dry_run: bool) -> None:
 
 def restored(settings: Settings, name: str, to: str, *, is_dry_run: bool) -> str:
     """Restore the table; what it did, or would do, as one line. Raises as `restore_table`, StartupError."""
-    with opened(settings) as services:
+    with opened(settings, "restore") as services:
         return (
             f"{name}: {_told(restore_table(services, *parse_full_name(name), to, is_dry_run=is_dry_run), is_dry_run)}"
         )

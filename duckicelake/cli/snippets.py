@@ -3,24 +3,32 @@
 from urllib.parse import urlsplit
 
 ICEBERG_VERSION = "1.12.0"
+_CREDENTIAL = "<id>:<secret>"
 _SPARK_PACKAGE = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
 
 
-def spark(uri: str) -> str:
+def spark(uri: str, *, with_login: bool = False) -> str:
+    login = f"""\
+  --conf spark.sql.catalog.lake.credential={_CREDENTIAL} \\
+  --conf spark.sql.catalog.lake.oauth2-server-uri={_token_uri(uri)} \\
+"""
     return f"""\
 spark-sql --packages {_SPARK_PACKAGE} \\
   --conf spark.sql.extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions \\
   --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
   --conf spark.sql.catalog.lake.type=rest \\
   --conf spark.sql.catalog.lake.uri={uri} \\
+{login if with_login else ""}\
   --conf spark.sql.catalog.lake.cache-enabled=false \\
   --conf spark.sql.defaultCatalog=lake"""
 
 
-def pyiceberg(uri: str) -> str:
+def pyiceberg(uri: str, *, with_login: bool = False) -> str:
+    login = f""",
+    **{{"credential": "{_CREDENTIAL}", "oauth2-server-uri": "{_token_uri(uri)}"}}"""
     return f"""\
 from pyiceberg.catalog import load_catalog
-catalog = load_catalog("lake", type="rest", uri="{uri}")"""
+catalog = load_catalog("lake", type="rest", uri="{uri}"{login if with_login else ""})"""
 
 
 def duckdb(attach_source: str, secret: str = "") -> str:
@@ -45,4 +53,8 @@ def duckdb_secret(location: str, endpoint: str | None, region: str, path_style: 
 
 def credential(uri: str) -> str:
     """What Iceberg's clients need besides, where they must log in."""
-    return f"Clients must log in: give them credential=<id>:<secret> and oauth2-server-uri={uri}/v1/oauth/tokens"
+    return f"Clients must log in: give them credential={_CREDENTIAL} and oauth2-server-uri={_token_uri(uri)}"
+
+
+def _token_uri(uri: str) -> str:
+    return f"{uri}/v1/oauth/tokens"

@@ -1,5 +1,6 @@
 """What people are shown on a terminal, or find in a file or a pipe."""
 
+import sys
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -19,7 +20,13 @@ def show(told: RenderableType) -> None:
 def progress(*columns: str | ProgressColumn) -> Progress:
     """A bar on stderr where a person looks on; it goes when it is done."""
     console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),  # else what goes to a file or a pipe would go to the terminal
+    )
 
 
 def plain(text: str) -> Text:

@@ -185,6 +185,11 @@ def entries(cursor: Transaction, wanted: Wanted, limit: int) -> list[Entry]:
     return [Entry(*row) for row in reversed(cursor.execute(_SQL.entries, parameters).fetchall())]
 
 
+def is_known(cursor: Transaction, resource: str) -> bool:
+    """Whether the trail has entries of a namespace, table or view, or DuckLake has rows of it, ended ones included."""
+    return bool(cursor.execute(_SQL.is_known, {"resource": resource}).fetchall()[0][0])
+
+
 def prune(database: Database, before: datetime, batch: int = BATCH) -> int:
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
     return prune_all(database, _SQL.prune, before, batch)

@@ -5,7 +5,7 @@ from psycopg import Cursor
 from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import Unavailable, UnsupportedCatalog
-from duckicelake.lake.contents import Contents, check_free, check_reached, check_whole, read_contents
+from duckicelake.lake.contents import DEFAULT_SCHEMA, Contents, check_free, check_reached, check_whole, read_contents
 from duckicelake.lake.migrate import known_migrations, migrate
 from duckicelake.lake.model import SERVED_FORMATS
 from duckicelake.lake.postgres.database import Database, Row, without_timeout
@@ -62,14 +62,19 @@ def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
     return dict(cursor.execute(queries("format").options).fetchall())
 
 
-def stored_options(url: str) -> dict[str, str]:
-    """Read the catalog's options, as `read_options`; empty if Postgres doesn't answer or has no catalog."""
+def stored_lake(url: str) -> tuple[str, dict[str, str]]:
+    """Read the schema of the lake at a Postgres URL, and its options, as `read_options`.
+
+    Raises StartupError if the database has no lake, Unavailable if Postgres doesn't answer.
+    """
     try:
-        with psycopg.connect(url, connect_timeout=2) as connection, connection.cursor() as cursor:
+        with psycopg.connect(url, connect_timeout=5) as connection, connection.cursor() as cursor:
             PinnedSession().pin(connection)
-            return read_options(cursor) or {}
-    except psycopg.OperationalError:
-        return {}
+            contents = read_contents(cursor)
+            check_reached(contents)
+            return contents.lake or DEFAULT_SCHEMA, read_options(cursor) or {}
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"Postgres does not answer: {error}") from error
 
 
 def check_supported(options: dict[str, str]) -> None:

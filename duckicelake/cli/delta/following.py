@@ -3,14 +3,11 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import orjson
 import typer
 
-from duckicelake.catalog.access.principal import Caller, Principal
 from duckicelake.catalog.delta.adoption import adopt as take_over
 from duckicelake.catalog.delta.adoption import find_source
 from duckicelake.catalog.delta.status import Status, statuses
@@ -24,13 +21,10 @@ from duckicelake.lake import delta_sources
 from duckicelake.lake.delta_sources import Source
 from duckicelake.settings import read_settings
 
-_ADOPTER: Final = Caller(Principal("duckicelake", ()), operation="adopt_delta_table")
-
 
 def sync_tables(*, name: str | None, lake: Path | None, follow: bool, interval: float) -> None:
     """Bring what is new and tell it. Raises as `find_source`, StartupError; Exit if a table can't go on."""
-    with opened(read_settings({"lake": lake})) as opened_services:
-        services = replace(opened_services, caller=SYNCER)
+    with opened(read_settings({"lake": lake}), SYNCER.operation) as services:
         all_done = _sync(services, name, is_first=True)
         with suppress(KeyboardInterrupt):
             while follow:
@@ -52,8 +46,8 @@ def show_status(*, lake: Path | None, as_json: bool) -> None:
 
 def adopt_table(*, name: str, lake: Path | None) -> None:
     """Take it over and tell it. Raises as `catalog.delta.adoption.adopt`, StartupError."""
-    with opened(read_settings({"lake": lake})) as services:
-        was = take_over(replace(services, caller=_ADOPTER), name)
+    with opened(read_settings({"lake": lake}), "adopt_delta_table") as services:
+        was = take_over(services, name)
         typer.echo(f"{name} is written here from now on; it has version {was.position.version} of {was.root}")
 
 

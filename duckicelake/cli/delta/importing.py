@@ -20,7 +20,7 @@ def import_delta(
     *, path: str, table: str, lake: Path | None, from_version: int | None, copy_for_duckdb: bool, follow: bool
 ) -> None:
     """Import it and tell what came. Raises as `import_table`, StartupError where there is no lake."""
-    with opened(read_settings({"lake": lake})) as services, _bar() as progress:
+    with opened(read_settings({"lake": lake}), "import_delta_table") as services, _bar() as progress:
         wanted = DeltaImport.of(_absolute(path), table, from_version, copies=copy_for_duckdb, following=follow)
         with uncollected():
             told = import_table(services, wanted, progress)

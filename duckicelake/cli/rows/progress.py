@@ -1,5 +1,6 @@
 """How far a writer of rows is: a bar on a terminal, a line now and then elsewhere. All of it goes to stderr."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ def showing(writer: Writer, what: str, size: int | None) -> Iterator[Read]:
         yield _lines(writer)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), Rows(writer), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bars:
+    # Transient, as the summary says the same. Redirected, what goes to a file or pipe would go to the terminal.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bars:
         task = bars.add_task(what, total=size)
         yield lambda bytes_: bars.update(task, completed=bytes_)
 

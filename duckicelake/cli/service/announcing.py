@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -14,6 +15,10 @@ from duckicelake.cli.service import serving
 from duckicelake.cli.versions import own_version
 from duckicelake.lake.postgres.address import attach_source
 from duckicelake.settings import Settings, read_settings
+
+NOBODY_ASKED: Final = (
+    "Nobody is asked who they are: whoever reaches this address may do everything. Logins: docs/security.md"
+)
 
 
 def serve(
@@ -38,19 +43,24 @@ def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
         console.print(f"[bold]duckicelake[/bold] {own_version()} serves [bold]{address}[/bold]")
         console.print(f"warehouse {policy_of(settings).warehouse}")
         console.print(f"lineage   {address}/ui/lineage\n")
-        if is_on(settings):
-            console.print(snippets.credential(address) + "\n")
+        console.print((snippets.credential(address) if is_on(settings) else NOBODY_ASKED) + "\n")
         # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
         if embedded and settings.database_url is not None:
             secret = duckdb_secret(settings, policy_of(settings).data_path)
-            _print_snippets(console, address, snippets.duckdb(attach_source(settings.database_url), secret))
+            duckdb = snippets.duckdb(attach_source(settings.database_url), secret)
+            _print_snippets(console, address, duckdb, with_login=is_on(settings))
 
 
-def _print_snippets(console: Console, address: str, duckdb: str) -> None:
+def _print_snippets(console: Console, address: str, duckdb: str, *, with_login: bool) -> None:
     for title, code, language in (
-        ("Spark", snippets.spark(address), "bash"),
-        ("PyIceberg", snippets.pyiceberg(address), "python"),
+        ("Spark", snippets.spark(address, with_login=with_login), "bash"),
+        ("PyIceberg", snippets.pyiceberg(address, with_login=with_login), "python"),
         ("DuckDB", duckdb, "sql"),
     ):
         console.print(f"[bold]{title}[/bold]")
-        console.print(Syntax(code, language, background_color="default") if console.is_terminal else code + "\n")
+        console.print(_coloured(code, language) if console.is_terminal else code + "\n", markup=False)
+
+
+def _coloured(code: str, language: str) -> Syntax:
+    """In the terminal's own colours, which are readable on its background, be that light or dark."""
+    return Syntax(code, language, theme="ansi_light", background_color="default")

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from uvicorn.config import STARTUP_FAILURE
@@ -24,7 +24,7 @@ from duckicelake.cli.service.edge import config_of, edge_of
 from duckicelake.cli.service.lineage_events import named_by
 from duckicelake.cli.service.listening import bind, listen, uri_of
 from duckicelake.cli.service.renewal import Renewal, may_pass
-from duckicelake.cli.service.running import noted
+from duckicelake.cli.service.running import noted, noted_for_database
 from duckicelake.cli.service.supervising import Supervisor
 from duckicelake.cli.service.worker import FACTORY
 from duckicelake.cli.signals import end_on_signals, ignore_signals
@@ -60,7 +60,11 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
     with bind(settings.host, settings.port) as listener, running_postgres(settings) as complete:
         listen(listener)
         uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
-        with noted(settings.lake, uri) if settings.database_url is None else nullcontext():
+        with (
+            noted(settings.lake, uri)
+            if settings.database_url is None
+            else noted_for_database(settings.database_url, uri)
+        ):
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _warn(complete)
             run(named_by(complete, uri), listener, lambda: announce(complete, uri), deadline, creates=creates)

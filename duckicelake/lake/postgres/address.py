@@ -12,6 +12,8 @@ from duckicelake.errors import InvalidSettings
 from duckicelake.lake.postgres.socket_folder import socket_folder
 from duckicelake.lake.postgres.start import url_of
 
+_PLACE = ("host", "hostaddr", "port", "dbname", "options", "service")
+
 
 def embedded_url(folder: Path) -> str:
     """The URL at which the embedded Postgres of the lake in `folder` answers, or will when it runs."""
@@ -28,6 +30,12 @@ def attach_source(url: str, parameters: Mapping[str, str] = MappingProxyType({})
     merged |= {"options": f"{given.get('options') or ''} {parameters.get('options', '')}".strip()}
     parts = {key: value for key, value in merged.items() if value not in (None, "")}
     return "ducklake:postgres:" + make_conninfo("", **parts)
+
+
+def database_parts(url: str) -> list[Any]:
+    """The parts of a Postgres URL that say which lake is meant, without the login."""
+    given = _parse(url)
+    return [given.get(key) for key in _PLACE]
 
 
 def check_url(url: str) -> None:

@@ -60,6 +60,19 @@ WHERE id > %(after)s
 ORDER BY id DESC
 LIMIT %(limit)s;
 
+-- is_known: whether anything was ever called so, as far as the trail and DuckLake's tables go back
+SELECT EXISTS (
+    SELECT FROM duckicelake_audit
+    WHERE resource = %(resource)s OR starts_with(resource, %(resource)s || '.') OR detail ->> 'to' = %(resource)s
+    UNION ALL
+    SELECT FROM ducklake_schema WHERE schema_name = %(resource)s OR starts_with(schema_name, %(resource)s || '.')
+    UNION ALL
+    SELECT FROM (
+        SELECT schema_id, table_name AS name FROM ducklake_table UNION ALL SELECT schema_id, view_name FROM ducklake_view
+    ) named JOIN ducklake_schema USING (schema_id)
+    WHERE schema_name || '.' || replace(replace(name, '%%', '%%25'), '.', '%%2E') = %(resource)s
+       OR schema_name || '.' || name = %(resource)s);
+
 -- prune: forget some of the oldest entries from before a time
 DELETE FROM duckicelake_audit WHERE id IN (
     SELECT id FROM duckicelake_audit WHERE at < %(before)s ORDER BY at LIMIT %(most)s FOR UPDATE SKIP LOCKED

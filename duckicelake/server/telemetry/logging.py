@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, cast
@@ -19,7 +20,7 @@ def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoun
     console = stream.isatty() if log_format == "auto" else log_format == "console"
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(cast("TextIO", _Unfailing(stream))),
-        processors=_console(colors=stream.isatty()) if console else [_as_json],
+        processors=_console(colors=stream.isatty() and not os.environ.get("NO_COLOR")) if console else [_as_json],
         wrapper_class=_FromInfoUp if console else _JsonLines,
         context_class=dict,
     ).bind()  # else every line would look the logger up
