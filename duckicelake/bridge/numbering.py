@@ -40,6 +40,11 @@ def free_id(ducklake_id: int, taken: Container[int]) -> int:
     return next(snapshot_id for snapshot_id in count(ducklake_id, _FAR) if snapshot_id not in taken)
 
 
+def is_native(snapshot_id: int, ducklake_id: int) -> bool:
+    """Whether a snapshot of DuckDB's got this id, and not one of a client's."""
+    return snapshot_id % _FAR == ducklake_id
+
+
 def data_number(file: LakeFile, metadata: TableMetadata, numbers: Numbering) -> int:
     """The sequence number of a data file: DuckLake's, where several of its snapshots became one of Iceberg's."""
     return min(max(file.begin_snapshot, metadata.last_sequence_number + 1), numbers.sequence_number)

@@ -33,7 +33,7 @@ def with_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Contai
     schema = metadata.schema()
     if not schema.remembered(_has_required):
         return metadata
-    unchecked = schema.remembered(_has_unchecked)
+    unchecked = schema.remembered(has_unchecked)
     found: set[int] = set()
     for file in files:
         is_checked = file.ducklake_id not in added
@@ -87,7 +87,7 @@ def _has_required(schema: Schema) -> bool:
     return any(_required(schema.fields))
 
 
-def _has_unchecked(schema: Schema) -> bool:
+def has_unchecked(schema: Schema) -> bool:
     """Whether a required field is none of the columns in which DuckDB takes no NULL."""
     checked = {f.id for f in schema.fields if isinstance(f.type, PrimitiveType) and f.type.name not in _UNCHECKED}
     return any(field.id not in checked for field in _required(schema.fields))

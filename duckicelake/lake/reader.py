@@ -34,12 +34,14 @@ class Standing(NamedTuple):
 
     overdue: listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6).
     is_unchecked: whether it has manifests that were written before their metrics had a contract.
+    is_unexamined: whether it was served before files that DuckDB added, and requirements, were examined.
     """
 
     newest: int
     epoch: int
     overdue: frozenset[int]
     is_unchecked: bool
+    is_unexamined: bool
     row: TableRow | None
 
 
@@ -283,9 +285,16 @@ def epoch(cursor: Cursor[Row]) -> int:
 
 def standing(cursor: Cursor[Row], table_id: int) -> Standing:
     """How a table stands to DuckLake."""
-    [[(newest, epoch, overdue, is_unchecked, *columns)]] = together(cursor, Ask(_SQL.standing, {"table_id": table_id}))
+    [[found]] = together(cursor, Ask(_SQL.standing, {"table_id": table_id}))
+    newest, epoch, overdue, is_unchecked, is_unexamined, *columns = found
     row = TableRow(*columns) if columns[0] is not None else None
-    return Standing(newest, epoch, frozenset(overdue), is_unchecked, row)
+    return Standing(newest, epoch, frozenset(overdue), is_unchecked, is_unexamined, row)
+
+
+def set_examined(cursor: Cursor[Row], table_id: int, replaced: Iterable[int]) -> None:
+    """Note that what was served of a table is examined, and that files were replaced by others of DuckLake's rows."""
+    cursor.execute(_SQL.forget_lake_files, {"file_ids": list(replaced)})
+    cursor.execute(_SQL.set_examined, {"table_id": table_id})
 
 
 def expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
@@ -23,6 +23,7 @@ from duckicelake.catalog.files.layouts import read_layouts
 from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.lake import native
 from duckicelake.lake.model import LakeFile, NameMap
 from duckicelake.lake.state import NativeWindow
@@ -41,6 +42,7 @@ class ReadableCopies:
         self._services = services
         self._beside = beside
         self._table_id = table_id
+        self._examined: Mapping[int, AddedFile] = {}
 
     def of(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering) -> ServedData:
         """How the files of a step are served.
@@ -63,6 +65,19 @@ class ReadableCopies:
                 copies[file.file_id] = copy_readable
         wanted = [file for file in files if file.file_id in copies]
         return ServedData(dict(self._copied(wanted, copies, metadata, numbers)), added, names)
+
+    def misread(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata) -> frozenset[int]:
+        """Those of a step's files, all of which DuckDB added, that clients misread or whose bounds are wrong."""
+        files = [file for _, file in step.data_files]
+        self._examined = self._added(files, metadata, step)
+        plain, _ = _plain(files, self._examined, window, metadata)
+        return frozenset(id_ for id_, added in self._examined.items() if id_ not in plain or added.inexact)
+
+    def placed(
+        self, file: LakeFile, window: NativeWindow, metadata: TableMetadata
+    ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
+        """`placed` of a file that was looked at for `misread`."""
+        return placed(metadata, metadata.schema(), file, window, self._examined[file.file_id])
 
     @cached_property
     def _has_odd_types(self) -> bool:

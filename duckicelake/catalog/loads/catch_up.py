@@ -13,7 +13,8 @@ from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.files.releasing import release_files
 from duckicelake.catalog.files.renewal import renew_some
 from duckicelake.catalog.loads.ahead import Encoding, encode_ahead
-from duckicelake.catalog.loads.folding import folded
+from duckicelake.catalog.loads.examination import Examination, read_unexamined
+from duckicelake.catalog.loads.folding import folded, mended
 from duckicelake.catalog.loads.missed import Missed, missed
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uncollected import uncollected
@@ -55,6 +56,9 @@ def _caught_up(services: Services, table_id: int) -> CaughtUp:
         if pending.is_unchecked:
             renew_some(services, pending.row)
             continue
+        if pending.unexamined is not None:
+            _mend(services, pending, pending.unexamined)
+            continue
         if not pending.is_due:
             return CaughtUp(pending.upto, pending.epoch, row=pending.row)
         progress = pending.progress
@@ -70,6 +74,8 @@ def _caught_up(services: Services, table_id: int) -> CaughtUp:
         if change is not None and change.target.removed_snapshots:
             with suppress(Exception):  # best effort, as after a commit: the next release takes what this one leaves
                 release_files(services, table_id)
+        if pending.is_unexamined:
+            continue
         return CaughtUp(pending.upto, pending.epoch, version)
 
 
@@ -77,7 +83,8 @@ def _caught_up(services: Services, table_id: int) -> CaughtUp:
 class _Pending:
     """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change.
 
-    is_unchecked: manifests of an older contract of metrics come first.
+    is_unchecked: manifests of an older contract of metrics come first. is_unexamined: what was served before added
+    files were examined comes last; it is read once all else is done.
     """
 
     upto: int
@@ -85,7 +92,9 @@ class _Pending:
     row: TableRow
     is_due: bool = True
     is_unchecked: bool = False
+    is_unexamined: bool = False
     missed: Missed | None = None
+    unexamined: Examination | None = None
 
     @property
     def progress(self) -> Progress:
@@ -96,7 +105,7 @@ class _Pending:
 
 def _pending(services: Services, table_id: int) -> _Pending:
     with services.database.reading() as cursor:
-        upto, epoch, leaving, is_unchecked, row = reader.standing(cursor, table_id)
+        upto, epoch, leaving, is_unchecked, is_unexamined, row = reader.standing(cursor, table_id)
         if row is not None:
             if row.caught_up_to > upto:
                 raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
@@ -109,14 +118,27 @@ def _pending(services: Services, table_id: int) -> _Pending:
                 return _Pending(upto, epoch, row, is_unchecked=True)
             if row.epoch != epoch:
                 leaving |= reader.expired_snapshots(cursor, table_id)
+            if not (touching or leaving) and is_unexamined:
+                state = _state(services, cursor, row)
+                return _Pending(upto, epoch, row, unexamined=read_unexamined(cursor, state, project(state), upto))
             if not (touching or leaving):
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row, is_due=is_behind)
             state = _state(services, cursor, row)
             found = missed(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
-            return _Pending(upto, epoch, row, missed=found)
+            return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
     _adopt(services, table_id)
     return _pending(services, table_id)
+
+
+def _mend(services: Services, pending: _Pending, found: Examination) -> None:
+    """Replace what Iceberg clients misread; nothing happens if the table has changed meanwhile."""
+    with files_beside(services) as beside:
+        change, replaced = mended(services, found, project(found.missed.state), beside)
+    with suppress(StaleBase), services.database.transaction() as cursor:
+        if change is not None:
+            writer.write_caught_up(cursor, change, pending.progress)
+        reader.set_examined(cursor, pending.row.table_id, replaced)
 
 
 def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState:

@@ -31,6 +31,7 @@ from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
 from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.served import serve_rows
+from duckicelake.catalog.loads.examination import Examination, examine
 from duckicelake.catalog.loads.missed import Missed
 from duckicelake.catalog.services import Services
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
@@ -51,10 +52,34 @@ def folded(services: Services, missed: Missed, base: TableMetadata, beside: File
 
     beside: gets their served files, which must be there before anybody is told of them.
     """
-    row, window = missed.state.row, missed.window
+    window = missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}
     steps = replay(window, missed.live, deleted, file_ids(services))
-    metadata, deletes = upgraded(base, steps, window.next_row_id), LiveDeletes(missed.live)
+    return _changed(services, missed, base, base, steps, beside)
+
+
+def mended(
+    services: Services, found: Examination, base: TableMetadata, beside: FilesBeside
+) -> tuple[ChangeSet | None, frozenset[int]]:
+    """(the rows of a snapshot that replaces what Iceberg clients misread, None if that is nothing; replaced files)."""
+    findings = examine(services, found, base, ReadableCopies(services, beside, found.missed.state.row.table_id))
+    start = with_optional(base, findings.optional) if findings.optional else base
+    steps = () if findings.step is None else (findings.step,)
+    replaced = frozenset[int]() if findings.step is None else findings.step.removed
+    return _changed(services, found.missed, base, start, steps, beside), replaced
+
+
+def _changed(
+    services: Services,
+    missed: Missed,
+    base: TableMetadata,
+    start: TableMetadata,
+    steps: Sequence[NativeStep],
+    beside: FilesBeside,
+) -> ChangeSet | None:
+    """The rows of steps on metadata that may differ from the base already."""
+    row, window = missed.state.row, missed.window
+    metadata, deletes = upgraded(start, steps, window.next_row_id), LiveDeletes(missed.live)
     manifests, known = _referenced(services, missed.state, steps, deletes, metadata)
     builder = _Builder(services, beside, row, window, metadata, manifests, known, deletes)
     builder.add_all(steps)

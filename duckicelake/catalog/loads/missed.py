@@ -86,6 +86,11 @@ def _with_deletes(
     return (*data, *deletes, *others, *vectors)
 
 
+def live_with_deletes(cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]) -> LiveFiles:
+    """Data files with all that is deleted from them; `listed` are the current snapshot's manifests."""
+    return _live(cursor, row, _with_deletes(cursor, row, listed, data))
+
+
 def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> LiveFiles:
     """The files with what the delete files among them delete."""
     deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}

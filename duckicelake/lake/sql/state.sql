@@ -215,12 +215,13 @@ WHERE s.table_id = %(table_id)s
   AND NOT EXISTS (SELECT FROM ducklake_snapshot d WHERE d.snapshot_id = s.ducklake_id);
 
 -- standing: DuckLake's newest snapshot, the epoch, a table's listed snapshots whose files DuckLake gave up and that were
--- held long enough, whether it has manifests of an older contract of metrics, and its `table_row`, of nulls if there is
--- none
+-- held long enough, whether it has manifests of an older contract of metrics, whether it was served before added files
+-- were examined, and its `table_row`, of nulls if there is none
 SELECT (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
        ARRAY(SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now()),
        EXISTS (SELECT FROM duckicelake_artifact a
                WHERE a.table_id = %(table_id)s AND a.kind = 'manifest' AND a.facts ->> 'contract' IS NULL),
+       EXISTS (SELECT FROM duckicelake_unexamined WHERE table_id = %(table_id)s),
        t.table_id, t.table_uuid::text, t.location, t.version, t.caught_up_to, t.epoch, t.ducklake_id, t.format_version,
        t.last_sequence_number, t.next_row_id, t.last_updated_ms, t.current_snapshot_id, t.metadata
 FROM duckicelake_epoch e LEFT JOIN duckicelake_table t ON t.table_id = %(table_id)s;
@@ -260,3 +261,9 @@ WHERE a.table_id = %(table_id)s AND t.table_id = a.table_id AND (
         JOIN duckicelake_artifact m
           ON m.table_id = a.table_id AND m.kind = 'manifest' AND m.object_id = ANY(s.manifest_ids)
         WHERE s.table_id = a.table_id AND s.snapshot_id = a.object_id AND m.path = ANY(%(paths)s))));
+
+-- set_examined: what was served of a table is examined
+DELETE FROM duckicelake_unexamined WHERE table_id = %(table_id)s;
+
+-- forget_lake_files: files that aren't DuckLake's any more, though its own are there: others of their rows are
+UPDATE duckicelake_file SET ducklake_id = NULL WHERE file_id = ANY(%(file_ids)s);
