@@ -104,6 +104,12 @@ class Settings(BaseSettings):
     )
     rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
     max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
+    max_connections: int | None = Field(
+        default=None, ge=1, description="connections of clients to a worker; none: as its descriptors allow"
+    )
+    max_connections_each: int | None = Field(
+        default=None, ge=1, description="of them, of one address; none: half of them"
+    )
     event_readers: int = Field(default=5000, ge=0, description="readers of changes that wait in a worker; more get 503")
     event_readers_each: int = Field(default=1000, ge=0, description="of them, of one principal; more get a 429")
     receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")

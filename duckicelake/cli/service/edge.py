@@ -12,6 +12,7 @@ from duckicelake.cli.service.repeats import Repeats
 from duckicelake.server.app import Edge
 from duckicelake.server.feed.hub import ReaderLimits
 from duckicelake.server.hosts import AllowedHosts
+from duckicelake.server.limits.connections import connections_of
 from duckicelake.server.limits.quotas import Rates
 from duckicelake.server.telemetry.metric_files import shared_folder
 from duckicelake.settings import Settings
@@ -63,4 +64,5 @@ def config_of(settings: Settings, app: object, *, factory: bool = False) -> Conf
     )
     config.receive_seconds = settings.receive_seconds
     config.repeats = Repeats()
+    config.clients = connections_of(settings.max_connections, settings.max_connections_each, settings.trusted_proxies)
     return config

@@ -7,8 +7,17 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from duckicelake.cli.service.repeats import Repeats
+from duckicelake.server.limits.connections import Connections
 
 _LONGEST_HEAD = 64 * 1024
+_REFUSAL = (
+    b'{"error":{"message":"This worker has no room for another connection; nothing was done, try again",'
+    b'"type":"ServiceUnavailableException","code":503}}'
+)
+_NO_ROOM = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_REFUSAL), _REFUSAL)
+)
 _CHUNK_FRAME = 16
 """Bytes around each piece of a body that is sent in pieces, at most."""
 
@@ -21,6 +30,7 @@ class EdgeConfig(Config):
 
     receive_seconds: float = 60.0
     repeats: Repeats
+    clients: Connections
 
 
 class _Exchange(RequestResponseCycle):
@@ -48,7 +58,19 @@ class ImpatientProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_timer()
+        if self.config.clients.add(self, self._address()):
+            self._start_timer()
+        else:
+            transport.write(_NO_ROOM)
+            transport.close()
+
+    def is_waiting(self) -> bool:
+        """As of `Closable`."""
+        return self._is_idle()
+
+    def close_idle(self) -> None:
+        """As of `Closable`; what it hasn't taken of its last answer is still sent."""
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
@@ -87,7 +109,11 @@ class ImpatientProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._stop_write_timer()
+        self.config.clients.remove(self, self._address())
         super().connection_lost(exc)
+
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def _is_owed_more(self) -> bool:
         """Headers, or the rest of a body that nobody reads any more; bodies that are read have a limit of their own."""

@@ -35,13 +35,16 @@ class RepeatingProtocol(ImpatientProtocol):
             self._held += data
             self.flow.pause_reading()
         elif self._may_be_repeated(data):
-            self._receive(data, key_of(self.client[0] if self.client else "", data))
+            self._receive(data, key_of(self._address(), data))
         else:
             super().data_received(data)
 
     def _may_be_repeated(self, data: bytes) -> bool:
         is_next = self._is_between and self._is_idle() and not self.flow.write_paused
         return is_next and len(data) <= _LONGEST and data.startswith(_ANSWERED_AGAIN)
+
+    def is_waiting(self) -> bool:
+        return self._repeated is None and super().is_waiting()
 
     def on_message_begin(self) -> None:
         self._begun += 1

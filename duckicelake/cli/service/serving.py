@@ -30,6 +30,7 @@ from duckicelake.cli.service.worker import FACTORY
 from duckicelake.cli.signals import end_on_signals, ignore_signals
 from duckicelake.errors import CatalogError, StartupError
 from duckicelake.server.app import App, create_app
+from duckicelake.server.limits.connections import raise_descriptor_limit
 from duckicelake.server.telemetry.logging import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.metric_files import SHARED_FOLDER_VARIABLE
 from duckicelake.server.telemetry.tracing import Tracer
@@ -50,6 +51,7 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
     Raises StartupError, LakeInUse and Unavailable before anything is announced.
     """
     end_on_signals()
+    raise_descriptor_limit()
     settings = with_keys(settings)
     check_openness(settings)
     authentication_of(settings)  # workers get these settings too late for a message that is read

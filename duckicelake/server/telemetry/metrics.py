@@ -21,8 +21,20 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
 from duckicelake.errors import Unavailable
+from duckicelake.server.limits.connections import TALLY
 from duckicelake.server.telemetry.metric_files import forget_the_dead, reserve, shared_folder
-from duckicelake.server.telemetry.states import Cache, Feed, Pool, Process, Reads, Requests, Statistics, counter, gauge
+from duckicelake.server.telemetry.states import (
+    Cache,
+    Connections,
+    Feed,
+    Pool,
+    Process,
+    Reads,
+    Requests,
+    Statistics,
+    counter,
+    gauge,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -56,6 +68,7 @@ class Metrics:
             Pool(pool, self._registry),
             Cache(cache, self._registry),
             Reads(reads, self._registry),
+            Connections(TALLY.statistics, self._registry),
             Process(self._registry),
         )
         self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")

@@ -123,6 +123,22 @@ class Reads:
         self._dropped.look(statistics.get("dropped", 0))
 
 
+class Connections:
+    """Of clients."""
+
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        self._open = gauge(registry, "connections", "Connections of clients")
+        shut = counter(registry, "connections_shut", "Connections shut at a limit: idle ones, new ones", "kind")
+        self._evicted, self._refused = _Rising(shut.labels("idle")), _Rising(shut.labels("new"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        self._open.set(statistics.get("open", 0))
+        self._evicted.look(statistics.get("evicted", 0))
+        self._refused.look(statistics.get("refused", 0))
+
+
 class Process:
     """Of the process, as the operating system tells it."""
 
