@@ -157,3 +157,9 @@ def _job(row: Row) -> Job:
 
 def _json(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value).decode()
+
+
+def inputs(cursor: Transaction, id_: str, principal: str | None) -> list[str]:
+    """The places that a job of the principal's says that it reads; empty if there is no such job."""
+    rows = cursor.execute(_SQL.inputs, {"id": id_, "principal": principal}).fetchall()
+    return [each for (found,) in rows for each in found if isinstance(each, str)]

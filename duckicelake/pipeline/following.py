@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.destination import Load
-from duckicelake.pipeline.ingest import load_files
+from duckicelake.pipeline.ingest import inputs_of, load_files
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.sources import Source, SourceFile, with_content
 from duckicelake.pipeline.streaming import StreamRequest, StreamResult, run_stream
@@ -61,5 +61,7 @@ def follow(spark: SparkSession, client: CatalogClient, request: FollowRequest, r
             load_files(rows.sparkSession, client, request.source, request.load, sorted(files), epoch) if files else None
         )
 
-    how = StreamRequest(request.load, request.checkpoint, request.every, until_idle=request.until_idle)
+    how = StreamRequest(
+        request.load, request.checkpoint, request.every, until_idle=request.until_idle, inputs=inputs_of(source)
+    )
     return run_stream(client, stream, how, take, reporter)

@@ -9,17 +9,19 @@ killed goes on where it was.
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import JOB_KEY, Job, running
-from duckicelake.pipeline.sources import Source, SourceFile, fingerprint
+from duckicelake.pipeline.sources import Source, SourceFile, fingerprint, shown
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
     from duckicelake.pipeline.loading import Loaded
     from duckicelake.pipeline.writing import Epoch
+
+
+_MOST_INPUTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
     reporter.begin(f"listing {', '.join(source.shown)}")
     files = list_files(spark, source)
     reporter.done()
-    parameters = {"source": source.shown[:10], "format": source.format, "mode": request.load.mode, "files": len(files)}
+    parameters: dict[str, Any] = {"source": source.shown[:10], "format": source.format, "mode": request.load.mode}
+    parameters |= {"files": len(files), "inputs": inputs_of(source)}
     with running(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
         reporter.begin(f"ingesting into {target} (run id {request.run_id})", len(files) or None, "files")
         loaded, is_new = _once(spark, client, request, files, job)
@@ -81,6 +87,14 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
         job.counts.update(counts)
         job.ends(result.result, snapshot_ids=result.snapshot_ids)
     return result
+
+
+def inputs_of(source: Source) -> list[str]:
+    """The first places that are read, as the catalog's lineage names them; a database has no name there."""
+    if source.format == "jdbc":
+        return []
+    is_url = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE).match
+    return [shown(each if is_url(each) else os.path.abspath(each)) for each in source.locations[:_MOST_INPUTS]]  # noqa: PTH100 - a pattern is no path
 
 
 def _once(

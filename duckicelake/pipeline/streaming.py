@@ -10,7 +10,7 @@ stream waits for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -42,13 +42,14 @@ Take = Callable[["DataFrame", "Epoch"], "Loaded | None"]
 class StreamRequest:
     """How rows go to the table. checkpoint: a folder that is this stream's alone, and stays. every: seconds.
 
-    until_idle: stop once there is nothing more to read, instead of waiting for it.
+    until_idle: stop once there is nothing more to read, instead of waiting for it. inputs: places that lineage names.
     """
 
     load: Load
     checkpoint: str
     every: float = 10.0
     until_idle: bool = False
+    inputs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def run_stream(
 ) -> StreamResult:
     """Have `take` load each epoch; start again from the checkpoint while the catalog can't be reached."""
     target = request.load.target
-    parameters = {"checkpoint": request.checkpoint, "mode": request.load.mode}
+    parameters = {"checkpoint": request.checkpoint, "mode": request.load.mode, "inputs": list(request.inputs)}
     with running(client, "stream", target.namespace, target.table, parameters=parameters) as job:
         epochs = _Epochs(client, job, take, reporter)
         reporter.begin(f"streaming into {target}", unit="rows")

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from duckicelake.catalog.lineage.reads import SESSION, inputs_of, reader_of
+from duckicelake.lake import jobs
 from duckicelake.lake.lineage import follower as lineage_follower
 from duckicelake.lake.lineage import reads
 from duckicelake.lake.postgres.database import Transaction
@@ -13,7 +14,11 @@ from duckicelake.lineage.inference import InferredInput, Write, application_of
 from duckicelake.lineage.inferred_facets import input_facets, output_facets
 from duckicelake.lineage.naming import DatasetName, Lake, located
 from duckicelake.lineage.runs import Run
+from duckicelake.lineage.sql.files import file_of
 from duckicelake.lineage.told import Json
+
+JOB_KEY: Final = "duckicelake.job"
+"""Key of a snapshot's summary, by which the pipeline says which of its jobs made it."""
 
 
 class Inputs:
@@ -26,7 +31,21 @@ class Inputs:
         self._readers = reads.readers(cursor, [reader_of(write) for write in writes if write.is_known])
 
     def add(self, run: Run, body: Json, lake: Lake) -> Json:
-        """The run's body with its inferred inputs, and what they mean for its outputs' columns."""
+        """The run's body with the files that its job read; else its inferred inputs, and what they mean for columns."""
+        files = self._files(run)
+        return {**body, "inputs": files} if files else self._with_inferred(run, body, lake)
+
+    def _files(self, run: Run) -> list[Json]:
+        """The places that the pipeline's job names, if the changes are a job's of the same principal."""
+        first = run[0]
+        job = first.summary.get(JOB_KEY)
+        if job is None:
+            return []
+        found = jobs.inputs(self._cursor, str(job), first.change.principal)
+        places = dict.fromkeys(place for each in found if (place := file_of(each)) is not None)
+        return [{"namespace": each.namespace, "name": each.name, "facets": {}} for each in places]
+
+    def _with_inferred(self, run: Run, body: Json, lake: Lake) -> Json:
         write = _write_of(run)
         if write is None or not write.is_known or not self._readers.have(reader_of(write)):
             return body

@@ -10,6 +10,10 @@ VALUES (%(id)s, %(kind)s, %(schema_name)s, %(table_name)s, %(run_id)s, %(lease)s
         %(parameters)s, clock_timestamp() + %(seconds)s * interval '1 second')
 ON CONFLICT DO NOTHING;
 
+-- inputs: what a job of a principal's says that it reads; nothing if there is none
+SELECT parameters -> 'inputs' FROM duckicelake_job
+WHERE id::text = %(id)s AND principal = %(principal)s AND json_typeof(parameters -> 'inputs') = 'array';
+
 -- holder: who has a lease on a table, until when
 SELECT id, kind, principal, engine, lease_until FROM duckicelake_job
 WHERE schema_name = %(schema_name)s AND table_name = %(table_name)s AND lease = %(lease)s AND ended IS NULL;

@@ -1,7 +1,7 @@
 """PURE. What stands in FROM: tables, files, functions, queries, and how they are joined."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +30,8 @@ from duckicelake.lineage.sql.pivots import pivoted
 from duckicelake.lineage.sql.scopes import Fold, Scope, Source, all_columns, both, is_closed
 
 UNKNOWN: Final = Relation((Rest(flow=NOTHING),), NOTHING)
+_NAMED: Final = (exp.EQ, exp.PropertyEQ, exp.Kwarg)
+"""Arguments with names: options, as `nullstr = 'NA'`."""
 _SERIES: Final = (exp.GenerateSeries, exp.GenerateDateArray, exp.GenerateTimestampArray)
 
 
@@ -192,14 +194,19 @@ def base_relation(dataset: Dataset) -> Relation:
     return Relation(tuple(Column(each, {Origin(dataset, each): same}) for each in dataset.columns), NOTHING)
 
 
-def _paths(node: exp.Func) -> Iterable[str]:
-    first = next(iter(node.expressions or node.iter_expressions()), None)
-    return [each.this for each in (first.find_all(exp.Literal) if first is not None else ()) if each.is_string]
+def _paths(node: exp.Func) -> list[str]:
+    """The files that a call reads: its first argument without a name, if that is text or a list of texts."""
+    arguments = [node.this] if isinstance(node.this, exp.Expr) else []
+    arguments += node.expressions
+    first = next((each for each in arguments if not isinstance(each, _NAMED)), None)
+    found = first.expressions if isinstance(first, exp.Array | exp.List) else [first]
+    texts = [each.this for each in found if isinstance(each, exp.Literal) and each.is_string]
+    return texts if len(texts) == len(found) else []
 
 
 def _argument(node: exp.Expr) -> exp.Expr:
     """The value of an argument; its name, if it has one, is no column."""
-    return node.expression if isinstance(node, exp.EQ | exp.PropertyEQ | exp.Kwarg) else node
+    return node.expression if isinstance(node, _NAMED) else node
 
 
 def _common(left: Sequence[Source], right: Sequence[Source], fold: Fold) -> list[str]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -101,3 +102,24 @@ def test_the_window_of_the_settings_holds(client: Client) -> None:
     client.services.reads.window = timedelta(microseconds=1)
     (run,) = events(client)
     assert run["inputs"] == []
+
+
+@pytest.mark.parametrize(("principal", "is_told"), [("etl", True), ("other", False)])
+def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(client: Client, principal: str, is_told: bool) -> None:
+    """A job of another principal's is not asked: its places may be nobody else's business."""
+    job = str(uuid4())
+    parameters = {"inputs": ["/in/day=*/x.csv", "s3a://key:secret@bucket/rows.parquet", 5]}
+    with client.services.database.transaction() as cursor:
+        cursor.execute(
+            "INSERT INTO duckicelake_job"
+            " (id, kind, schema_name, table_name, principal, engine, parameters, lease_until) VALUES (%s, 'ingest', 'ns', 'c', %s, 'Spark', %s, now())",
+            [job, principal, parameters],
+        )
+    body = append(client.metadata("c"), (1, "x"))
+    (added,) = (update for update in body["updates"] if update["action"] == "add-snapshot")
+    added["snapshot"]["summary"]["duckicelake.job"] = job
+    client.commit(body, "c")
+    (event,) = events(client)
+    found = [(each["namespace"], each["name"]) for each in event["inputs"]]
+    assert found == ([("file", "/in"), ("s3://bucket", "rows.parquet")] if is_told else [])
+    assert "secret" not in str(event)

@@ -8,7 +8,9 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
+from duckicelake.catalog.access.principal import Capability
 from duckicelake.cli.assembly.authenticating import ANY_NAME, WITHOUT_ANY, is_open_to_all, warnings_of
+from duckicelake.server.identity.oauth_clients import parse_clients
 from duckicelake.settings import Settings
 from tests.cli.test_commands import COMMAND, environment, lake, run, serving
 
@@ -116,3 +118,11 @@ def test_server_open_to_all_warns_and_starts(lake: Path) -> None:
     with serving(lake, "--host", "0.0.0.0") as served:
         assert "anybody who reaches this address may read, change and drop everything" in served.printed
         assert httpx.get(f"{served.uri}/v1/config", timeout=30).status_code == 200
+
+
+def test_documented_client_may_make_the_namespace_that_the_example_makes() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    (scopes,) = re.findall(r'export DUCKICELAKE_OAUTH_CLIENTS="etl:.*\|([^"]*)"', text)
+    (namespace,) = re.findall(r"""--json '\{"namespace": \["(\w+)"\]\}'""", text)
+    (client,) = parse_clients(f"etl:{SECRET}|{scopes}")
+    assert client.principal.may(Capability.MANAGE, (namespace,))

@@ -75,6 +75,26 @@ def test_inputs_are_the_tables_that_are_read_however_they_are_used() -> None:
     assert [each.name for each in found.inputs] == ["z", "v", "u"]
 
 
+@pytest.mark.parametrize(
+    ("call", "files"),
+    [
+        ("read_csv('x.csv', nullstr='NA')", ["x.csv"]),
+        ("read_csv('x.csv', nullstr=['NA', '-'], delim=';')", ["x.csv"]),
+        ("read_csv(['a.csv', 'b.csv'], header=true)", ["a.csv", "b.csv"]),
+        ("read_csv(nullstr='NA', 'x.csv')", ["x.csv"]),
+        ("read_json('x.json', columns={'a': 'INTEGER'}, format='array')", ["x.json"]),
+        ("read_parquet('x.parquet', filename='from')", ["x.parquet"]),
+        ("read_csv('a' || 'b.csv')", []),
+        ("read_csv(getvariable('x'), nullstr='NA')", []),
+        ("read_csv(['a.csv', getvariable('x')])", []),
+    ],
+)
+def test_files_are_those_of_the_first_argument_and_no_option(call: str, files: list[str]) -> None:
+    found = lineage_of(f"SELECT * FROM {call}", "duckdb", lookup)
+    assert found is not None
+    assert [each.name for each in found.inputs] == [f"/{file}" for file in files]
+
+
 def test_table_that_is_written_is_an_input_only_if_something_comes_from_it() -> None:
     constant = lineage_of("UPDATE t SET a = 1", "duckdb", lookup)
     own = lineage_of("UPDATE t SET a = b", "duckdb", lookup)
