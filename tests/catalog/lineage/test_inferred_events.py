@@ -111,8 +111,9 @@ def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(client: Client, pr
     parameters = {"inputs": ["/in/day=*/x.csv", "s3a://key:secret@bucket/rows.parquet", 5]}
     with client.services.database.transaction() as cursor:
         cursor.execute(
-            "INSERT INTO duckicelake_job"
-            " (id, kind, schema_name, table_name, principal, engine, parameters, lease_until) VALUES (%s, 'ingest', 'ns', 'c', %s, 'Spark', %s, now())",
+            """INSERT INTO duckicelake_job
+                   (id, kind, schema_name, table_name, principal, engine, parameters, lease_until)
+               VALUES (%s, 'ingest', 'ns', 'c', %s, 'Spark', %s, now())""",
             [job, principal, parameters],
         )
     body = append(client.metadata("c"), (1, "x"))
