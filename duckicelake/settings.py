@@ -155,6 +155,9 @@ class Settings(BaseSettings):
     lineage_literals: Literal["mask", "keep"] = Field(
         default="mask", description="whether events of lineage tell the values in SQL"
     )
+    lineage_bytes_per_hour: float = Field(
+        default=1024 * 1024 * 1024, ge=0, description="of events that a principal may send; 0: any number"
+    )
     lineage_window: float = Field(
         default=900, gt=0, le=86_400, description="seconds for which a read may have been for a write that follows"
     )

@@ -13,7 +13,7 @@ from duckicelake.iceberg.partition import (
     UnboundPartitionSpec,
     check_spec,
 )
-from duckicelake.iceberg.schema import Schema, assign_fresh_ids, check_schema
+from duckicelake.iceberg.schema import Schema, assign_fresh_ids, check_schema, check_size
 from duckicelake.iceberg.sort import FIRST_SORT_ORDER_ID, UNSORTED, SortOrder, check_order
 
 FIRST_ID: Final = 0  # of the schema and the partition spec
@@ -47,6 +47,7 @@ def new_table_metadata(
         raise InvalidRequest(f"unsupported format version {version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
     if SORT_ORDER_PROPERTY in properties:
         sort_order = named_order(properties[SORT_ORDER_PROPERTY], schema)
+    check_size(schema)
     fresh, ids = assign_fresh_ids(schema.replaced(schema_id=FIRST_ID))
     check_schema(fresh, version)
     fresh_spec, fresh_order = _fresh_spec(spec, ids), _fresh_order(sort_order, ids)

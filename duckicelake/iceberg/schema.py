@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import count
-from typing import Literal
+from itertools import count, islice
+from typing import Final, Literal
 
 import orjson
 
@@ -21,6 +21,9 @@ from duckicelake.iceberg.types import (
     walk,
 )
 from duckicelake.iceberg.values import from_json
+
+MAX_FIELDS: Final = 10_000
+"""Of a schema that a client sends, nested ones included: DuckLake has rows for each of them."""
 
 HIGHEST_FIELD_ID = 2147483447  # ids above are reserved for metadata columns
 DEFAULTS_FIRST_VERSION = 3
@@ -143,6 +146,7 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
             format version, or an identifier field isn't a required, exact primitive.
 
     """
+    check_size(schema)
     check_ids(schema)
     _check_names(schema.fields, "")
     for field, _ in walk(schema.struct):
@@ -153,6 +157,12 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
     fields, parents = schema.fields_by_id(), schema.parents()
     for field_id in schema.identifier_field_ids:
         _check_identifier(fields, parents, field_id)
+
+
+def check_size(schema: Schema) -> None:
+    """Check that the schema isn't too large to be worked with, before any work; InvalidRequest otherwise."""
+    if sum(1 for _ in islice(walk(schema.struct), MAX_FIELDS + 1)) > MAX_FIELDS:
+        raise InvalidRequest(f"The schema has more than {MAX_FIELDS} fields, nested ones included: divide the table")
 
 
 def check_ids(schema: Schema) -> None:

@@ -5,6 +5,7 @@ own, before its answer is sent. Whoever hasn't proved who they are, or is turned
 the server write to Postgres: such refusals stand in the log alone, and so do those while Postgres doesn't answer.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -21,6 +22,7 @@ from duckicelake.catalog.auditing import Entry, Touched
 from duckicelake.catalog.services import Services
 from duckicelake.server.clients import client_of
 from duckicelake.server.context import CALLER_KEY, address_of, request_id_of
+from duckicelake.server.limits.quotas import Quota
 from duckicelake.server.naming import LARGEST_BODY, resources_of
 
 UNAUDITED: Final = frozenset(
@@ -41,6 +43,9 @@ AUDITED_READS: Final = frozenset({"load_credentials"})
 """Routes that give something away, though their method only reads."""
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FIELDS: Final = tuple(field.name for field in fields(Entry))
+_REFUSALS_AT_ONCE: Final = 1000
+_REFUSALS_PER_SECOND: Final = 1.0
+"""Entries for refusals that a worker writes for one principal; more stand in the log alone."""
 _LOG_ALONE: Final = frozenset({401, 408, 413, 429, 503})
 
 Journal = Callable[[Sequence[Entry]], None]
@@ -63,6 +68,7 @@ class Audit:
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
         self._services = services
+        self._refusals = Quota(_REFUSALS_PER_SECOND, time.monotonic, burst=_REFUSALS_AT_ONCE / _REFUSALS_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or (scope["method"] in _READING and not scope["path"].endswith("/credentials")):
@@ -97,9 +103,11 @@ class Audit:
             return
         caller = scope.get(CALLER_KEY) or _stranger(scope)
         touched = [Touched(resource) for resource in resources_of(caller, scope, body)]
-        if status in _LOG_ALONE:
+        name = caller.principal.name
+        if status in _LOG_ALONE or self._refusals.wait(name):
             self._services.journal(_unwritten(caller, touched, outcome))
         else:
+            self._refusals.spend(name, len(touched))
             await run_in_threadpool(self._write, caller, touched, outcome)
 
     def _write(self, caller: Caller, touched: Sequence[Touched], outcome: str) -> None:

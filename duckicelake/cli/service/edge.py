@@ -25,7 +25,7 @@ def edge_of(settings: Settings) -> Edge:
     return Edge(
         max_body_bytes=settings.max_body_bytes,
         max_bodies_bytes=settings.max_bodies_bytes,
-        rows=Rates(settings.rows_requests_per_second, settings.rows_bytes_per_second),
+        rows=Rates(settings.rows_requests_per_second, settings.rows_bytes_per_second, settings.lineage_bytes_per_hour),
         body_seconds=settings.receive_seconds,
         max_requests=settings.max_requests,
         cors_origins=settings.cors_origins,

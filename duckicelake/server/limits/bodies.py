@@ -109,6 +109,23 @@ async def within_quota(request: Request) -> None:
     context.quotas.bytes.spend(principal, len(await request.body()))
 
 
+async def within_lineage_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
+    context: Context = request.app.state.context
+    principal, quota = caller_of(request).principal.name, context.quotas.lineage
+    wait = quota.wait(principal)
+    if wait:
+        detail = (
+            "You have sent as many bytes of lineage as DUCKICELAKE_LINEAGE_BYTES_PER_HOUR allows: come again in "
+            f"{wait} s; nothing was kept"
+        )
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    quota.spend(principal, len(await request.body()))
+
+
+WithinLineageQuota = Annotated[None, Depends(within_lineage_quota)]
+"""For endpoints that take events of lineage: the first that they depend on."""
+
 WithinQuota = Annotated[None, Depends(within_quota)]
 """For endpoints that take rows: the first that they depend on."""
 

@@ -4,18 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
+from typing import Final
 
 from duckicelake.server.limits.accounts import Accounts
 
+_HOUR: Final = 3600.0
 Seconds = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of one principal, in a second; 0: any number."""
+    """Of one principal, in a second; 0: any number. lineage_bytes: in an hour."""
 
     requests: float = 0
     bytes: float = 0
+    lineage_bytes: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,13 @@ class Quota:
     """So many in a second by each principal; what wasn't used in the last second is forfeited.
 
     clock: seconds that only grow. What is larger than the rate is let through once, and paid for by waiting after it.
+    burst: seconds that count in place of the last one.
     """
 
     rate: float
     clock: Seconds
     accounts: Accounts = field(default_factory=Accounts)
+    burst: float = 1.0
 
     def wait(self, principal: str) -> int:
         """For how many whole seconds the principal must keep still; 0: go ahead."""
@@ -36,8 +41,7 @@ class Quota:
     def spend(self, principal: str, amount: float) -> None:
         """The principal has had so many."""
         if self.rate:
-            # A second's worth may come at once: so far back an account may lie.
-            earliest = self.clock() - 1.0
+            earliest = self.clock() - self.burst  # so far back an account may lie: that much may come at once
             self.accounts.change(principal, lambda paid_until: max(paid_until, earliest) + amount / self.rate)
 
 
@@ -47,15 +51,20 @@ class Quotas:
 
     requests: Quota
     bytes: Quota
+    lineage: Quota
 
     @classmethod
     def of(cls, rates: Rates, clock: Seconds, shared: Path | None = None) -> "Quotas":
         """shared: the folder by which workers share accounts; None: there is but one. Raises Unavailable."""
 
-        def quota(rate: float, name: str) -> Quota:
-            return Quota(rate, clock, Accounts(shared / name if shared is not None and rate else None))
+        def quota(rate: float, name: str, burst: float = 1.0) -> Quota:
+            return Quota(rate, clock, Accounts(shared / name if shared is not None and rate else None), burst)
 
-        return cls(quota(rates.requests, "quota_requests"), quota(rates.bytes, "quota_bytes"))
+        return cls(
+            quota(rates.requests, "quota_requests"),
+            quota(rates.bytes, "quota_bytes"),
+            quota(rates.lineage_bytes / _HOUR, "quota_lineage", _HOUR),
+        )
 
     def wait(self, principal: str) -> int:
         """For how many whole seconds the principal must keep still; 0: go ahead, and one request is spent."""

@@ -11,7 +11,7 @@ from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLi
 from duckicelake.errors import InvalidRequest
 from duckicelake.server.context import AppServices
 from duckicelake.server.errors import RESPONSES
-from duckicelake.server.limits.bodies import Body, takes
+from duckicelake.server.limits.bodies import Body, WithinLineageQuota, takes
 from duckicelake.server.validation import parse_body
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES)
@@ -31,14 +31,14 @@ class Received(BaseModel):
 
 
 @router.post(RECEIVE, openapi_extra=takes(OpenLineageEvent))
-def receive_lineage(services: AppServices, body: Body, host: HostHeader = "") -> Received:
+def receive_lineage(_: WithinLineageQuota, services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take an event of OpenLineage: of a run, a job or a dataset."""
     parse_body(OpenLineageEvent, body)
     return _received(services, [_as_sent(body)], host)
 
 
 @router.post(f"{RECEIVE}/batch", openapi_extra=takes(OpenLineageEvents))
-def receive_lineage_batch(services: AppServices, body: Body, host: HostHeader = "") -> Received:
+def receive_lineage_batch(_: WithinLineageQuota, services: AppServices, body: Body, host: HostHeader = "") -> Received:
     """Take a list of events of OpenLineage, all or none."""
     parse_body(OpenLineageEvents, body)
     return _received(services, _as_sent(body), host)
