@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 from uuid import UUID
 
-import psycopg
-
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.lake.postgres.database import Database, Transaction
 from duckicelake.lake.postgres.queries import queries
@@ -131,10 +129,7 @@ class RunningServer:
 
 def _system_identifier(database: Database) -> str:
     """The cluster's; empty where the service that speaks Postgres's language doesn't show it."""
-    try:
-        with database.statement() as cursor:
-            return str(cursor.execute(_SQL.system_identifier).fetchall()[0][0])
-    except psycopg.OperationalError:
-        raise
-    except psycopg.DatabaseError:
-        return ""
+    with database.statement() as cursor:
+        if not cursor.execute(_SQL.shows_identifier).fetchall()[0][0]:
+            return ""
+        return str(cursor.execute(_SQL.system_identifier).fetchall()[0][0])

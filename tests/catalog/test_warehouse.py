@@ -145,6 +145,20 @@ def test_upgraded_cluster_is_adopted_and_an_unknown_one_is_any(lake: Services) -
     assert_writes(lake)
 
 
+def test_cluster_that_is_not_shown_to_the_login_is_any(services: Services) -> None:
+    with services.database.transaction() as cursor:
+        cursor.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+        cursor.execute("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT pg_read_all_data TO guest")
+    try:
+        with closing(Database(f"{services.database.url} user=guest", pool_size=1)) as database:
+            known, unknown = read_lake(services.database).identity, read_lake(database).identity
+    finally:
+        with services.database.transaction() as cursor:
+            cursor.execute("DROP ROLE guest")
+    assert (known.system, unknown.system) == (known.system or "missing", "")
+    assert known.is_same(unknown)
+
+
 def test_promoted_standby_needs_nothing(warehouse: Path) -> None:
     with running_cluster() as primary, following(primary) as standby:
         with closing(Database(primary.url, pool_size=2)) as database:
@@ -223,6 +237,24 @@ def test_server_with_other_settings_than_those_that_run_is_refused(lake: Service
     prepare_lake(others)
     with pytest.raises(InvalidSettings, match=r"in the warehouse .*/warehouse, and this server has .*/elsewhere"):
         prepare_lake(replace(lake, policy=replace(lake.policy, warehouse=str(tmp_path / "elsewhere"))))
+
+
+def test_bucket_is_marked_and_refused_to_another_lake(on_s3: Services, postgres: EmbeddedPostgres) -> None:
+    prepare_lake(on_s3)
+    create_namespace(on_s3, ("n",), {})
+    with new_lake(postgres, Path("/nowhere")) as url, closing(Database(url, pool_size=2)) as database:
+        with database.transaction() as cursor:
+            data_path = f"{on_s3.policy.warehouse}/ducklake/"
+            cursor.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [data_path])
+        other = replace(on_s3, database=database)
+        prepare_lake(other)
+        with pytest.raises(Unavailable, match="belongs to lake"):
+            create_namespace(other, ("n",), {})
+        warehouses.adopt(other)
+        create_namespace(other, ("n",), {})
+    warehouses.look(on_s3)
+    with pytest.raises(Unavailable, match="belongs to lake"):
+        create_namespace(on_s3, ("another",), {})
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"lake_id": null'])

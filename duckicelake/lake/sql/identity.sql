@@ -1,6 +1,9 @@
 -- lake: who the lake of this database is, its warehouse, and the folders that were marked
 SELECT lake_id::text, current_database()::text, current_schema()::text, warehouse, marked FROM duckicelake_lake;
 
+-- shows_identifier: whether this login may ask for the next; not every service that speaks Postgres's language has it
+SELECT coalesce(has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE'), false);
+
 -- system_identifier: of the cluster; a standby has that of its primary, an upgraded cluster another
 SELECT system_identifier::text FROM pg_control_system();
 
