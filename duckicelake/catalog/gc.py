@@ -56,6 +56,11 @@ def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
 
 
+def unnamed(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
+    """Those of some canonical files that no row names, and that lie where nobody else may keep files."""
+    return list(_still_unneeded(services, files))
+
+
 def delete_orphans(
     services: Services, orphans: Sequence[StoredFile], deleted: Callable[[StoredFile], object] = lambda _: None
 ) -> None:

@@ -151,9 +151,10 @@ class NewSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """The side-table rows that a new Iceberg snapshot brings."""
+    """The side-table rows that a new Iceberg snapshot brings; `uploads` are the client's files that these replace."""
 
     files: tuple[NewFile, ...] = ()
     deletions: tuple[NewDeletion, ...] = ()
     virtual_files: tuple[NewVirtualFile, ...] = ()
     manifests: tuple[NewManifest, ...] = ()
+    uploads: tuple[str, ...] = ()

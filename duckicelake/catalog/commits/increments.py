@@ -14,7 +14,7 @@ from duckicelake.bridge.uploads import check_rebased, new_files
 from duckicelake.catalog.commits.ids import file_ids, manifest_ids
 from duckicelake.catalog.commits.known import Known
 from duckicelake.catalog.commits.moves import move_main
-from duckicelake.catalog.commits.uploads import ParentList, ReadAhead, read_upload
+from duckicelake.catalog.commits.uploads import ParentList, ReadAhead, files_of_snapshot, read_upload
 from duckicelake.catalog.commits.workspace import Listed, Workspace
 from duckicelake.catalog.deletes.conversion import ListedFiles, deleting_files, listed_files
 from duckicelake.catalog.deletes.found import FoundRows
@@ -65,6 +65,16 @@ def increments(
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
     builder.settle_main()
     return builder.target, builder.increments
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What a snapshot is made of: its parent's manifests, its own files, and what its client uploaded to say so."""
+
+    parent: Listed
+    made: ListedFiles
+    layout: ManifestLayout | None = None
+    uploads: tuple[str, ...] = ()
 
 
 class _Builder:
@@ -121,7 +131,8 @@ class _Builder:
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
-        parent, made, layout = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
+        built = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
+        parent, made, layout = built.parent, built.made, built.layout
         self._space.learn(made.files, made.deletions)
         number, packing = snapshot.sequence_number, packing_of(self.target.properties)
         owner = ListOwner(snapshot.snapshot_id, number, self._schema_id(snapshot), self._version, packing)
@@ -131,12 +142,12 @@ class _Builder:
             manifests = next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
         else:
             manifests = relaid_list(loaded, layout.groups, owner, self._manifest_ids)
-        side = SideFiles(files=made.files, deletions=made.deletions, manifests=manifests.new)
+        side = SideFiles(made.files, made.deletions, manifests=manifests.new, uploads=built.uploads)
         before = {manifest.manifest_id for manifest in parent if manifest.live_count}
         counted = with_manifest_counts(made.snapshot, before, manifests, is_laid_out=layout is not None)
         return manifests.listed, counted, side
 
-    def _found(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles, None]:
+    def _found(self, snapshot: Snapshot) -> _Built:
         """The manifests of the parent, and the files that delete what was found in it; CommitFailed if it isn't it."""
         found, parent = self.brought.found, self._list_of(snapshot.parent_snapshot_id)
         assert found is not None
@@ -146,10 +157,10 @@ class _Builder:
             raise CommitFailed("The table's files changed after rows were looked for in them", "assert-ref-snapshot-id")
         targets = Targets(self._space, parent, frozenset(), ())
         made = deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
-        return parent, made, None
+        return _Built(parent, made)
 
-    def _uploaded(self, snapshot: Snapshot) -> tuple[Listed, ListedFiles, ManifestLayout | None]:
-        """The manifests that the snapshot builds on, the files that its client brings, and its layout of manifests."""
+    def _uploaded(self, snapshot: Snapshot) -> _Built:
+        """The manifests that the snapshot builds on, and what its client brings."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
@@ -166,7 +177,8 @@ class _Builder:
         parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
         gone = space.among(parent, (file.file_id for file in read.upload.removed))
         targets = Targets(space, parent, frozenset(gone), uploaded)
-        return parent, listed_files(services, target, snapshot, uploaded, targets, self._file_ids), read.layout
+        made = listed_files(services, target, snapshot, uploaded, targets, self._file_ids)
+        return _Built(parent, made, read.layout, tuple(dict.fromkeys((*files_of_snapshot(snapshot), *read.read))))
 
     def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
         """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""

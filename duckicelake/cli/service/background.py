@@ -11,6 +11,7 @@ from duckicelake.cli.service.flusher import flusher_of
 from duckicelake.cli.service.following import follower_of
 from duckicelake.cli.service.lineage_events import events_of
 from duckicelake.cli.service.recording import recorder_of
+from duckicelake.cli.service.upload_collector import upload_collector_of
 from duckicelake.cli.service.warehouse_watch import warehouse_watch_of
 from duckicelake.settings import Settings
 
@@ -27,5 +28,6 @@ def in_background(settings: Settings, services: Services) -> Iterator[None]:
         delta_follower_of(settings, services),
         flusher_of(settings, services),
         delta_keeper_of(settings, services),
+        upload_collector_of(settings, services),
     ):
         yield

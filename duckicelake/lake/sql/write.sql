@@ -221,7 +221,8 @@ WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
      runs AS (DELETE FROM duckicelake_run WHERE table_id = %(table_id)s),
      producers AS (DELETE FROM duckicelake_producer WHERE table_id = %(table_id)s),
      guards AS (DELETE FROM duckicelake_guard WHERE table_id = %(table_id)s),
-     places AS (DELETE FROM duckicelake_shared_place WHERE table_id = %(table_id)s)
+     places AS (DELETE FROM duckicelake_shared_place WHERE table_id = %(table_id)s),
+     uploads AS (DELETE FROM duckicelake_upload WHERE table_id = %(table_id)s)
 DELETE FROM duckicelake_artifact WHERE table_id = %(table_id)s;
 
 -- dropped: tables of a UUID that are no longer there, and have no file that their heir lacks

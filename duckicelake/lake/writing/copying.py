@@ -6,6 +6,7 @@ from typing import Final
 
 from psycopg import Cursor
 
+from duckicelake.lake import uploads
 from duckicelake.lake.additions import NewDataFile, NewFile, NewSnapshot, SideFiles
 from duckicelake.lake.changes import LakeStep
 from duckicelake.lake.model import NameMap
@@ -37,6 +38,7 @@ def copy_sides(cursor: Cursor[Row], table_id: int, sides: Sequence[SideFiles]) -
     _copy(cursor, _SQL.deletions, (lines.deletion_line(table_id, each) for each in deletions))
     virtual_files = chain.from_iterable(side.virtual_files for side in sides)
     _copy(cursor, _SQL.virtual_files, (lines.virtual_file_line(table_id, each) for each in virtual_files))
+    uploads.record(cursor, table_id, [side.uploads for side in sides if side.uploads])
     manifests = chain.from_iterable(side.manifests for side in sides)
     _copy(cursor, _SQL.manifests, (lines.manifest_line(table_id, each) for each in manifests))
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from psycopg import Cursor
 
+from duckicelake.lake import uploads
 from duckicelake.lake.additions import NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget
 from duckicelake.lake.packed import Packed
@@ -45,6 +46,7 @@ def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int
 
 
 def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
+    uploads.record(cursor, table_id, [side.uploads] if side.uploads else [])
     if side.deletions:
         cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
     if side.virtual_files:
