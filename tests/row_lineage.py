@@ -32,7 +32,7 @@ def lineage(table: StaticTable) -> list[tuple[int, int]]:
 
 
 def records(location: str) -> Iterator[Json]:
-    with open(location.removeprefix("file://"), "rb") as file:  # noqa: PTH123
+    with open(location.removeprefix("file:"), "rb") as file:  # noqa: PTH123
         yield from fastavro.reader(file)
 
 
@@ -48,7 +48,7 @@ def _deleted(vectors: list[Json]) -> dict[str, set[int]]:
 
 
 def _positions(vector: Json, path: str) -> set[int]:
-    with open(vector["file_path"].removeprefix("file://"), "rb") as file:  # noqa: PTH123
+    with open(vector["file_path"].removeprefix("file:"), "rb") as file:  # noqa: PTH123
         puffin = PuffinFile(file.read())
     blob = next(blob for blob in puffin.footer.blobs if blob.offset == vector["content_offset"])
     assert blob.length == vector["content_size_in_bytes"]
@@ -61,7 +61,7 @@ def _positions(vector: Json, path: str) -> set[int]:
 def _rows(line: Json, entry: Json, deleted: set[int]) -> Iterator[tuple[int, int]]:
     file = entry["data_file"]
     assert line["first_row_id"] is not None, "Java ignores the row ids of a manifest without one"
-    rows = pq.read_table(file["file_path"].removeprefix("file://"))
+    rows = pq.read_table(file["file_path"].removeprefix("file:"))
     ids, numbers = _column(rows, ROW_ID), _column(rows, LAST_UPDATED)
     assert len(rows) == file["record_count"]
     for position in set(range(len(rows))) - deleted:

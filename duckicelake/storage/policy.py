@@ -198,8 +198,12 @@ def _check_length(location: str) -> None:
 
 
 def _uri(warehouse: str) -> str:
-    """Iceberg locations are URIs, also where DuckDB spells the same folder as a plain path."""
-    return f"file://{warehouse}" if warehouse.startswith("/") else warehouse
+    """Spell a warehouse as Iceberg locations are spelled: a folder as `file:/x`, a URI as the operator does.
+
+    Hadoop's Path, in which Spark and Flink keep their files' names, has no other spelling of a local file: what a table
+    lists would else begin in two ways, which `rewrite_table_path` can't replace.
+    """
+    return f"file:{warehouse}" if warehouse.startswith("/") else warehouse
 
 
 def _segment(name: str) -> str:

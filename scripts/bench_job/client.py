@@ -44,10 +44,10 @@ class LocalFiles:
     """Folders of this machine. Nothing is synced: what a client's upload costs isn't measured."""
 
     def read(self, location: str) -> bytes:
-        return Path(location.removeprefix("file://")).read_bytes()
+        return Path(location.removeprefix("file:")).read_bytes()
 
     def write(self, location: str, data: bytes) -> None:
-        path = Path(location.removeprefix("file://"))
+        path = Path(location.removeprefix("file:"))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 

@@ -76,7 +76,7 @@ class Uploads(LocalFiles):
     def new(self, table: Appender) -> Counter[str]:
         """Bytes, by kind, of what the server wrote for the table since it was asked last."""
         found: Counter[str] = Counter()
-        for path in Path(table.metadata["location"].removeprefix("file://"), "metadata").iterdir():
+        for path in Path(table.metadata["location"].removeprefix("file:"), "metadata").iterdir():
             if path.name not in self._known:
                 self._known.add(path.name)
                 found[kind_of(path.name)] += path.stat().st_size

@@ -67,7 +67,7 @@ class Uploads(LocalFiles):
 
     def others(self, table: Appender) -> int:
         """Bytes of all that the server ever wrote for the table."""
-        folder = Path(table.metadata["location"].removeprefix("file://"), "metadata")
+        folder = Path(table.metadata["location"].removeprefix("file:"), "metadata")
         return sum(path.stat().st_size for path in folder.iterdir() if path.name not in self._written)
 
 

@@ -57,7 +57,7 @@ ARROW = pa.schema(
 
 
 def local(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
+    return Path(location.removeprefix("file:"))
 
 
 @dataclass(slots=True)

@@ -94,7 +94,7 @@ def add(client: Client, *files: DataFile) -> Json:
 
 
 def within(client: Client, name: str = "f.parquet") -> Path:
-    return Path(client.metadata()["location"].removeprefix("file://")) / "data" / name
+    return Path(client.metadata()["location"].removeprefix("file:")) / "data" / name
 
 
 @pytest.mark.parametrize("options", [{}, {"use_compliant_nested_type": False}], ids=["element", "item"])

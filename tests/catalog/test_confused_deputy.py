@@ -190,7 +190,7 @@ PLACES: dict[str, Callable[[str], str]] = {
     "the place": lambda place: place,
     "below it": lambda place: f"{place}/data",
     "above it": lambda place: place.rpartition("/")[0],
-    "another spelling of it": lambda place: place.replace("file://", "file:").replace("/secret/", "//secret/./"),
+    "another spelling of it": lambda place: place.replace("file:", "file://").replace("/secret/", "//secret/./"),
     "a folder for tables to come": lambda place: f"{place.rpartition('/')[0]}/t-to-come",
 }
 
@@ -222,7 +222,7 @@ def test_nobody_settles_where_another_has_left_files(world: World) -> None:
         world.root.services, SECRET, "moved", CommitTableRequest.model_validate(move(f"{world.allowed}/new"))
     )
     world.mallory.create("mine")
-    for location in (former, f"{former}/data", world.allowed, former.replace("file://", "file:")):
+    for location in (former, f"{former}/data", world.allowed, former.replace("file:", "file://")):
         with pytest.raises(Forbidden, match=HIDDEN):
             world.mallory.create("t", location=location)
         with pytest.raises(Forbidden, match=HIDDEN):
@@ -414,7 +414,7 @@ def test_warehouse_may_be_a_link_itself(services: Services, tmp_path: Path) -> N
     link.symlink_to(warehouse)
     behind = replace(services, store=open_store(str(link)), policy=replace(services.policy, warehouse=str(link)))
     client = new_client(behind)
-    assert client.create()["metadata"]["location"].startswith(f"file://{link}/data/ns/t-")
+    assert client.create()["metadata"]["location"].startswith(f"file:{link}/data/ns/t-")
     assert pyiceberg_rows(client.append((1, "a"))) == [(1, "a")]
 
 

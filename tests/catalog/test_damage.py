@@ -540,7 +540,7 @@ def test_table_of_ours_that_ducklake_never_made_and_one_without_namespace_are_na
     )
     homeless, never_made = lake.findings()
     assert homeless.detail == "table spare is in namespace 77, which isn't there"
-    assert never_made.detail.startswith("table 999 at file:///")
+    assert never_made.detail.startswith("table 999 at file:/")
     assert "was never made in DuckLake" in never_made.detail
     assert lake.http.get(NEIGHBOUR).status_code == 200
 

@@ -361,7 +361,7 @@ def test_damaged_files_are_the_clients_error(services: Services, table: TableMet
 
 
 def path_of(file: NewFile) -> Path:
-    return Path(file.path.removeprefix("file://"))
+    return Path(file.path.removeprefix("file:"))
 
 
 def overwritten(file: NewFile, content: bytes) -> NewFile:

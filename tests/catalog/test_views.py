@@ -92,7 +92,7 @@ def test_request_that_changes_nothing_makes_no_file_and_no_snapshot(services: Se
     assert commit(services, "v", set_properties(a="1"), *replacement(SPARK)) == before
     assert commit(services, "v") == before
     assert snapshots(services) == newest
-    assert len(list(Path(before["metadata-location"].removeprefix("file://")).parent.iterdir())) == 1
+    assert len(list(Path(before["metadata-location"].removeprefix("file:")).parent.iterdir())) == 1
 
 
 def test_replacing_keeps_the_history(services: Services) -> None:
@@ -223,8 +223,8 @@ def test_registering_is_refused_where_creating_would_be(services: Services, tmp_
     before = create(services, "v")
     location = before["metadata-location"]
     outside = tmp_path / "copy.metadata.json"
-    shutil.copy(location.removeprefix("file://"), outside)
-    elsewhere = Path(location.removeprefix("file://")).parent / "moved.json"
+    shutil.copy(location.removeprefix("file:"), outside)
+    elsewhere = Path(location.removeprefix("file:")).parent / "moved.json"
     elsewhere.write_text(json.dumps(before["metadata"] | {"location": f"file://{tmp_path}/secret"}))
     create_a_table(services, "t")
     with pytest.raises(AlreadyExists, match=r"^View already exists: main\.v$"):

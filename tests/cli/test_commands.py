@@ -303,7 +303,7 @@ def test_adopted_lake_keeps_its_data_path_and_info_tells_it(
     assert facts["data-path"] == own
     assert facts["uri"] == served.uri
     assert not lake.exists()
-    assert table["metadata"]["location"].startswith(f"file://{tmp_path}/warehouse/data/main/birds-")
+    assert table["metadata"]["location"].startswith(f"file:{tmp_path}/warehouse/data/main/birds-")
     assert table["metadata"]["snapshots"][0]["summary"]["added-records"] == "20"
 
 

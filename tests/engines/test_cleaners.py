@@ -94,7 +94,7 @@ def check(engines: Engines, models: tuple[Model, Model]) -> None:
     for snapshot in table.snapshots():
         table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
     if table.location().startswith("file:"):
-        check_delta(table.location().removeprefix("file://"), now)
+        check_delta(table.location().removeprefix("file:"), now)
 
 
 def check_delta(folder: str, now: Model) -> None:

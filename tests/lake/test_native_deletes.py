@@ -42,11 +42,11 @@ def delete_entries(lake):
 
 
 def list_of(lake):
-    return Path(lake.metadata().current_snapshot().manifest_list.removeprefix("file://"))
+    return Path(lake.metadata().current_snapshot().manifest_list.removeprefix("file:"))
 
 
 def puffins(lake):
-    return list(Path(lake.metadata().location.removeprefix("file://")).rglob("*.puffin"))
+    return list(Path(lake.metadata().location.removeprefix("file:")).rglob("*.puffin"))
 
 
 def test_each_snapshot_has_one_file_with_a_vector_for_each_data_file(lake):
@@ -105,7 +105,7 @@ def test_file_of_vectors_is_kept_as_long_as_one_of_them_is_listed(lake):
     create(lake, 3)
     lake.run(FIFTY, THIRTY_MORE, "DELETE FROM t WHERE id IN (1, 101)")
     (shared,) = {file["file_path"] for file in delete_entries(lake)}
-    local = Path(shared.removeprefix("file://"))
+    local = Path(shared.removeprefix("file:"))
     lake.run("DELETE FROM t WHERE id = 2")
     expire_and_clean(lake)
     assert len({file["file_path"] for file in delete_entries(lake)}) == 2

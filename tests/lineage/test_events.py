@@ -94,7 +94,7 @@ def test_what_pyiceberg_does_becomes_runs(services: Services, catalog: Catalog, 
     ]
     assert states[5]["previousIdentifier"] == {"namespace": uri, "name": "ns.t"}
     assert {(each["outputs"][0]["namespace"], each["outputs"][0]["name"]) for each in found} == {
-        ("file", table.location().removeprefix("file://"))
+        ("file", table.location().removeprefix("file:"))
     }
     appended = found[1]["outputs"][0]
     assert appended["outputFacets"]["outputStatistics"]["rowCount"] == 3
@@ -127,7 +127,7 @@ def test_what_duckdb_does_becomes_runs_too(
     assert inserted["outputs"][0]["facets"]["schema"]["fields"] == fields
     assert {each["facets"]["duckicelake_table"]["name"] for each in both["outputs"]} == {"n", "m"}
     assert view["outputs"][0]["facets"]["datasetType"]["datasetType"] == "VIEW"
-    assert created["outputs"][0]["name"] == catalog.load_table("ns.n").location().removeprefix("file://")
+    assert created["outputs"][0]["name"] == catalog.load_table("ns.n").location().removeprefix("file:")
 
 
 def test_a_transaction_over_several_tables_is_one_run(
@@ -150,7 +150,7 @@ def test_a_transaction_over_several_tables_is_one_run(
 def test_a_view_is_a_job_that_says_which_columns_it_is_of(
     services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: LineageEvents, uri: str
 ) -> None:
-    location = catalog.create_table("ns.t", ROWS.schema).location().removeprefix("file://")
+    location = catalog.create_table("ns.t", ROWS.schema).location().removeprefix("file:")
     ducklake.execute("CREATE VIEW lake.ns.v AS SELECT upper(name) AS big FROM lake.ns.t WHERE id > 471147114711")
     schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 0, "name": "b", "required": False, "type": "string"}]}
     version = {
@@ -211,7 +211,7 @@ def test_a_conflict_is_a_run_that_failed(services: Services, catalog: Catalog, m
         cursor.execute("UPDATE duckicelake_audit SET at = at - interval '1 minute'")
     (failed,) = [event for event in made(services, maker) if event["eventType"] == "FAIL"]
     assert failed["run"]["facets"]["errorMessage"]["message"].endswith("CommitFailedException 409")
-    assert failed["outputs"][0]["name"] == table.location().removeprefix("file://")
+    assert failed["outputs"][0]["name"] == table.location().removeprefix("file:")
 
 
 def test_each_change_is_told_once_by_two_that_follow_and_are_killed(

@@ -408,8 +408,7 @@ def test_tables_name_in_the_catalog_that_is_asked_means_its_table(lake: Lake) ->
         ).raise_for_status()
     places = [http.get(f"/v1/namespaces/live/tables/{name}", headers=headers).json()["metadata"] for name in ("a", "b")]
     told = [
-        table(f"live.{name}", place["location"].removeprefix("file://"))
-        for name, place in zip("ab", places, strict=True)
+        table(f"live.{name}", place["location"].removeprefix("file:")) for name, place in zip("ab", places, strict=True)
     ]
     with lake.database.transaction() as cursor:
         record(cursor, [event(84, outputs=tuple(told))], origin="catalog")

@@ -98,12 +98,14 @@ def _write_positions(
     rows = [(path, position) for i, path in paths.items() for position in deleted.positions[i]]
     data = write_position_deletes(rows)
     path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-deletes.parquet", data)
-    metrics = {"referenced_data_file": paths[group[0]]} if len(group) == 1 else {}
-    return _Written(path, "PARQUET", len(data), len(rows), metrics | _path_bounds(paths.values()))
+    return _Written(path, "PARQUET", len(data), len(rows), _path_bounds(paths.values()))
 
 
 def _path_bounds(paths: Iterable[str]) -> dict[str, Any]:
-    """By which PyIceberg finds the delete files of a data file; Java reads what file they reference."""
+    """By which clients find the delete files of a data file, as those of Spark's: both bounds of one path name it.
+
+    `referenced_data_file` would say the same, but Spark's `rewrite_table_path` (Iceberg 1.12) leaves it as it was.
+    """
     ordered = sorted(path.encode() for path in paths)
     return {"lower_bounds": {_PATH: ordered[0].hex()}, "upper_bounds": {_PATH: ordered[-1].hex()}}
 

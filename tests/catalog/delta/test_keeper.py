@@ -30,7 +30,7 @@ def set_enabled(lake: Lake, value: str) -> None:
 
 
 def folder_of(lake: Lake) -> Path:
-    return Path(lake.metadata().location.removeprefix("file://"))
+    return Path(lake.metadata().location.removeprefix("file:"))
 
 
 def until(condition: Callable[[], bool]) -> float:

@@ -200,7 +200,7 @@ def test_orphans_go_once_they_are_old_enough(engines: Engines, client: CatalogCl
     engines.spark.sql(f"CREATE TABLE lake.{name} (id bigint)")
     engines.spark.sql(f"INSERT INTO lake.{name} VALUES (1)")
     engines.duck.execute(f"INSERT INTO lake.{name} VALUES (2)")
-    location = Path(engines.catalog.load_table(name).location().removeprefix("file://"))
+    location = Path(engines.catalog.load_table(name).location().removeprefix("file:"))
     old, young = location / "data" / "old.parquet", location / "data" / "young.parquet"
     for path in (old, young):
         path.write_bytes(b"of a writer that was killed")
