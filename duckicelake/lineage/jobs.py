@@ -1,6 +1,6 @@
 """PURE. Which job a change is of: what one program does again and again to the same tables, for one principal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
@@ -31,12 +31,15 @@ _SEVERAL: Final = "several-namespaces"
 """Instead of a table's name, which not everybody may know who may know of the job."""
 
 
-def job_name(tolds: Sequence[Told], lake: Lake) -> str:
-    """`program.what.table.hash`: the same as long as all of that, and the principal, is."""
+def job_name(tolds: Sequence[Told], lake: Lake, others: Iterable[str] = ()) -> str:
+    """`program.what.table.hash`: the same as long as all of that, and the principal, is.
+
+    others: namespaces of tables that the job reads. Who may read one of them may know of the job, and not the table.
+    """
     engine = engine_of(tolds[0])
     program, verb, principal = engine.application_name or engine.name, verb_of(tolds), principal_of(tolds[0])
     resources = list(dict.fromkeys(told.change.resource for told in tolds))
-    is_of_one = len({told.change.namespace for told in tolds}) == 1
+    is_of_one = len({told.change.namespace for told in tolds} | set(others)) == 1
     return named(lake, program, verb, resources, principal, subject=None if is_of_one else _SEVERAL)
 
 
@@ -51,6 +54,16 @@ def job_of(tolds: Sequence[Told], lake: Lake) -> Json:
 @lru_cache(KEPT)
 def _job_type(processing: str, integration: str, job_type: str) -> Json:
     return as_json(job_type_job.JobTypeJobFacet(processing, integration, job_type))
+
+
+def identity_of(name: str) -> str:
+    """The part of a job's name that is the same whether or not the name tells the table."""
+    return name.rpartition(".")[2]
+
+
+def tells_table(name: str) -> bool:
+    """Whether a job's name may tell that of a table."""
+    return f".{_SEVERAL}." not in name
 
 
 def verb_of(tolds: Sequence[Told]) -> str:

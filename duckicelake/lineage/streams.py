@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final, Self
 
 from duckicelake.lineage.engines import is_streaming
+from duckicelake.lineage.jobs import identity_of, tells_table
 from duckicelake.lineage.outputs import counts_of, with_counts
 from duckicelake.lineage.runs import Run, event
 from duckicelake.lineage.told import Json
@@ -50,17 +51,17 @@ class Stream:
 
 
 class Streams:
-    """Those that are open, by the names of their jobs, and the events that come of them. describe: a run's body."""
+    """Those that are open, by identities of their jobs, and the events that come of them. describe: a run's body."""
 
     def __init__(self, kept: Sequence[Json], describe: Callable[[Run], Json], pace: Pace = PACE) -> None:
         self._describe = describe
         self._pace = pace
-        self._open = {each["body"]["job"]["name"]: Stream.from_json(each) for each in kept}
+        self._open = {identity_of(each["body"]["job"]["name"]): Stream.from_json(each) for each in kept}
         self.events: list[Json] = []
 
     def add(self, name: str, run: Run) -> None:
         """Take the next run of the job of this name, in the order of the chronicle."""
-        at, counts = run[0].change.at, counts_of(run)
+        at, counts, name = run[0].change.at, counts_of(run), identity_of(name)
         known = self._open.get(name)
         if known is not None and self._is_over(known, at):
             self._end(name)
@@ -105,8 +106,9 @@ class Streams:
             return stream
         body = self._describe(stream.latest)
         run = {**body["run"], "runId": stream.body["run"]["runId"]}
+        job = body["job"] if tells_table(stream.body["job"]["name"]) else stream.body["job"]
         outputs = [with_counts(output, stream.counts) for output in body["outputs"]]
-        return replace(stream, body={**body, "run": run, "outputs": outputs}, latest=[])
+        return replace(stream, body={**body, "run": run, "job": job, "outputs": outputs}, latest=[])
 
 
 def is_of_stream(run: Run) -> bool:

@@ -29,6 +29,7 @@ class Follower:
         self.kept: list[Json] = []
         self.events: list[Json] = []
         self.described = 0
+        self.reads_elsewhere = False
 
     def fold(self, *changes: Change, until: float | None = None) -> None:
         streams = Streams(self.kept, self._describe, self.pace)
@@ -41,7 +42,9 @@ class Follower:
 
     def _describe(self, run: Run) -> Json:
         self.described += 1
-        return described(run, LAKE)
+        body = described(run, LAKE)
+        name = job_name(run, LAKE, ["elsewhere"] if self.reads_elsewhere else [])
+        return {**body, "job": {**body["job"], "name": name}}
 
     def types(self) -> list[str]:
         for event in self.events:
@@ -118,3 +121,16 @@ def test_of_too_many_the_oldest_end() -> None:
 )
 def test_streams_are_known_by_how_they_write(more: Json, is_one: bool) -> None:
     assert is_of_stream(told(change(Kind.APPEND, **more))) == is_one
+
+
+def test_stream_that_comes_to_read_elsewhere_tells_its_table_no_more() -> None:
+    follower = Follower()
+    follower.fold(post(1, 0), post(2, 6))
+    follower.reads_elsewhere = True
+    follower.fold(post(3, 11))
+    follower.reads_elsewhere = False
+    follower.fold(post(4, 17), until=80)
+    names = [event["job"]["name"] for event in follower.events]
+    assert [".several-namespaces." in name for name in names] == [False, False, True, True]
+    assert len({name.rpartition(".")[2] for name in names}) == 1
+    assert len({event["run"]["runId"] for event in follower.events}) == 1

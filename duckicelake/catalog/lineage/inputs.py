@@ -12,6 +12,7 @@ from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lineage.facets import DATA, symlink
 from duckicelake.lineage.inference import InferredInput, Write, application_of
 from duckicelake.lineage.inferred_facets import input_facets, output_facets
+from duckicelake.lineage.jobs import job_name
 from duckicelake.lineage.naming import DatasetName, Lake, located
 from duckicelake.lineage.runs import Run
 from duckicelake.lineage.sql.files import file_of
@@ -55,7 +56,9 @@ class Inputs:
         places = lineage_follower.places(self._cursor, [each.table_id for each in found])
         inputs = [(each, located(places[each.table_id])) for each in found if each.table_id in places]
         told = [_input(each, name, lake) for each, name in inputs]
-        return {**body, "inputs": told, "outputs": [_output(output, inputs, lake) for output in body["outputs"]]}
+        outputs = [_output(output, inputs, lake) for output in body["outputs"]]
+        name = job_name(run, lake, [each.table.rpartition(".")[0] for each, _ in inputs])
+        return {**body, "job": {**body["job"], "name": name}, "inputs": told, "outputs": outputs}
 
 
 def _write_of(run: Run) -> Write | None:

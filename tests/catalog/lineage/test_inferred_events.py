@@ -7,15 +7,17 @@ from uuid import uuid4
 
 import pytest
 
+from duckicelake.catalog import tables
 from duckicelake.catalog.access.principal import ANYBODY, Caller, Principal
 from duckicelake.catalog.chronicle.folding import fold_all
 from duckicelake.catalog.lineage.events import LineageEvents
 from duckicelake.catalog.lineage.reads import SESSION, ReadLog
+from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.transactions import commit_transaction
 from duckicelake.iceberg.reports import MetricsReport
-from duckicelake.iceberg.rest import CommitTransactionRequest
-from tests.catalog.client import NS, Client, append, new_client
+from duckicelake.iceberg.rest import CommitTransactionRequest, CreateTableRequest
+from tests.catalog.client import NS, SCHEMA, Client, append, new_client
 from tests.openlineage import check_event
 
 Json = dict[str, Any]
@@ -35,13 +37,13 @@ def client(services: Services) -> Client:
     return made
 
 
-def scan(client: Client, name: str) -> None:
+def scan(client: Client, name: str, namespace: tuple[str, ...] = NS) -> None:
     said = {
         "report-type": "scan-report",
         "projected-field-names": ["id", "name"],
         "filter": {"type": "eq", "term": "name", "value": "(hash-74dd884d)"},
     }
-    client.services.reads.note_report(ETL, NS, name, MetricsReport.model_validate(said))
+    client.services.reads.note_report(ETL, namespace, name, MetricsReport.model_validate(said))
     client.services.reads.write(client.services.database)
 
 
@@ -94,6 +96,20 @@ def test_a_transaction_of_several_tables_is_one_run_with_its_inputs(client: Clie
     assert sorted(names(run["outputs"])) == ["ns.b", "ns.c", "ns.d"]
     assert names(run["inputs"]) == ["ns.a"], "d was scanned, too, but written with the others"
     assert all("columnLineage" in each["facets"] for each in run["outputs"])
+
+
+def test_job_that_reads_another_namespace_is_not_named_after_what_it_writes(client: Client) -> None:
+    """Who may read the input alone is shown the job, and learns no name of the output by it."""
+    create_namespace(client.services, ("public",), {})
+    body = CreateTableRequest.model_validate({"name": "seen", "schema": SCHEMA})
+    tables.create_table(client.services, ("public",), body)
+    client.create("merger-with-acme")
+    scan(client, "seen", ("public",))
+    client.append((1, "x"), name="merger-with-acme")
+    (run,) = events(client)
+    assert (names(run["inputs"]), names(run["outputs"])) == (["public.seen"], ["ns.merger-with-acme"])
+    assert ".several-namespaces." in run["job"]["name"]
+    assert "merger" not in run["job"]["name"]
 
 
 def test_the_window_of_the_settings_holds(client: Client) -> None:
