@@ -17,11 +17,12 @@ from duckdb_extensions import import_extension
 
 from scripts.attack_job.campaigns import describe, for_seconds, spoil_files, spoil_requests
 from scripts.attack_job.lake import build, metadata
+from scripts.attack_job.strangers import cross_sites, half_send, unpack
 from scripts.attack_job.target import SECONDS, Target
 from scripts.demo_job.server import PROGRAM, info, own_environment, start, stop, wait_until_ready
 from tests.catalog.client import data_files
 
-CAMPAIGNS = ("requests", "files", "description")
+CAMPAIGNS = ("requests", "files", "description", "strangers")
 DESCRIPTION = Path("openapi/duckicelake.json")
 SECRET = "a-secret-of-the-attack-that-nobody-may-see"
 EXAMPLES = 4
@@ -57,7 +58,12 @@ def attack(auth: str, seed: int, seconds: float, campaigns: tuple[str, ...], rep
         target, process, environment = lake
         build(target)
         described = json.loads(DESCRIPTION.read_text())
-        each = seconds / len(campaigns)
+        if "strangers" in campaigns:  # each takes as long as it takes, some seconds
+            if auth == "off":
+                cross_sites(target, described)
+            half_send(target)
+            unpack(target)
+        each = seconds / max(1, len(set(campaigns) - {"strangers"}))
         if "requests" in campaigns:
             spoil_requests(target, Random(seed), for_seconds(each))
         if "files" in campaigns:

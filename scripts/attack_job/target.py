@@ -57,7 +57,7 @@ class Target:
         except (httpx.InvalidURL, httpx.LocalProtocolError, UnicodeEncodeError, ValueError):
             return None
         except httpx.HTTPError as error:
-            self._found(f"no answer: {error!r}", shown, "")
+            self.found(f"no answer: {error!r}", shown, "")
             return None
         self.slowest = max(self.slowest, time.monotonic() - began)
         self.counts[self.campaign, answer.status_code] += 1
@@ -68,15 +68,15 @@ class Target:
         """Keep what is wrong with an answer."""
         text = answer.text
         if answer.status_code >= 500 and answer.status_code != 503:
-            self._found(f"status {answer.status_code}", shown, text)
+            self.found(f"status {answer.status_code}", shown, text)
         if answer.status_code >= 400 and answer.request.method != "HEAD" and not _is_envelope(text):
-            self._found("an error without an envelope", shown, text)
+            self.found("an error without an envelope", shown, text)
         inside = _INSIDES.search(text) if answer.status_code >= 400 else None
         if inside is not None and inside.group() not in shown:
-            self._found(f"the server's insides: {inside.group()!r}", shown, text)
+            self.found(f"the server's insides: {inside.group()!r}", shown, text)
         for secret in self.secrets:
             if secret in text or any(secret in value for value in answer.headers.values()):
-                self._found("a secret", shown, text)
+                self.found("a secret", shown, text)
 
     def watch_memory(self) -> None:
         """Keep it if the server has grown too much."""
@@ -84,7 +84,7 @@ class Target:
         self._memory_before = self._memory_before or now
         self.peak = max(self.peak, now)
         if now > self._memory_before + MAX_GROWTH:
-            self._found(f"memory grew from {self._memory_before >> 20} to {now >> 20} MB", self.campaign, "")
+            self.found(f"memory grew from {self._memory_before >> 20} to {now >> 20} MB", self.campaign, "")
             self._memory_before = now
 
     def is_fine(self) -> bool:
@@ -94,7 +94,8 @@ class Target:
         except httpx.HTTPError:
             return False
 
-    def _found(self, problem: str, request: str, answer: str) -> None:
+    def found(self, problem: str, request: str, answer: str) -> None:
+        """Keep what is wrong."""
         self.findings.append(Finding(problem, f"[{self.campaign}] {request}", answer[:1500]))
 
 

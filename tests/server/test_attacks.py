@@ -12,10 +12,12 @@ import pytest
 
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.services import Services
-from duckicelake.server.app import create_app
+from duckicelake.server.app import Edge, create_app
+from duckicelake.server.hosts import AllowedHosts
 from scripts.attack_job.campaigns import describe, spoil_files, spoil_requests
 from scripts.attack_job.lake import build, metadata
 from scripts.attack_job.mutations import spoilt_avro, spoilt_bytes, spoilt_json
+from scripts.attack_job.strangers import cross_sites, half_send
 from scripts.attack_job.target import Target
 from tests.catalog.client import data_files
 from tests.server.conftest import running
@@ -81,3 +83,15 @@ def test_spoiling_is_repeatable_and_spoils() -> None:
     data = bytes(range(256))
     assert len({spoilt_bytes(data, Random(number)) for number in range(50)}) > 25
     assert spoilt_avro(b"no Avro at all", Random(1)) != b"no Avro at all"
+
+
+def test_strangers_get_nothing_and_keep_nobody_waiting(services: Services) -> None:
+    """Of every route in the description, so that a new one is asked, too."""
+    app = create_app(services, edge=Edge(hosts=AllowedHosts(), max_requests=4))
+    with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
+        target = Target(http)
+        cross_sites(target, json.loads(DESCRIPTION.read_text()))
+        half_send(target)
+        assert target.findings == []
+        assert sum(target.counts.values()) > 200
+        assert http.get("/v1/namespaces").json()["namespaces"] == [["main"]]
