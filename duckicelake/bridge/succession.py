@@ -65,7 +65,7 @@ def manifest_row(manifest: NewManifest) -> ManifestRow:
         path=None,
         length=None,
         facts=None,
-        is_laid_out=manifest.is_laid_out,
+        is_laid_out=manifest.is_laid_out or None,
     )
 
 
