@@ -1,14 +1,12 @@
 """Tables that an older release served: the first load replaces what Iceberg clients misread."""
 
-from pathlib import Path
-
 import duckdb
 import psycopg
 import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.services import Services
-from tests.catalog.client import Client, Json, data_files, delete, new_client
+from tests.catalog.client import Client, Json, data_files, delete, local, new_client
 from tests.catalog.seams import fresh
 from tests.lakes import Row, iceberg_rows
 
@@ -45,7 +43,7 @@ def test_misread_files_are_replaced_with_the_deletes_that_there_are(
 ) -> None:
     client = new_client(services)
     client.create(schema=SCHEMA, properties={"format-version": str(version)})
-    path = Path(client.metadata()["location"].removeprefix("file://"), "data", "f.parquet")
+    path = local(client.metadata()["location"]) / "data" / "f.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     ducklake.execute(MISREAD.format(path))
     ducklake.execute(f"CALL ducklake_add_data_files('lake', 't', '{path}', schema => 'ns')")

@@ -194,13 +194,28 @@ def test_deletes_of_iceberg_clients_delete_the_rows_that_they_saw(lake: Lake, ve
     assert iceberg_rows(StaticTable.from_metadata(client.load()["metadata-location"])) == left[:2]
 
 
-def test_added_files_that_the_server_may_not_read_are_refused(lake: Lake, tmp_path: Path) -> None:
-    lake.run("CREATE TABLE t (id BIGINT)")
+def test_added_files_elsewhere_are_served_as_they_are_or_refused(lake: Lake, tmp_path: Path) -> None:
+    """Of files where the server may not read it reads the footer only."""
+    lake.run("CREATE TABLE t (id BIGINT, v VARCHAR)")
     path = tmp_path / "elsewhere" / "f.parquet"
     path.parent.mkdir()
-    lake.run(f"COPY (SELECT 1::BIGINT AS id) TO '{path}'")
+    lake.run(f"COPY (SELECT 'x' AS v, 1::BIGINT AS id) TO '{path}'")
     add(lake, path)
-    with pytest.raises(Unsupported, match=f"{path}.*DUCKICELAKE_ALLOWED_LOCATIONS.*added-files"):
+    check(lake)
+    other = path.with_name("g.parquet")
+    lake.run(f"COPY (SELECT 'x' AS v, 1::BIGINT AS id, 'y' AS more) TO '{other}'")
+    add(lake, other)
+    with pytest.raises(Unsupported, match=f"{other}.*DUCKICELAKE_ALLOWED_LOCATIONS.*added-files"):
         lake.metadata()
     policy = LocationPolicy(lake.services.policy.warehouse, allowed=(str(path.parent),))
     check(Lake(replace(fresh(lake.services), policy=policy), lake.duck))
+
+
+def test_added_files_that_the_server_does_not_find_are_refused(lake: Lake, tmp_path: Path) -> None:
+    lake.run("CREATE TABLE t (id BIGINT)")
+    path = tmp_path / "gone.parquet"
+    lake.run(f"COPY (SELECT 1::BIGINT AS id) TO '{path}'")
+    add(lake, path)
+    path.unlink()
+    with pytest.raises(Unsupported, match=r"gone\.parquet.*isn't a file.*added-files"):
+        lake.metadata()

@@ -176,6 +176,40 @@ def test_foreign_files_are_served(engines: Engines, namespace: str, tmp_path: Pa
     assert_served(engines, f"{namespace}.t")
 
 
+@pytest.mark.usefixtures("lake_in_a_folder")
+def test_files_that_clients_would_misread_are_served(engines: Engines, namespace: str) -> None:
+    """Field ids of another table, another type and a column too many; then a file without a NOT NULL column."""
+    run(
+        engines,
+        namespace,
+        "t",
+        "CREATE TABLE {t} (a bigint NOT NULL, b bigint, s struct(x int) NOT NULL, m timestamp_s)",
+    )
+    ((root,),) = engines.duck.sql(
+        "FROM ducklake_options('lake') SELECT value WHERE option_name = 'data_path'"
+    ).fetchall()
+    Path(root, namespace, "t").mkdir(parents=True, exist_ok=True)
+    moment = "TIMESTAMP '2023-01-02 03:04:05.678'"
+    for number, columns in enumerate(
+        [
+            f"range AS b, range * 100 AS a, {{'x': 1}} AS s, {moment} AS m, 7 AS more FROM range(4)",
+            "5::bigint AS b",
+        ]
+    ):
+        path = f"{root}{namespace}/t/{number}.parquet"
+        ids = "" if number else "(FIELD_IDS {b: 1, a: 2})"
+        engines.duck.execute(f"COPY (SELECT {columns}) TO '{path}' {ids}")
+        options = f"schema => '{namespace}', allow_missing => true, ignore_extra_columns => true"
+        engines.duck.execute(f"CALL ducklake_add_data_files('lake', 't', '{path}', {options})")
+        assert_served(engines, f"{namespace}.t")
+    for column in ("a", "s"):
+        ((found,),) = engines.spark.sql(f"SELECT count(*) FROM lake.{namespace}.t WHERE {column} IS NULL").collect()
+        assert found == 1
+    engines.spark.sql(f"DELETE FROM lake.{namespace}.t WHERE b = 2 OR a IS NULL")
+    assert_served(engines, f"{namespace}.t")
+    assert engines.duck.sql(f"SELECT b FROM lake.{namespace}.t ORDER BY b").fetchall() == [(0,), (1,), (3,)]
+
+
 def test_a_stream_that_skips_overwrites_and_deletes_reads_what_duckdb_inlines(
     engines: Engines, namespace: str, tmp_path: Path
 ) -> None:

@@ -154,6 +154,14 @@ def test_no_more_is_read_than_asked_for(store: ObjectStore, root: str) -> None:
         store.read(f"{root}/x", at_most=4)
 
 
+@pytest.mark.parametrize(("data", "at_most", "end"), [(b"12345", 2, b"45"), (b"12345", 9, b"12345"), (b"", 9, b"")])
+def test_end_of_a_file_is_read_alone(store: ObjectStore, root: str, data: bytes, at_most: int, end: bytes) -> None:
+    store.write(f"{root}/x", data)
+    assert store.read_end(f"{root}/x", at_most) == (end, len(data))
+    with pytest.raises(FileMissing):
+        store.read_end(f"{root}/y", at_most)
+
+
 def test_relative_location_is_refused(store: ObjectStore) -> None:
     with pytest.raises(InvalidRequest, match="relative/x"):
         store.read("relative/x")

@@ -19,9 +19,9 @@ from duckicelake.bridge.native import NativeStep
 from duckicelake.bridge.numbering import Numbering
 from duckicelake.catalog.access.confinement import check_readable
 from duckicelake.catalog.files.beside import FilesBeside
-from duckicelake.catalog.files.layouts import read_layouts
+from duckicelake.catalog.files.layouts import Layout, read_layouts
 from duckicelake.catalog.services import Services
-from duckicelake.errors import DamagedTable, InvalidRequest, Unsupported
+from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, StoreDenied, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.lake import native
@@ -60,6 +60,7 @@ class ReadableCopies:
         copies: dict[int, Copy] = {}
         for file in files:
             if file.file_id in added and file.file_id not in plain:
+                self._check_readable(file, metadata, "Iceberg clients would misread it and need a copy")
                 copies[file.file_id] = _copy_of(file, added[file.file_id], window)
             elif file.file_id not in added and self._has_odd_types and self._is_readable(file, metadata):
                 copies[file.file_id] = copy_readable
@@ -102,25 +103,34 @@ class ReadableCopies:
         """What the footers of added files say, by DuckLake's id."""
         if not files:
             return {}
-        for file in files:
-            if not self._is_readable(file, metadata):
-                raise Unsupported(
-                    "added-files",
-                    f"DuckDB added {file.path}, which lies where this server may not read, so it can't tell whether "
-                    "Iceberg clients read in it what DuckDB reads: add its folder to DUCKICELAKE_ALLOWED_LOCATIONS, or "
-                    "delete its rows in DuckDB and insert them from the file",
-                )
         with self._services.database.reading() as cursor:
             columns = native.columns(cursor, self._table_id, step.change.snapshot_id)
             maps = native.name_maps(cursor, {file.mapping_id for file in files if file.mapping_id is not None})
-        try:
-            layouts = read_layouts(self._services, files)
-        except (InvalidRequest, duckdb.Error) as error:
-            raise DamagedTable(f"a data file of its that DuckDB added: {error}") from error
+        layouts = self._layouts(files, metadata)
         return {
             file.file_id: AddedFile([StoredField(*field) for field in layout], maps[file.mapping_id or 0], columns)
             for file, layout in zip(files, layouts, strict=True)
         }
+
+    def _layouts(self, files: Sequence[LakeFile], metadata: TableMetadata) -> list[Layout]:
+        """Read footers, wherever files lie: of rows nothing is read.
+
+        DamagedTable for a file that is missing or isn't Parquet, Unsupported where the server can't reach it.
+        """
+        try:
+            return read_layouts(self._services, files)
+        except (FileMissing, InvalidRequest, StoreDenied, duckdb.Error) as error:
+            for file in files:
+                self._check_readable(file, metadata, str(error))
+            raise DamagedTable(f"a data file of its that DuckDB added: {error}") from error
+
+    def _check_readable(self, file: LakeFile, metadata: TableMetadata, reason: str) -> None:
+        if not self._is_readable(file, metadata):
+            raise Unsupported(
+                "added-files",
+                f"DuckDB added {file.path}, which lies where this server may not read, though {reason}: add its folder "
+                "to DUCKICELAKE_ALLOWED_LOCATIONS, or delete its rows in DuckDB and insert them from the file",
+            )
 
     def _copied(
         self, files: Iterable[LakeFile], copies: Mapping[int, Copy], metadata: TableMetadata, numbers: Numbering
