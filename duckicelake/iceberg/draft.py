@@ -8,6 +8,7 @@ from duckicelake.iceberg.encryption import EncryptedKey
 from duckicelake.iceberg.evolution import check_evolution
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, UNPARTITIONED, PartitionSpec, check_sources
+from duckicelake.iceberg.partition_names import check_column_names, with_own_names
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry, SnapshotRef, ancestry
 from duckicelake.iceberg.sort import UNSORTED, SortOrder, check_order_sources
@@ -107,8 +108,10 @@ def finished(draft: Draft) -> TableMetadata:
         draft.specs, draft.default_spec_id = {0: UNPARTITIONED}, 0
     if draft.base is None and not draft.orders:
         draft.orders, draft.default_sort_order_id = {0: UNSORTED}, 0
-    values = _values(draft)
     base = draft.base
+    if draft.current_schema_id is not None and (base is None or draft.current_schema_id != base.current_schema_id):
+        _name_partition_fields(draft)
+    values = _values(draft)
     if base is None:
         _check_defaults(draft)
         return TableMetadata.model_construct(**values, last_updated_ms=draft.now_ms)
@@ -120,6 +123,13 @@ def finished(draft: Draft) -> TableMetadata:
     if "current_schema_id" in changed and _keeps_rows(base, draft):
         check_evolution(base.schema(), draft.current_schema(), base.partition_specs, draft.format_version)
     return base.replaced(**changed, last_updated_ms=max(base.last_updated_ms, draft.now_ms))
+
+
+def _name_partition_fields(draft: Draft) -> None:
+    """Check the names of all specs' fields beside the new columns; a field without a source yields. InvalidRequest."""
+    schema, specs = draft.current_schema(), tuple(draft.specs.values())
+    if check_column_names(specs, schema):
+        draft.specs = {spec.spec_id: spec for spec in with_own_names(specs, schema)}
 
 
 def _keeps_rows(base: TableMetadata, draft: Draft) -> bool:

@@ -68,6 +68,30 @@ class Schema(SpecModel):
             names[field.id] = field.name if parent is None else f"{names[parent]}.{field.name}"
         return names
 
+    def names(self) -> dict[str, int]:
+        """Give the id of the field that Java's library finds by each name.
+
+        Names are full ones, and short ones without the `element` and `value` of structs in lists and maps, where no
+        field has that as its full name.
+        """
+        fields, full, short = self.fields_by_id(), dict[int, str](), dict[int, str]()
+        for field, parent in self._walked:
+            full[field.id] = field.name if parent is None else f"{full[parent]}.{field.name}"
+            is_silent = parent is not None and _is_silent(field, fields[parent])
+            above = "" if parent is None else short[parent]
+            short[field.id] = above if is_silent else f"{above}.{field.name}" if above else field.name
+        shorts = {name: field_id for field_id, name in reversed(short.items())}
+        return shorts | {name: field_id for field_id, name in full.items()}
+
+    def clashing_name(self) -> str | None:
+        """Give a full name that two fields have, upper and lower case being one, or None.
+
+        Engines find fields by their full names, those that ignore case also in lower case.
+        """
+        full = self.full_names()
+        counts = Counter(name.lower() for name in full.values())
+        return next((name for name in full.values() if counts[name.lower()] > 1), None)
+
     def highest_field_id(self) -> int:
         """Give the highest field id at any depth, 0 for an empty schema."""
         return max((field.id for field, _ in self._walked), default=0)
@@ -94,6 +118,12 @@ class Schema(SpecModel):
     def encoded(self) -> bytes:
         """The JSON, encoded once: each manifest and each metadata.json has it."""
         return orjson.dumps(self.to_json())
+
+
+def _is_silent(field: NestedField, parent: NestedField) -> bool:
+    """Tell whether a field is the struct of a list or the value of a map, which short names leave out."""
+    is_value = isinstance(parent.type, ListType) or (isinstance(parent.type, MapType) and field.name == "value")
+    return is_value and isinstance(field.type, StructType)
 
 
 def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, int]]:
@@ -190,9 +220,9 @@ def _check_names(fields: tuple[NestedField, ...], where: str) -> None:
 
 
 def _check_dotted_names(schema: Schema) -> None:
-    for name, times in Counter(schema.full_names().values()).items():
-        if times > 1:
-            raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
+    name = schema.clashing_name()
+    if name is not None:
+        raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
 
 
 def _check_version(field: NestedField, format_version: int, served: NestedField | None) -> None:
@@ -220,6 +250,15 @@ def _check_default(field: NestedField) -> None:
 
 
 def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int) -> None:
+    problem = identifier_problem(fields, parents, field_id)
+    if problem is not None:
+        raise InvalidRequest(f"identifier field {field_id} {problem}")
+
+
+def identifier_problem(
+    fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int
+) -> str | None:
+    """Give what keeps a field from identifying rows, None if nothing does."""
     problem = "doesn't exist" if field_id not in fields else _identifier_problem(fields[field_id])
     parent = parents.get(field_id)
     while problem is None and parent is not None:
@@ -227,8 +266,7 @@ def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, i
         if not (isinstance(around.type, StructType) and around.required):
             problem = f"is inside {around.name!r}, which is not a required struct"
         parent = parents[parent]
-    if problem is not None:
-        raise InvalidRequest(f"identifier field {field_id} {problem}")
+    return problem
 
 
 def _identifier_problem(field: NestedField) -> str | None:
