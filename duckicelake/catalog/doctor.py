@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from duckicelake.bridge.parquet_types import quoted
 from duckicelake.bridge.stale_stats import FileRange, gaps
 from duckicelake.bridge.types import iceberg_type
 from duckicelake.catalog.agreement import disagreements
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
-from duckicelake.lake.doctor.damage import damaged, table_names
+from duckicelake.iceberg.names import has_readable_name, readable_namespace
+from duckicelake.lake.doctor.damage import damaged, names_of_all, table_names
 from duckicelake.lake.doctor.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.doctor.inlined_damage import damaged_inlining
@@ -31,6 +33,7 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
             *lost_deletes(cursor, names),
             *disagreements(cursor, names),
             *_stale_statistics(cursor, names),
+            *_unreadable_names(cursor),
         ]
         files = needed_files(cursor, names)
     return sorted(found, key=lambda finding: (finding.name, finding.detail)), _each_once(files)
@@ -68,6 +71,24 @@ def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator
                     f"ducklake_table_column_stats WHERE table_id = {column.table_id} "
                     f"AND column_id = {column.stats.column_id};",
                 )
+
+
+def _unreadable_names(cursor: Transaction) -> Iterator[Finding]:
+    """Schemas, tables and views that DuckDB gave names which no request of Iceberg's clients can hold."""
+    for kind, schema, name in names_of_all(cursor):
+        if name is None and readable_namespace(schema) is None:
+            yield _unreadable(
+                f"schema {quoted(schema)}",
+                "make another schema, CREATE TABLE … AS FROM these tables in it, and drop this one",
+            )
+        elif name is not None and not has_readable_name(name):
+            full = f"{quoted(schema)}.{quoted(name)}"
+            yield _unreadable(f"{kind} {full}", f'ALTER {kind.upper()} {full} RENAME TO "another name"')
+
+
+def _unreadable(what: str, statement: str) -> Finding:
+    detail = f"no request can name {what}, so Iceberg clients don't see it"
+    return Finding("names", ok=False, detail=detail, advice=f"give it another name, in DuckDB: {statement}")
 
 
 def _lost(store: ObjectStore, file: NeededFile) -> Finding | None:

@@ -13,7 +13,7 @@ from duckicelake.catalog.mentioning import some
 from duckicelake.catalog.paging import Page, PageRequest, cut
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
-from duckicelake.iceberg.names import Namespace, check_namespace, namespace_of, schema_name
+from duckicelake.iceberg.names import Namespace, check_namespace, readable_namespace, schema_name
 from duckicelake.lake.audit import OK, UNCHANGED
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.schemas import (
@@ -121,7 +121,7 @@ def _drop(services: Services, namespace: Namespace) -> None:
         if schema_id is not None:
             inside += schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty: it holds {some(inside)}")
+            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty. It holds {some(inside)}")
         drop_schema(cursor, snapshot, schema_id)
         services.settle(cursor, [touched(namespace)])
 
@@ -167,8 +167,9 @@ def _store_properties(
 
 
 def _known(cursor: Transaction) -> dict[Namespace, int]:
-    """Schema ids by namespace; virtual ones are not in it."""
-    return {namespace_of(name): schema_id for name, schema_id in live_schemas(cursor).items()}
+    """Schema ids by namespace; neither virtual ones are in it nor schemas that no request can name."""
+    schemas = live_schemas(cursor).items()
+    return {known: schema_id for name, schema_id in schemas if (known := readable_namespace(name))}
 
 
 def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:

@@ -1,10 +1,12 @@
 """Names of namespaces and tables: checks, the form in URLs, and the DuckLake schema that a namespace is.
 
 A namespace is the DuckLake schema whose name joins the levels with `.`; inside a level, `.` is written `%2E`, and a `%`
-that would begin such an escape is written `%25`. So every schema that DuckDB made, `100%` too, is a namespace.
+that would begin such an escape is written `%25`. So nearly every schema that DuckDB made, `100%` too, is a namespace.
+Lists leave out what no request can name.
 """
 
 import re
+from contextlib import suppress
 from typing import Annotated, Final
 from urllib.parse import unquote_plus
 
@@ -18,6 +20,7 @@ _SEPARATOR: Final = re.compile("%1F|\x1f", re.IGNORECASE)
 _AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
 _ESCAPE: Final = re.compile(r"%(25|2E)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_STEPS: Final = frozenset({".", ".."})
 
 LONGEST_NAME: Final = 2000
 """Bytes in UTF-8, of a namespace's levels together as of a table: what Postgres can index, of letters of any kind."""
@@ -36,6 +39,22 @@ def full_name(namespace: Namespace, name: str) -> str:
 def namespace_of(schema_name: str) -> Namespace:
     """Give the namespace that a DuckLake schema is: the inverse of `schema_name`."""
     return tuple(_ESCAPE.sub(_unescaped, level) for level in schema_name.split("."))
+
+
+def readable_namespace(schema_name_: str) -> Namespace | None:
+    """Give the namespace that a DuckLake schema is, None if no request can name it."""
+    namespace = namespace_of(schema_name_)
+    with suppress(InvalidRequest):
+        if schema_name(check_namespace(namespace)) == schema_name_:
+            return namespace
+    return None
+
+
+def has_readable_name(name: str) -> bool:
+    """Tell whether a request can name a table or view that DuckDB calls so."""
+    with suppress(InvalidRequest):
+        return bool(check_name(name, "name"))
+    return False
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -65,13 +84,26 @@ def check_namespace(namespace: Namespace) -> Namespace:
     if not namespace:
         raise InvalidRequest("the namespace has no levels")
     for level in namespace:
-        check_name(level, "namespace level")
+        _check_letters(level, "namespace level")
+    if len(namespace) == 1:
+        _check_path(namespace[0], "namespace")
     _check_length("".join(namespace), "namespace")
     return namespace
 
 
 def check_name(name: str, what: str) -> str:
-    """Give the name back if Postgres and DuckDB can hold it; InvalidRequest naming `what` otherwise."""
+    """Give the name back if Postgres, DuckDB and a URL can hold it; InvalidRequest naming `what` otherwise."""
+    _check_letters(name, what)
+    _check_path(name, what)
+    return name
+
+
+def _check_path(name: str, what: str) -> None:
+    if name in _STEPS:
+        raise InvalidRequest(f"{what} {name!r} can't be part of a URL, in which it leads to another path")
+
+
+def _check_letters(name: str, what: str) -> None:
     if not name:
         raise InvalidRequest(f"a {what} is empty")
     if _CONTROL.search(name):
@@ -79,7 +111,6 @@ def check_name(name: str, what: str) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in name):
         raise InvalidRequest(f"{what} {name!r} isn't valid Unicode")
     _check_length(name, what)
-    return name
 
 
 def _check_length(name: str, what: str) -> None:

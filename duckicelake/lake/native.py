@@ -104,10 +104,15 @@ def were_checked(cursor: Cursor[Row], snapshot_ids: Sequence[int]) -> bool:
 
 
 def kinds_of(changes_made: str | None, table_id: int, *, begins: bool) -> frozenset[str]:
-    """The words of `changes_made` that are about the table, which gets a name at that snapshot if it `begins`."""
+    """The words of `changes_made` that are about the table, which gets a name at that snapshot if it `begins`.
+
+    DuckLake 0.2 called a rename a drop and a creation of one id.
+    """
     tokens = parse_changes(changes_made)
     named = {kind for kind, value in tokens if kind in _BY_TABLE_ID and value == str(table_id)}
-    return frozenset(named | ({"created_table"} if begins else set()))
+    if begins:
+        named = (named | {"created_table"}) - {"dropped_table"}
+    return frozenset(named)
 
 
 def definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:

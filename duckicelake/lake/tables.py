@@ -15,7 +15,7 @@ _SQL = queries("write")
 
 
 def table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
-    """Names of live tables after a key, in code point order; None if there is no such namespace, virtual or real."""
+    """Names of live tables that requests can name, after a key, in code point order; None without such a namespace."""
     if not namespace_exists(cursor, schema_name):
         return None
     parameters = {"schema_name": schema_name, "after": after, "most": most}

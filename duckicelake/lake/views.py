@@ -30,7 +30,7 @@ class ViewTarget:
 
 
 def view_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
-    """Names of live views after a key, in code point order; None if there is no such namespace, virtual or real."""
+    """Names of live views that requests can name, after a key, in code point order; None without such a namespace."""
     if not namespace_exists(cursor, schema_name):
         return None
     parameters = {"schema_name": schema_name, "after": after, "most": most}

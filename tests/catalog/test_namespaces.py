@@ -192,7 +192,7 @@ def test_an_empty_name_is_refused(services, namespace):
         ("CREATE TABLE s.t (i INTEGER)", "table t"),
         ("CREATE VIEW s.v AS SELECT 1 AS i", "view v"),
         ("CREATE MACRO s.m(x) AS x + 1", "macro m"),
-        ('CREATE SCHEMA "s.child"', r"is not empty: it holds namespace s\.child$"),
+        ('CREATE SCHEMA "s.child"', r"is not empty\. It holds namespace s\.child$"),
     ],
 )
 def test_dropping_a_namespace_that_holds_something_is_refused_naming_it(services, ducklake, statement, named):
@@ -207,7 +207,7 @@ def test_dropping_a_namespace_that_holds_something_is_refused_naming_it(services
 def test_dropping_a_virtual_namespace_is_refused_naming_its_children(services):
     create_namespace(services, ("a", "b"), {})
 
-    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace a is not empty: it holds namespace a\.b$"):
+    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace a is not empty\. It holds namespace a\.b$"):
         drop_namespace(services, ("a",))
 
 

@@ -505,7 +505,7 @@ def test_view_of_sparks_on_what_another_catalog_has_fails_in_duckdb(lake, table)
 def test_views_keep_their_namespace_from_being_dropped(lake):
     create_namespace(lake.services, ("s",), {})
     create(lake.services, "v", namespace="s")
-    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace s is not empty: it holds view v$"):
+    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace s is not empty\. It holds view v$"):
         drop_namespace(lake.services, ("s",))
     views.drop_view(lake.services, ("s",), "v")
     drop_namespace(lake.services, ("s",))

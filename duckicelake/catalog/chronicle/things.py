@@ -127,7 +127,7 @@ class Things:
         return [*unknown, *(each for found in things for each in found)]
 
     def _table_kinds(self, at: int, table_id: int, words: AbstractSet[str]) -> tuple[Kind, ...]:
-        if "dropped_table" in words:
+        if "dropped_table" in words and "created_table" not in words:
             return (Kind.DROP_TABLE,)
         kinds: list[Kind] = []
         if "created_table" in words:

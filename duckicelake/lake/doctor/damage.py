@@ -192,6 +192,11 @@ def table_names(cursor: Transaction) -> dict[int, str]:
     return dict(cursor.execute(_SQL.table_names).fetchall())
 
 
+def names_of_all(cursor: Transaction) -> list[tuple[str, str, str | None]]:
+    """(kind, schema, name) of all schemas, tables and views that are live; schemas have no other name."""
+    return [(kind, schema, name) for kind, schema, name in cursor.execute(_SQL.names_of_all).fetchall()]
+
+
 def _cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[Finding]:
     rows = cursor.execute(damage.query).fetchall()
     columns = [column.name for column in cursor.description or ()]

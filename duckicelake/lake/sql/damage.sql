@@ -3,6 +3,15 @@ SELECT t.table_id, s.schema_name || '.' || t.table_name
 FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
+-- names_of_all: what is live, as kind, schema and name, which a schema itself has none of
+SELECT 'schema', schema_name, NULL FROM ducklake_schema WHERE end_snapshot IS NULL
+UNION ALL
+SELECT 'table', s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL
+UNION ALL
+SELECT 'view', s.schema_name, v.view_name FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL;
+
 -- doubled_delete_files: live data files with more than one live delete file; the last one is what should stay
 SELECT d.table_id, d.data_file_id,
        string_agg(d.delete_file_id::text, ', ' ORDER BY d.begin_snapshot, d.delete_file_id) AS delete_file_ids,

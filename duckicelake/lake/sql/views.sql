@@ -1,8 +1,9 @@
--- names: live views of a schema after a key
+-- names: live views of a schema after a key, but for those that no request can name (`iceberg/names`)
 SELECT v.view_name
 FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND v.end_snapshot IS NULL
   AND v.view_name COLLATE "C" > %(after)s
+  AND v.view_name !~ '^(\.\.?|)$|[\u0001-\u001f\u007f]' AND octet_length(v.view_name) <= 2000
 ORDER BY v.view_name COLLATE "C"
 LIMIT %(most)s;
 
