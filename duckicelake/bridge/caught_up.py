@@ -5,8 +5,8 @@ Files that the server itself wrote for a step (virtual Parquet of inlined rows, 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
 from duckicelake.bridge.added_files import AddedFile, without_bounds
@@ -16,12 +16,13 @@ from duckicelake.bridge.evolve import evolved, with_unpartitioned
 from duckicelake.bridge.manifest_packing import packing_of
 from duckicelake.bridge.manifests import ListedManifest, ListOwner, next_list
 from duckicelake.bridge.name_maps import with_names
-from duckicelake.bridge.native import DEFINES, SAME_ROWS, NativeStep
+from duckicelake.bridge.native import SAME_ROWS, NativeStep
 from duckicelake.bridge.numbering import Numbering, data_number
 from duckicelake.bridge.partitions import partition_of
 from duckicelake.bridge.project import snapshot_row, target_of
 from duckicelake.bridge.stats import LakeMetrics
 from duckicelake.bridge.summary import Totals, summarise
+from duckicelake.errors import Unsupported
 from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -224,12 +225,14 @@ def caught_up(
     return ChangeSet(table_id, version, after, kept, target_of(base, target), len(kept) - 1 if kept else None)
 
 
-def redefined(metadata: TableMetadata, step: NativeStep) -> TableMetadata:
-    """The metadata after the step's change of the definition, if it has one."""
+def redefined(metadata: TableMetadata, step: NativeStep, *, holds_rows: bool) -> TableMetadata:
+    """The metadata after the step's change of the definition, if it has one.
+
+    holds_rows: whether files of before stay. Unsupported if Iceberg has no word for what the table is now.
+    """
     if step.definition is None:
         return metadata
-    only_defined = metadata.current_snapshot_id is None and step.change.kinds <= DEFINES
-    changed = evolved(metadata, step.definition, holds_rows=not only_defined)
+    changed = evolved(metadata, step.definition, holds_rows=holds_rows)
     if changed is metadata:
         return metadata
     return changed.replaced(last_updated_ms=max(metadata.last_updated_ms, step.change.timestamp_ms))
@@ -240,11 +243,19 @@ def upgraded(metadata: TableMetadata, steps: Sequence[NativeStep], next_row_id: 
 
     Version 1 has no word for deleted rows, version 2 lacks some types of columns.
     """
-    needed = max(reduce(redefined, steps, metadata).format_version, 2 if any(step.positions for step in steps) else 1)
+    needed = max(_version_of(metadata, steps), 2 if any(step.positions for step in steps) else 1)
     if metadata.format_version >= needed:
         return metadata
     changed = apply(metadata, [UpgradeFormatVersion(format_version=needed)], metadata.last_updated_ms)
     return with_row_ids(changed, next_row_id)
+
+
+def _version_of(metadata: TableMetadata, steps: Sequence[NativeStep]) -> int:
+    """The format version that all steps need which Iceberg can say."""
+    for step in steps:
+        with suppress(Unsupported):
+            metadata = redefined(metadata, step, holds_rows=False)
+    return metadata.format_version
 
 
 def with_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetadata:

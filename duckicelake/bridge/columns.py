@@ -1,12 +1,12 @@
 """PURE. A table's columns: Iceberg's nested Schema and DuckLake's flat rows, with one field id for both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from duckicelake.bridge.defaults import initial_default, initial_text, says_same_default, write_default, write_text
 from duckicelake.bridge.types import iceberg_type, lake_type
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.evolution import promotes
-from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.schema import Schema, identifier_problem
 from duckicelake.iceberg.types import (
     IcebergType,
     ListType,
@@ -53,24 +53,65 @@ def _check_order(columns: Sequence[Column]) -> None:
 
 
 def schema_of(
-    columns: Sequence[Column], schema_id: int, previous: Schema | None = None, *, holds_rows: bool = True
+    columns: Sequence[Column],
+    schema_id: int,
+    previous: Schema | None = None,
+    *,
+    holds_rows: bool = True,
+    began: Collection[int] | None = None,
 ) -> Schema:
     """The Iceberg schema of DuckLake columns.
 
     What DuckLake can't say is taken from the field of the same id in `previous`, as long as DuckLake still says the
     same: the exact type, nested requiredness, defaults, identifier fields, columns of type unknown, and the order of
-    fields, which in DuckDB is that of their ids. None is the schema of a table that begins with these columns.
+    fields, which in DuckDB is that of their ids. None is the schema of a table that begins with these columns, or with
+    those `began`.
 
     Raises:
         Unsupported: a column has a type or default that Iceberg lacks, or one that it doesn't promote the previous one
-            to and the table `holds_rows`.
+            to and the table `holds_rows`, or two fields have one full name.
 
     """
-    reader = _Reader(columns, previous, holds_rows)
+    reader = _Reader(columns, previous, holds_rows, began)
     schema = Schema(schema_id=schema_id, fields=reader.fields(None, ()))
-    required = {field_id for field_id, field in schema.fields_by_id().items() if field.required}
+    name = schema.clashing_name()
+    if name is not None:
+        raise Unsupported(
+            "column-names",
+            f"Two fields have the full name {name}, by which Iceberg clients find fields: rename the one with the dot",
+        )
+    fields, parents = schema.fields_by_id(), schema.parents()
     before = (previous.identifier_field_ids if previous else None) or ()
-    return schema.replaced(identifier_field_ids=tuple(i for i in before if i in required))
+    return schema.replaced(
+        identifier_field_ids=tuple(i for i in before if identifier_problem(fields, parents, i) is None)
+    )
+
+
+def reads_as(text: str, type_: PrimitiveType) -> bool:
+    """Whether Iceberg's readers read what was written as a DuckLake type, such as int32, as the Iceberg one."""
+    if lake_type(type_) == text:
+        return True
+    try:
+        return promotes(iceberg_type(text, ""), type_, _READ_BY_ALL)
+    except Unsupported:
+        return False
+
+
+def check_written(columns: Sequence[Column], schema: Schema, where: str) -> None:
+    """Check that the schema's types read what was written as these columns; Unsupported naming one otherwise."""
+    fields = schema.fields_by_id()
+    for column in columns:
+        field = fields.get(column.column_id)
+        if field and isinstance(field.type, PrimitiveType) and not reads_as(column.column_type, field.type):
+            raise Unsupported("ducklake-types", retyped(schema, field, column.column_type, where))
+
+
+def retyped(schema: Schema, field: NestedField, stored: str, where: str) -> str:
+    """Say that a field's values are stored in another type than the one that it has."""
+    return (
+        f"Column {schema.full_names()[field.id]} was changed by DuckDB to {field.type}, as which Iceberg can't read "
+        f"the {stored} in {where}: update those rows, so that DuckDB writes them anew"
+    )
 
 
 def _flatten(field: NestedField, parent: int | None) -> Iterator[Column]:
@@ -131,8 +172,11 @@ def _is_unknown(kind: IcebergType) -> bool:
 class _Reader:
     """Reads columns as fields, with what is known of them from before."""
 
-    def __init__(self, columns: Sequence[Column], previous: Schema | None, holds_rows: bool) -> None:
-        self._is_new = previous is None
+    def __init__(
+        self, columns: Sequence[Column], previous: Schema | None, holds_rows: bool, began: Collection[int] | None
+    ) -> None:
+        first = () if previous else (column.column_id for column in columns)
+        self._began = frozenset(first if began is None else began)
         self._holds_rows = holds_rows
         self._known = previous.fields_by_id() if previous else {}
         self._parents = previous.parents() if previous else {}
@@ -170,7 +214,7 @@ class _Reader:
         self, column: Column, known: NestedField | None, type_: IcebergType, name: tuple[str, ...]
     ) -> object:
         """It never changes, and means nothing for columns that the table began with."""
-        if known or self._is_new:
+        if known or column.column_id in self._began:
             return known.initial_default if known else None
         return initial_default(column, type_, ".".join(name))
 

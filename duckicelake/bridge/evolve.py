@@ -1,29 +1,41 @@
 """PURE. What DuckDB did to a table's definition, as the next TableMetadata: schema, spec, sort order and comment."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from duckicelake.bridge.columns import schema_of
 from duckicelake.bridge.definitions import COMMENT, sort_keys
 from duckicelake.bridge.partitions import keys_of, spec_of
 from duckicelake.iceberg.apply import DEFAULT_FORMAT_VERSION, apply
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionField, PartitionSpec
+from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionField, PartitionSpec, Transform
+from duckicelake.iceberg.partition_names import with_own_names
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import UNSORTED, SortField, SortOrder
+from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.updates import UpgradeFormatVersion
 from duckicelake.lake.model import SortKey, TableDefinition, folded
 
 _DIRECTIONS = {"ASC": "asc", "DESC": "desc"}
+_IDENTITY = Transform(name="identity")
+_PLAIN = re.compile(r"\w+")
 _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
+_VOID = "void"
 _NULL_ORDERS = {"NULLS_FIRST": "nulls-first", "NULLS_LAST": "nulls-last"}
 
 
-def first_metadata(definition: TableDefinition, location: str, now_ms: int) -> TableMetadata:
-    """The metadata of a table that DuckDB created, without snapshots: of the first version that has its types."""
-    schema = schema_of(definition.columns, 0)
+def first_metadata(
+    definition: TableDefinition, location: str, now_ms: int, began: Collection[int] | None = None
+) -> TableMetadata:
+    """The metadata of a table that DuckDB created, without snapshots: of the first version that has its types.
+
+    `began` are the ids of the columns that the table began with, where the definition is a later one.
+    """
+    schema = schema_of(definition.columns, 0, began=began)
     version = max(DEFAULT_FORMAT_VERSION, schema.lowest_version())
     spec = spec_of(definition.partition_keys, schema, 0, FIRST_PARTITION_FIELD_ID)
+    (spec,) = with_own_names((spec,), schema)
     order = _order_of(definition.sort_keys, schema, 1)
     return TableMetadata(
         format_version=version,  # type: ignore[arg-type]  # the types' versions are 1 to 3
@@ -52,7 +64,7 @@ def evolved(metadata: TableMetadata, definition: TableDefinition, *, holds_rows:
     """
     changed = _with_comment(metadata, definition.comment)
     changed = _with_schema(changed, definition, holds_rows)
-    changed = _with_spec(changed, definition)
+    changed = _with_names(_with_spec(changed, definition))
     return _with_order(changed, definition.sort_keys)
 
 
@@ -100,12 +112,55 @@ def _last_column_id(definition: TableDefinition, before: int) -> int:
     return max([before, *(column.column_id for column in definition.columns)])
 
 
+def _with_names(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with names by which clients can load all of its specs and schemas.
+
+    Schemas that clash are from before the server folded them.
+    """
+    specs = with_own_names(metadata.partition_specs, metadata.schema())
+    schemas = tuple(map(_with_own_names, metadata.schemas))
+    if specs == metadata.partition_specs and schemas == metadata.schemas:
+        return metadata
+    return metadata.replaced(partition_specs=specs, schemas=schemas)
+
+
+def _with_own_names(schema: Schema) -> Schema:
+    """The schema with ids in the names of fields whose own name has a dot and whose full name another field has."""
+    if schema.clashing_name() is None:
+        return schema
+    names = {field_id: name.lower() for field_id, name in schema.full_names().items()}
+    times = Counter(names.values())
+    clashing = frozenset(field_id for field_id, name in names.items() if times[name] > 1)
+    return schema.replaced(fields=_apart(schema.fields, clashing))
+
+
+def _apart(fields: Sequence[NestedField], clashing: frozenset[int]) -> tuple[NestedField, ...]:
+    return tuple(
+        field.replaced(
+            name=f"{field.name}_{field.id}" if "." in field.name and field.id in clashing else field.name,
+            type=_parts_apart(field.type, clashing),
+        )
+        for field in fields
+    )
+
+
+def _parts_apart(kind: IcebergType, clashing: frozenset[int]) -> IcebergType:
+    if isinstance(kind, StructType):
+        return kind.replaced(fields=_apart(kind.fields, clashing))
+    if isinstance(kind, ListType):
+        return kind.replaced(element=_parts_apart(kind.element, clashing))
+    if isinstance(kind, MapType):
+        return kind.replaced(key=_parts_apart(kind.key, clashing), value=_parts_apart(kind.value, clashing))
+    return kind
+
+
 def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
     keys, schema = definition.partition_keys, metadata.schema()
     if keys in [keys_of(metadata.spec(), schema, with_buckets=buckets) for buckets in (True, False)]:
         return metadata
-    spec = _reusing_ids(spec_of(keys, schema, _next_spec_id(metadata), metadata.last_partition_id + 1), metadata)
-    known = next((each for each in metadata.partition_specs if each.same_as(spec)), None)
+    spec = spec_of(keys, schema, _next_spec_id(metadata), metadata.last_partition_id + 1)
+    spec = _reusing_ids(spec, metadata) if metadata.format_version > 1 else _with_void_fields(spec, metadata)
+    known = next((each for each in metadata.partition_specs if _same_fields(each, spec)), None)
     if known is not None:
         return _replaced(metadata, default_spec_id=known.spec_id)
     return metadata.replaced(
@@ -113,6 +168,30 @@ def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMet
         default_spec_id=spec.spec_id,
         last_partition_id=max(metadata.last_partition_id, spec.highest_field_id()),
     )
+
+
+def _same_fields(one: PartitionSpec, other: PartitionSpec) -> bool:
+    """Whether both have the same fields under the same ids, whatever these are called."""
+    first, second = ([(f.field_id, f.source_id, f.transform) for f in spec.fields] for spec in (one, other))
+    return first == second
+
+
+def _with_void_fields(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
+    """The spec with all fields that the table ever had before its own, void where it doesn't have them.
+
+    Ids of a version 1 table's fields follow each other in every spec, and one id means one field in all of them.
+    """
+    known = [field for each in metadata.partition_specs for field in each.fields]
+    known.sort(key=lambda field: field.transform.name != _VOID)
+    earlier = {field.field_id: field for field in known}
+    wanted = {(field.source_id, str(field.transform)): field for field in spec.fields}
+    fields: list[PartitionField] = []
+    for _, field in sorted(earlier.items()):
+        is_wanted = wanted.pop((field.source_id, str(field.transform)), None) is not None
+        fields.append(field if is_wanted else field.replaced(transform=Transform(name=_VOID)))
+    first = FIRST_PARTITION_FIELD_ID + len(fields)
+    new = (field.replaced(field_id=first + place) for place, field in enumerate(wanted.values()))
+    return spec.replaced(fields=(*fields, *new))
 
 
 def _reusing_ids(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
@@ -124,9 +203,9 @@ def _reusing_ids(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
 
 def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetadata:
     schema = metadata.schema()
-    if sort_keys(metadata.sort_order(), schema) == tuple(keys):
-        return metadata
     order = _order_of(keys, schema, max(1, _next_id(each.order_id for each in metadata.sort_orders)))
+    if sort_keys(metadata.sort_order(), schema) == tuple(keys) and (order.fields or not keys):
+        return metadata
     known = next((each for each in metadata.sort_orders if each.same_as(order)), None)
     if known is not None:
         return _replaced(metadata, default_sort_order_id=known.order_id)
@@ -134,9 +213,9 @@ def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetada
 
 
 def _order_of(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrder:
-    """The sort order of DuckLake's keys; unsorted where one of them isn't a plain column in a known direction."""
-    ids = {folded(field.name): field.id for field in schema.fields}
-    columns = [_column_name(key.expression) for key in keys]
+    """The sort order of DuckLake's keys; unsorted where one isn't a column, of values with an order, as it is."""
+    ids = {folded(field.name): field.id for field in schema.fields if _has_order(field.type)}
+    columns = [_column_name(key.expression) or "" for key in keys]
     known = all(key.direction in _DIRECTIONS and key.null_order in _NULL_ORDERS for key in keys)
     if not keys or not known or any(column not in ids for column in columns):
         return UNSORTED
@@ -154,9 +233,15 @@ def _order_of(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrd
     return SortOrder(order_id=order_id, fields=fields)
 
 
-def _column_name(expression: str) -> str:
-    """What an SQL expression names, folded as DuckDB compares names, if it is nothing but a column's name."""
+def _has_order(kind: IcebergType) -> bool:
+    return isinstance(kind, PrimitiveType) and _IDENTITY.accepts(kind)
+
+
+def _column_name(expression: str) -> str | None:
+    """What an SQL expression names, folded as DuckDB compares names; None if it isn't just a column's name."""
     quoted = _QUOTED.fullmatch(expression)
+    if quoted is None and not _PLAIN.fullmatch(expression):
+        return None
     return folded(quoted[1].replace('""', '"') if quoted else expression)
 
 

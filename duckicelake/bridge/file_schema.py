@@ -87,14 +87,15 @@ def problems(schema: Schema, columns: Sequence[StoredColumn]) -> Iterator[str]:
             yield f"its column {'.'.join(column.path)} ({what}) is none of the table's"
             continue
         path, field = wanted[key]
-        if column.type is not None and not _holds(field, column.type):
+        if column.type is not None and not holds(field, column.type):
             yield f"its column {'.'.join(column.path)} is stored as {column.type}, but {'.'.join(path)} is {field.type}"
     for key, (path, field) in wanted.items():
         if len(path) == 1 and field.required and field.initial_default is None and key not in found:
             yield f"it has no column {field.name}, which is required"
 
 
-def _holds(field: NestedField, stored: str) -> bool:
+def holds(field: NestedField, stored: str) -> bool:
+    """Whether values of the field may be stored as what DuckDB calls a type."""
     if not isinstance(field.type, PrimitiveType):
         return False
     if field.type.name == "decimal":

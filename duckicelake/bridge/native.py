@@ -10,7 +10,7 @@ the next step. So do all but the last of a run that only inlined inserts, or onl
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import inf
 from operator import attrgetter
@@ -48,6 +48,27 @@ class NativeStep:
     def changes_files(self) -> bool:
         """Whether it makes an Iceberg snapshot; a change of the definition alone makes none."""
         return bool(self.data_files or self.rows or self.positions or self.removed)
+
+    def followed_by(self, later: "NativeStep") -> "NativeStep":
+        """One step that does what this and a later one do; files that come with this and leave with that aren't in it.
+
+        So a change is said that Iceberg has no word for at this step, but has at the later one.
+        """
+        new = {file_id for file_id, _ in (*self.data_files, *self.rows)}
+        gone = new & later.removed
+        ids = self.positions.keys() | later.positions.keys()
+        none = frozenset[int]()
+        return NativeStep(
+            change=replace(later.change, kinds=self.change.kinds | later.change.kinds),
+            definition=later.definition or self.definition,
+            data_files=(*(pair for pair in self.data_files if pair[0] not in gone), *later.data_files),
+            rows=(*(pair for pair in self.rows if pair[0] not in gone), *later.rows),
+            positions={
+                file_id: self.positions.get(file_id, none) | later.positions.get(file_id, none)
+                for file_id in ids - later.removed
+            },
+            removed=self.removed | (later.removed - gone),
+        )
 
 
 def replay(

@@ -3,7 +3,7 @@
 Iceberg clients read these files, so there are no unsigned integers and no milliseconds in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from duckicelake.errors import Unsupported
 from duckicelake.lake.model import Column, children_of
@@ -34,22 +34,35 @@ _PLAIN = {
     "uuid": "UUID",
 }
 
+_UNREAD = {
+    "int128": "HUGEINT",
+    "uint128": "UHUGEINT",
+    "timetz": "TIMETZ",
+    "interval": "INTERVAL",
+}
+"""Types that Iceberg can't read, of fields that a table once had."""
 
-def duckdb_type(column: Column, columns: Sequence[Column]) -> str:
-    """The SQL type of a column, nested ones with all their parts; Unsupported names a column Iceberg can't read."""
+
+def duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[int] = ()) -> str:
+    """The SQL type of a column, nested ones with all their parts; Unsupported names a column Iceberg can't read.
+
+    gone: ids of fields that Iceberg needn't read.
+    """
     parts = children_of(columns, column.column_id)
     match column.column_type:
         case "struct":
-            fields = (f"{quoted(part.column_name)} {duckdb_type(part, columns)}" for part in parts)
+            fields = (f"{quoted(part.column_name)} {duckdb_type(part, columns, gone)}" for part in parts)
             return f"STRUCT({', '.join(fields)})"
         case "list":
-            return f"{duckdb_type(parts[0], columns)}[]"
+            return f"{duckdb_type(parts[0], columns, gone)}[]"
         case "map":
-            return f"MAP({duckdb_type(parts[0], columns)}, {duckdb_type(parts[1], columns)})"
+            return f"MAP({duckdb_type(parts[0], columns, gone)}, {duckdb_type(parts[1], columns, gone)})"
         case text if text.startswith("decimal("):
             return text.upper()
         case text if text in _PLAIN:
             return _PLAIN[text]
+        case text if text in _UNREAD and column.column_id in gone:
+            return _UNREAD[text]
         case text:
             raise Unsupported(
                 "ducklake-types",

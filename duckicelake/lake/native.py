@@ -336,6 +336,17 @@ def column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
     return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())
 
 
+def column_types_by_id(cursor: Cursor[Row], table_id: int) -> dict[int, frozenset[str]]:
+    """The types of the columns and fields of a table that had several, structs, lists and maps left out."""
+    rows = cursor.execute(_SQL.column_types_by_id, {"table_id": table_id}).fetchall()
+    return {column_id: frozenset(types) for column_id, types in rows}
+
+
+def had_dotted_names(cursor: Cursor[Row], table_id: int) -> bool:
+    """Whether a table ever had a field whose name begins as the full name of one that is in another."""
+    return cursor.execute(_SQL.had_dotted_names, {"table_id": table_id}).fetchone() == (True,)
+
+
 def table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:
     """(record_count, next_row_id, file_size_bytes); None before the first insert, and after it DamagedTable.
 

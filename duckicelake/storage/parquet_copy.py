@@ -1,5 +1,6 @@
 """Copies of Parquet files with other values in some columns: the same rows in the same order, the same field ids."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,13 @@ class ParquetSource:
         """What Parquet calls converted types, and logical types as DuckDB spells them, of any field however deep."""
         return frozenset(text for field in self._fields for text in field[4:6] if text is not None)
 
+    def apart(self) -> dict[str, str]:
+        """Other names, by name, for columns that have a dot and the full name of another field."""
+        times = Counter(_full_names(self._fields))
+        return {
+            name: f"{name}_{field_id}" for name, field_id in _columns(self._fields) if "." in name and times[name] > 1
+        }
+
     def column_ids(self) -> dict[int | None, str]:
         """The names of the columns by field id."""
         return {field_id: name for name, field_id in _columns(self._fields)}
@@ -39,15 +47,21 @@ class ParquetSource:
         """All rows, without what folders say."""
         return self._connection.sql(f"FROM read_parquet({_text(self._file)}, hive_partitioning := false)")
 
-    def copy(self, to: Path, expressions: Mapping[str, str]) -> None:
-        """Write the copy; columns may have the values of SQL expressions over the row and its `file_row_number`."""
+    def copy(self, to: Path, expressions: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+        """Write the copy; columns may have the values of SQL expressions over the row and its `file_row_number`.
+
+        names: other ones of columns, by name.
+        """
+        names = names or {}
         replaced = ", ".join(f"{expression} AS {quoted(name)}" for name, expression in expressions.items())
+        renamed = ", ".join(f"{quoted(name)} AS {quoted(other)}" for name, other in names.items())
         select = (
-            f"SELECT * EXCLUDE (file_row_number){f' REPLACE ({replaced})' if replaced else ''} "
+            f"SELECT * EXCLUDE (file_row_number){f' REPLACE ({replaced})' if replaced else ''}"
+            f"{f' RENAME ({renamed})' if renamed else ''} "
             f"FROM read_parquet({_text(self._file)}, hive_partitioning := false, file_row_number := true)"
         )
         self._connection.execute(
-            f"COPY ({select}) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids()})"
+            f"COPY ({select}) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids(names)})"
         )
 
     def copy_as(self, to: Path, columns: Sequence[tuple[str, str, str]]) -> None:
@@ -60,11 +74,11 @@ class ParquetSource:
             f"AS file({aliases})) TO {_text(to)} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {{{ids}}})"
         )
 
-    def _field_ids(self) -> str:
-        """The file's own field ids as COPY takes them."""
+    def _field_ids(self, names: Mapping[str, str]) -> str:
+        """The file's own field ids as COPY takes them, of columns with other names."""
         described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})
         whole = {name for name, type_, *_ in described.fetchall() if type_ == "VARIANT"}
-        ids = ", ".join(_group(self._fields, 0, whole))
+        ids = ", ".join(_group(_renamed(self._fields, names), 0, whole))
         return f", FIELD_IDS {{{ids}}}" if ids else ""
 
 
@@ -96,6 +110,29 @@ def _columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int | Non
     for _ in range(fields[0][1]):
         yield fields[place][0], fields[place][2]
         place = _end(fields, place)
+
+
+def _renamed(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    """The elements of the schema with other names of columns."""
+    found, place = list(fields), 1
+    for _ in range(fields[0][1]):
+        name, *others = fields[place]
+        found[place] = (names.get(name, name), *others)
+        place = _end(fields, place)
+    return found
+
+
+def _full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: str = "") -> Iterator[str]:
+    """The dotted names of everything inside a group; repeated groups of lists and maps, without ids, have none."""
+    child = place + 1
+    for _ in range(fields[place][1]):
+        name, children, field_id, repeated, *_ = fields[child]
+        is_named = not (repeated and children and field_id is None)
+        full = f"{above}{name}." if is_named else above
+        if is_named:
+            yield f"{above}{name}"
+        yield from _full_names(fields, child, full)
+        child = _end(fields, child)
 
 
 def _end(fields: Sequence[tuple[Any, ...]], place: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.storage.parquet_footer import check_footer
 
 NamePath = tuple[str, ...]
 _ELEMENTS = """
@@ -53,6 +54,16 @@ class _Group:
     place: tuple[int, ...] | None
     children: int
     seen: int = 0
+
+
+def fields_of(file: Path) -> tuple[ParquetField, ...]:
+    """The fields of a file outside of lists and maps; InvalidRequest if it isn't Parquet."""
+    check_footer(file, "the data file")
+    try:
+        with duckdb.connect(config={"threads": 1}) as connection:
+            return read_fields(connection, file).fields
+    except duckdb.Error as error:
+        raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
 
 
 def read_fields(connection: duckdb.DuckDBPyConnection, file: Path) -> ParquetFields:

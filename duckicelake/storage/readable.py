@@ -1,10 +1,12 @@
 """Copies of DuckDB's Parquet files for Iceberg readers, which know neither unsigned integers nor milliseconds.
 
-Spark refuses unsigned columns, and reads the bounds of milliseconds as if they were microseconds.
+Spark refuses unsigned columns, and reads the bounds of milliseconds as if they were microseconds. PyIceberg reads no
+file in which a column has the full name of a field, as `s.a` beside a struct `s`. And no reader but DuckDB takes an int
+for a double, which columns become with files of before.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +19,14 @@ WIDER: Final = {"utinyint": "INTEGER", "usmallint": "INTEGER", "uinteger": "BIGI
 _MISREAD = re.compile(r"UINT_\d+|TIME(STAMP)?_MILLIS|IntType\(.*isSigned=0\)|Time.*Type\(.*MILLIS=MilliSeconds.*")
 
 
-def copy_readable(file: Path, copy: Path) -> bool:
+def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None) -> bool:
     """Write a copy of the same rows that Iceberg readers read exactly; False, and none, if they do so already.
 
-    InvalidRequest if it isn't a Parquet file.
+    types: DuckDB's types of columns that get another one, by field id. InvalidRequest if it isn't a Parquet file.
     """
     with parquet_source(file) as source:
-        if not any(map(_MISREAD.fullmatch, source.annotations)):
+        names, types = source.apart(), types or {}
+        if not (names or types or any(map(_MISREAD.fullmatch, source.annotations))):
             return False
         rows = source.rows()
         casts = {
@@ -31,7 +34,9 @@ def copy_readable(file: Path, copy: Path) -> bool:
             for name, type_ in zip(rows.columns, rows.types, strict=True)
             if _wider(type_) != str(type_)
         }
-        source.copy(copy, casts)
+        ids = source.column_ids()
+        casts |= {ids[i]: f"CAST({quoted(ids[i])} AS {type_})" for i, type_ in types.items() if i in ids}
+        source.copy(copy, casts, names)
     return True
 
 

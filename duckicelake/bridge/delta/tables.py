@@ -11,6 +11,7 @@ from duckicelake.errors import Unsupported
 from duckicelake.iceberg.evolution import promotes
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID, PartitionField, PartitionSpec, Transform
+from duckicelake.iceberg.partition_names import with_own_names
 from duckicelake.iceberg.schema import Schema, check_schema
 from duckicelake.iceberg.sort import UNSORTED
 from duckicelake.iceberg.types import PrimitiveType
@@ -106,7 +107,7 @@ def redefined(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple
         schemas=schemas,
         current_schema_id=(known or columns.schema).schema_id,
         last_column_id=max(metadata.last_column_id, ids.last),
-        partition_specs=specs,
+        partition_specs=with_own_names(specs, columns.schema),
         default_spec_id=spec.spec_id,
         last_partition_id=max(metadata.last_partition_id, spec.highest_field_id()),
         properties=_OWN | properties_of(delta, columns.schema, ids),

@@ -6,7 +6,7 @@ Of files that DuckDB wrote the types of the table tell (`storage/readable`), of 
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +44,15 @@ class ReadableCopies:
         self._table_id = table_id
         self._examined: Mapping[int, AddedFile] = {}
 
-    def of(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata, numbers: Numbering) -> ServedData:
-        """How the files of a step are served.
+    def of(
+        self,
+        step: NativeStep,
+        window: NativeWindow,
+        metadata: TableMetadata,
+        numbers: Numbering,
+        types: Mapping[int, Mapping[int, str]],
+    ) -> ServedData:
+        """How the files of a step are served. types: by file, other types that its columns get (`copy_readable`).
 
         Raises:
             DamagedTable: a file is missing or unreadable.
@@ -62,8 +69,8 @@ class ReadableCopies:
             if file.file_id in added and file.file_id not in plain:
                 self._check_readable(file, metadata, "Iceberg clients would misread it and need a copy")
                 copies[file.file_id] = _copy_of(file, added[file.file_id], window)
-            elif file.file_id not in added and self._has_odd_types and self._is_readable(file, metadata):
-                copies[file.file_id] = copy_readable
+            elif file.file_id not in added and self._is_odd(file, types) and self._is_readable(file, metadata):
+                copies[file.file_id] = partial(copy_readable, types=types.get(file.file_id))
         wanted = [file for file in files if file.file_id in copies]
         return ServedData(dict(self._copied(wanted, copies, metadata, numbers)), added, names)
 
@@ -80,11 +87,15 @@ class ReadableCopies:
         """`placed` of a file that was looked at for `misread`."""
         return placed(metadata, metadata.schema(), file, window, self._examined[file.file_id])
 
+    def _is_odd(self, file: LakeFile, types: Mapping[int, Mapping[int, str]]) -> bool:
+        return file.file_id in types or self._has_odd_columns
+
     @cached_property
-    def _has_odd_types(self) -> bool:
-        """Whether it had columns of types that are misread."""
+    def _has_odd_columns(self) -> bool:
+        """Whether it had columns of types or names that are misread."""
         with self._services.database.reading() as cursor:
-            return bool(native.column_types(cursor, self._table_id) & _MISREAD)
+            has_odd_types = bool(native.column_types(cursor, self._table_id) & _MISREAD)
+            return has_odd_types or native.had_dotted_names(cursor, self._table_id)
 
     @cached_property
     def _folder(self) -> str:

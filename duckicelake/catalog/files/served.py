@@ -5,11 +5,12 @@ in the file, so it can be registered in DuckLake like any other once its rows ha
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from duckicelake.bridge.caught_up import ServedFiles, new_file
+from duckicelake.bridge.columns import check_written
 from duckicelake.bridge.entries import column_metrics
 from duckicelake.bridge.evolve import with_unpartitioned
 from duckicelake.bridge.native import NativeStep
@@ -22,6 +23,7 @@ from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import partition_type
+from duckicelake.iceberg.schema import Schema
 from duckicelake.lake import native
 from duckicelake.lake.additions import NewFile, NewVirtualFile
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, children_of
@@ -42,7 +44,7 @@ def serve_rows(
     files: list[NewFile] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
-        columns, rows = _written(services, table_id, keys)
+        columns, rows = _written(services, table_id, keys, metadata.schema())
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = beside.add(metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = with_unpartitioned(metadata)
@@ -52,8 +54,10 @@ def serve_rows(
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
 
-def _written(services: Services, table_id: int, keys: Sequence[InlinedKey]) -> tuple[tuple[Column, ...], ParquetRows]:
-    """The columns of an inlined table, and the rows with their lineage.
+def _written(
+    services: Services, table_id: int, keys: Sequence[InlinedKey], schema: Schema
+) -> tuple[tuple[Column, ...], ParquetRows]:
+    """The columns of an inlined table that the schema has, and the rows with their lineage.
 
     In format version 3 a DuckLake snapshot's id is its sequence number.
     """
@@ -62,19 +66,42 @@ def _written(services: Services, table_id: int, keys: Sequence[InlinedKey]) -> t
         path = Path(folder, "rows.csv")
         with in_room(), path.open("wb") as file, services.database.statement() as cursor:
             columns = native.columns(cursor, table_id, inlined.columns_at(cursor, table_id, name))
+            columns, gone = _still_there(columns, schema)
+            check_written(columns, schema, "inlined rows")
             copied = inlined.copy_rows(cursor, keys, children_of(columns, None), file)
         try:
-            return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(columns)))
+            return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(_apart(columns), gone)))
         except InvalidRequest as error:
             raise DamagedTable(f"{name}, a table of its inlined rows: {error}") from error
 
 
-def parquet_columns(columns: Sequence[Column]) -> list[ParquetColumn]:
-    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one."""
+def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
+    """(the columns that the schema has with all that is in them, as structs are read whole; ids of what it lacks)."""
+    top, known = {field.id for field in schema.fields}, schema.fields_by_id().keys()
+    kept = tuple(column for column in columns if column.parent_column is not None or column.column_id in top)
+    return kept, frozenset(column.column_id for column in kept) - known
+
+
+def _apart(columns: Sequence[Column]) -> list[Column]:
+    """The columns, with other names for those that have the full name of a field: PyIceberg reads no such file."""
+    names = {column.column_name for column in columns if column.parent_column is None}
+    return [
+        replace(column, column_name=f"{column.column_name}_{column.column_id}")
+        if column.parent_column is None and any(column.column_name.startswith(f"{name}.") for name in names)
+        else column
+        for column in columns
+    ]
+
+
+def parquet_columns(columns: Sequence[Column], gone: Collection[int] = ()) -> list[ParquetColumn]:
+    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one.
+
+    gone: ids of fields that it needn't read.
+    """
     return [
         ParquetColumn(
             name=column.column_name,
-            type=duckdb_type(column, columns),
+            type=duckdb_type(column, columns, gone),
             field_ids=field_ids(column, columns),
             has_bounds=not children_of(columns, column.column_id),
         )

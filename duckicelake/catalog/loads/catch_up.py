@@ -4,10 +4,12 @@ Computed from one read transaction and written by a short one that holds only if
 is made and no lock is held while computing. A table that no Iceberg client has seen yet is adopted the same way.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.evolve import first_metadata
+from duckicelake.bridge.native import DEFINES
 from duckicelake.bridge.project import project, target_of
 from duckicelake.catalog.files.beside import files_beside
 from duckicelake.catalog.files.releasing import release_files
@@ -18,10 +20,12 @@ from duckicelake.catalog.loads.folding import folded, mended
 from duckicelake.catalog.loads.missed import Missed, missed
 from duckicelake.catalog.services import Services
 from duckicelake.catalog.uncollected import uncollected
-from duckicelake.errors import DamagedTable, NoSuchTable
+from duckicelake.errors import DamagedTable, NoSuchTable, Unsupported
+from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.names import namespace_of
 from duckicelake.lake import native, reader
 from duckicelake.lake.changes import ChangeSet, Progress
+from duckicelake.lake.model import TableDefinition
 from duckicelake.lake.postgres.database import Transaction
 from duckicelake.lake.state import TableRow, TableState
 from duckicelake.lake.writing import side_tables, writer
@@ -159,12 +163,33 @@ def _adopt(services: Services, table_id: int) -> None:
         definition = None if created is None else native.definition(cursor, table_id, created)
         if created is None or definition is None:
             raise NoSuchTable(f"Table {table_id} does not exist")
-        time = native.time_of(cursor, created)
         namespace = namespace_of(definition.schema_name)
         location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
-        target = target_of(None, first_metadata(definition, location, time))
+        target = target_of(None, _first_metadata(cursor, definition, created, location))
         epoch = reader.epoch(cursor)
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
+
+
+def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, location: str) -> TableMetadata:
+    """Make the metadata of the first definition that Iceberg has words for; Unsupported if it has none for any."""
+    began = [column.column_id for column in created.columns]
+    problem: Unsupported | None = None
+    for snapshot_id, definition in _definitions(cursor, created, at):
+        try:
+            return first_metadata(definition, location, native.time_of(cursor, snapshot_id), began)
+        except Unsupported as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iterator[tuple[int, TableDefinition]]:
+    """The definition with which a table was created, then those that it got, each with its snapshot."""
+    yield at, created
+    for change in native.changes(cursor, created.table_id, at, native.newest_snapshot(cursor)):
+        definition = native.definition(cursor, created.table_id, change.snapshot_id) if change.kinds & DEFINES else None
+        if definition is not None:
+            yield change.snapshot_id, definition
 
 
 def _change_of(services: Services, missed: Missed, progress: Progress) -> tuple[ChangeSet | None, Encoding | None]:

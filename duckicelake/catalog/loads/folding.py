@@ -31,11 +31,13 @@ from duckicelake.catalog.deletes.served import NewlyDeleted, serve_deletes
 from duckicelake.catalog.files.beside import FilesBeside
 from duckicelake.catalog.files.readable import ReadableCopies
 from duckicelake.catalog.files.served import serve_rows
+from duckicelake.catalog.files.written_types import WrittenTypes
 from duckicelake.catalog.loads.examination import Examination, examine
 from duckicelake.catalog.loads.missed import Missed
 from duckicelake.catalog.services import Services
+from duckicelake.errors import Unsupported
 from duckicelake.iceberg.deletes import DELETION_VECTOR_VERSION
-from duckicelake.iceberg.manifest import FileContent
+from duckicelake.iceberg.manifest import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake import native, reader
 from duckicelake.lake.additions import NewFile
@@ -137,6 +139,7 @@ class _Builder:
         self._file_ids = file_ids(services)
         self._manifest_ids = manifest_ids(services)
         self._copies = ReadableCopies(services, beside, row.table_id)
+        self._written = WrittenTypes(services, row.table_id)
         self._upto = window.after
 
     def made(self) -> TableMetadata:
@@ -144,12 +147,35 @@ class _Builder:
         return self._line.listed(self._metadata)
 
     def add_all(self, steps: Sequence[NativeStep]) -> None:
-        """Add the steps; those that change no file change the metadata only."""
+        """Add the steps; those that change no file change the metadata only.
+
+        A step that Iceberg has no word for is folded into the next. Raises Unsupported if the last step is one.
+        """
         last = max((index for index, step in enumerate(steps) if step.changes_files), default=0)
-        for index, step in enumerate(steps):
-            self._metadata = self._required(self._metadata, redefined(self._metadata, step))
-            if step.changes_files:
-                self._add_snapshot(step, is_last=index == last)
+        pending: NativeStep | None = None
+        problem: Unsupported | None = None
+        for index, following in enumerate(steps):
+            step = following if pending is None else pending.followed_by(following)
+            try:
+                self._add(step, is_last=index >= last)
+                pending, problem = None, None
+            except Unsupported as error:
+                pending, problem = step, error
+        if problem is not None:
+            raise problem
+
+    def _add(self, step: NativeStep, *, is_last: bool) -> None:
+        """Add a step, or nothing of it: Unsupported if Iceberg has no word for it."""
+        metadata = self._metadata
+        if step.definition is not None:
+            manifests = (manifest for manifest in self._manifests if manifest.content == ManifestContent.DATA)
+            files = sum(manifest.live_count for manifest in manifests)
+            metadata = redefined(metadata, step, holds_rows=files > len(step.removed))
+            metadata = self._required(self._metadata, metadata)
+        if step.changes_files:
+            self._add_snapshot(step, metadata, is_last=is_last)
+        else:
+            self._metadata = metadata
 
     def _required(self, before: TableMetadata, after: TableMetadata) -> TableMetadata:
         """The metadata after a change of the definition, which requires no more than what the live files prove."""
@@ -163,11 +189,12 @@ class _Builder:
         doubtful = fields & frozenset[int]().union(*(unproved(after.schema(), each, is_checked=False) for each in data))
         return with_optional(after, doubtful, before) if doubtful else after
 
-    def _add_snapshot(self, step: NativeStep, *, is_last: bool) -> None:
+    def _add_snapshot(self, step: NativeStep, metadata: TableMetadata, *, is_last: bool) -> None:
         services, window = self._services, self._window
-        numbers = numbering(self._metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
-        served = self._copies.of(step, window, self._metadata, numbers)
-        metadata, data = native_files(step, window, self._metadata, numbers, served)
+        types = self._written.of(step, metadata)
+        numbers = numbering(metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
+        served = self._copies.of(step, window, metadata, numbers, types)
+        metadata, data = native_files(step, window, metadata, numbers, served)
         metadata, rows = serve_rows(services, self._beside, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))
         metadata = with_proved(metadata, (*data, *rows.files), served.added)

@@ -167,6 +167,15 @@ ORDER BY mapping_id, column_id;
 -- column_types: the types that columns of a table ever had
 SELECT DISTINCT column_type FROM ducklake_column WHERE table_id = %(table_id)s;
 
+-- column_types_by_id: the same for each column and field, but for structs, lists and maps
+SELECT column_id, array_agg(DISTINCT column_type::text) FROM ducklake_column
+WHERE table_id = %(table_id)s AND column_type NOT IN ('struct', 'list', 'map')
+GROUP BY column_id HAVING count(DISTINCT column_type) > 1;
+
+-- had_dotted_names: whether a table ever had a field whose name is another's, a dot, and more
+SELECT EXISTS (SELECT FROM ducklake_column dotted JOIN ducklake_column other USING (table_id)
+               WHERE table_id = %(table_id)s AND starts_with(lower(dotted.column_name), lower(other.column_name) || '.'));
+
 -- table_stats: table-wide statistics
 SELECT record_count, next_row_id, file_size_bytes FROM ducklake_table_stats WHERE table_id = %(table_id)s;
 
