@@ -57,9 +57,9 @@ def follow(spark: SparkSession, client: CatalogClient, request: FollowRequest, r
 
     def take(rows: DataFrame, epoch: Epoch) -> Loaded | None:
         files = with_content(source, (SourceFile(path, size, 0, base) for path, size in rows.collect()))
-        return (
-            load_files(rows.sparkSession, client, request.source, request.load, sorted(files), epoch) if files else None
-        )
+        if not files:
+            return None
+        return load_files(rows.sparkSession, client, source, request.load, sorted(files), epoch, reporter.say)
 
     how = StreamRequest(
         request.load, request.checkpoint, request.every, until_idle=request.until_idle, inputs=inputs_of(source)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
@@ -21,7 +21,7 @@ from duckicelake.errors import BadInput
 from duckicelake.pipeline.destination import Load
 from duckicelake.pipeline.reporting import Reporter
 from duckicelake.pipeline.running import JOB_KEY, Job, running
-from duckicelake.pipeline.sources import Source, SourceFile, fingerprint, shown
+from duckicelake.pipeline.sources import TEXT, Source, SourceFile, fingerprint, shown
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
     parameters |= {"files": len(files), "inputs": inputs_of(source)}
     with running(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
         reporter.begin(f"ingesting into {target} (run id {request.run_id})", len(files) or None, "files")
-        loaded, is_new = _once(spark, client, request, files, job)
+        loaded, is_new = _once(spark, client, request, files, job, reporter.say)
         reporter.advance(len(files))
         reporter.done()
         result = _result(request, loaded, is_new, len(files), time.monotonic() - began)
@@ -98,7 +98,12 @@ def inputs_of(source: Source) -> list[str]:
 
 
 def _once(
-    spark: SparkSession, client: CatalogClient, request: IngestRequest, files: list[SourceFile], job: Job
+    spark: SparkSession,
+    client: CatalogClient,
+    request: IngestRequest,
+    files: list[SourceFile],
+    job: Job,
+    say: Callable[[str], None],
 ) -> tuple[Loaded, bool]:
     """What the run came to, and whether anything was left to do."""
     from duckicelake.pipeline.loading import Loaded, quarantine_epoch
@@ -109,13 +114,20 @@ def _once(
     if run is not None and _was_finished(client, request):
         aside = quarantine_epoch(request.load, epoch).done(client, request.load.quarantine)
         return Loaded(run, aside), False
-    return load_files(spark, client, request.source, request.load, files, epoch), True
+    return load_files(spark, client, request.source, request.load, files, epoch, say), True
 
 
 def load_files(
-    spark: SparkSession, client: CatalogClient, source: Source, how: Load, files: list[SourceFile], epoch: Epoch
+    spark: SparkSession,
+    client: CatalogClient,
+    source: Source,
+    how: Load,
+    files: list[SourceFile],
+    epoch: Epoch,
+    say: Callable[[str], None],
 ) -> Loaded:
-    """Read the files and load their rows."""
+    """Read the files and load their rows; columns that are found out of text are said before that."""
+    from duckicelake.pipeline.found_columns import found_lines
     from duckicelake.pipeline.loading import load
     from duckicelake.pipeline.reading import groups_of
     from duckicelake.pipeline.targets import columns_of
@@ -123,6 +135,9 @@ def load_files(
     columns = columns_of(spark, client, how.target)
     given = None if source.schema is None else _schema(spark, source.schema)
     groups = groups_of(spark, source, files, given, columns, apart=how.mode == "merge")
+    if given is None and source.format in TEXT:
+        for line in found_lines((group.schema for group in groups), columns):
+            say(line)
     return load(spark, client, how, epoch, groups, columns=columns, given=given)
 
 
