@@ -136,6 +136,14 @@ def test_lake_is_that_of_the_first_schema_in_the_search_path(database_url: str) 
         assert cursor.execute(schema).fetchone() == (False,)
 
 
+def test_path_in_the_url_leads_to_no_other_lake(database_url: str) -> None:
+    """A second lake can be made in a schema of its own, beside one in `public`."""
+    url = make_conninfo(database_url, options="-c search_path=elsewhere")
+    with closing(Database(url, pool_size=1)) as database, database.reading() as cursor:
+        asked = "SELECT current_schema(), to_regclass('ducklake_metadata')"
+        assert cursor.execute(asked).fetchone() == ("elsewhere", None)
+
+
 @pytest.mark.parametrize(
     ("options", "setting", "reason"),
     [

@@ -34,17 +34,15 @@ PINNED: Final[Mapping[str, str]] = {
 }
 """Settings that any login may set. `search_path` is pinned beside them: see `PinnedSession`."""
 _FIND_SCHEMA: Final = """\
-WITH fallback AS (
-    SELECT CASE WHEN source = 'client' THEN 'pg_catalog' ELSE 'public' END AS name FROM pg_settings
-    WHERE pg_settings.name = 'search_path')
 SELECT set_config('search_path', quote_ident(coalesce(
-    (SELECT name FROM unnest(current_schemas(false) || (SELECT name::name FROM fallback))
+    (SELECT name FROM unnest(current_schemas(false)
+                             || CASE WHEN source <> 'client' THEN ARRAY['public'::name] END)
          WITH ORDINALITY AS s (name, ordinal)
      WHERE to_regclass(quote_ident(name) || '.ducklake_metadata') IS NOT NULL ORDER BY ordinal LIMIT 1),
-    nullif(current_schema(), 'pg_catalog'), (SELECT name FROM fallback))) || ', pg_temp', false)"""
-"""The schema of the lake: the first of the search path that has one, else `public`, where DuckDB puts lakes.
-
-A URL whose `options` set the search path means that path: its lake is never looked for in `public` besides."""
+    nullif(current_schema(), 'pg_catalog'), 'public')) || ', pg_temp', false)
+FROM pg_settings WHERE name = 'search_path'"""
+"""The schema of the lake: the first of the search path that has one. Unless the URL gives the path, `public` is behind
+it, where DuckDB puts lakes."""
 
 
 class PinnedSession:
