@@ -124,9 +124,16 @@ def rewritten(lake: Lake, seed: random.Random, tmp_path: Path) -> None:
     )
 
 
+def readable(tmp_path: Path) -> Path:
+    """A folder in the warehouse, where the server may read what DuckDB adds."""
+    folder = tmp_path / "warehouse" / "added"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def added(lake: Lake, seed: random.Random, tmp_path: Path) -> None:
     for number in range(4):
-        rows, path = batch(seed, 3), tmp_path / f"{number}.parquet"
+        rows, path = batch(seed, 3), readable(tmp_path) / f"{number}.parquet"
         if number % 2:
             pq.write_table(rows, path)
         else:
@@ -296,8 +303,9 @@ def test_no_client_skips_or_deletes_a_row_by_the_metrics(
 def test_entries_can_be_inspected_whatever_is_known_of_files(lake: Lake, tmp_path: Path) -> None:
     lake.run("CREATE TABLE t (i INTEGER, x DOUBLE)", "INSERT INTO t VALUES (1, 'NaN')")
     lake.static()
-    pq.write_table(pa.table({"i": pa.array([1], pa.int32()), "x": [NAN]}), tmp_path / "f", write_statistics=False)
-    lake.run(f"CALL ducklake_add_data_files('lake', 't', '{tmp_path / 'f'}')", "DELETE FROM t WHERE i = 1")
+    path = readable(tmp_path) / "f.parquet"
+    pq.write_table(pa.table({"i": pa.array([1], pa.int32()), "x": [NAN]}), path, write_statistics=False)
+    lake.run(f"CALL ducklake_add_data_files('lake', 't', '{path}')", "DELETE FROM t WHERE i = 1")
     lake.static()
     lake.run("CALL lake.set_option('data_inlining_row_limit', 0)", "INSERT INTO t VALUES (2, 1)")
 
