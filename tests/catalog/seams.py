@@ -14,6 +14,7 @@ from duckicelake.catalog.files.recording import Recorder
 from duckicelake.catalog.loads.cache import TableCache
 from duckicelake.catalog.services import Services
 from duckicelake.lake.postgres.database import Database, Transaction
+from duckicelake.lake.postgres.gate import Gate
 from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
 
 
@@ -137,6 +138,11 @@ class FusedDatabase:
 
     def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
         self.database.after_commit(cursor, act)
+
+    @property
+    def gate(self) -> Gate:
+        """The database's own: whether it takes writes."""
+        return self.database.gate
 
 
 @dataclass(frozen=True, slots=True)
