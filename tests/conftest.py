@@ -30,8 +30,9 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure() -> None:
-    """A shell lets what it starts in the background be deaf to Ctrl-C, which some tests press."""
+    """A shell lets what it starts in the background be deaf to Ctrl-C, and nohup to SIGHUP, which some tests send."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:

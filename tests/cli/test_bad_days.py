@@ -1,6 +1,11 @@
-"""Postgres hangs or takes no writes: requests are told so in time; the server goes on by itself, or ends in time."""
+"""Postgres hangs, dies or takes no writes, or a terminal closes: the server says so, and goes on or ends in time."""
 
+import fcntl
+import os
+import pty
 import signal
+import subprocess
+import termios
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +16,18 @@ import httpx
 import psycopg
 import pytest
 
-from tests.cli.test_commands import lake, serving
-from tests.replicas import Cluster, running_cluster
+from tests.cli.test_commands import (
+    COMMAND,
+    children,
+    environment,
+    lake,
+    postgres_pid,
+    serving,
+    wait_until_ended,
+    worker_pids,
+)
+from tests.clusters import place_cluster
+from tests.replicas import Cluster, family_of, running_cluster
 
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -124,3 +139,79 @@ def test_postgres_that_is_set_to_take_no_writes_has_all_writes_answered_alike(
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off".encode())
         admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
         assert all(write(client).is_success for write in WRITES)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_embedded_postgres_that_was_killed_is_started_again_and_no_row_is_lost(lake: Path, workers: str) -> None:
+    with (
+        serving(lake, "--workers", workers, DUCKICELAKE_POOL_SECONDS="1") as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+    ):
+        made = client.post("/v1/namespaces/main/tables", json={"name": "t", "schema": SCHEMA})
+        assert made.is_success, made.text
+        for _ in range(2):
+            before = postgres_pid(lake)
+            assert commit(client).is_success
+            os.kill(before, signal.SIGKILL)
+            until = time.monotonic() + 60
+            while not (answer := commit(client)).is_success:
+                assert answer.status_code in (500, 503), answer.text  # 500: it was killed after COMMIT was sent
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            assert load(client).json()["metadata"]["properties"]["a"] == "b"
+            assert postgres_pid(lake) != before
+        assert "the embedded Postgres had ended; it runs again" in served.printed
+        last = postgres_pid(lake)
+        assert served.end(signal.SIGTERM) == 0
+        wait_until_ended([last])
+
+
+def test_embedded_postgres_that_hangs_is_killed_at_the_end(lake: Path) -> None:
+    with serving(lake, DUCKICELAKE_SHUTDOWN_SECONDS="2", DUCKICELAKE_LINEAGE_FLUSH_SECONDS="0") as served:
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).is_success
+        processes = family_of(postgres_pid(lake))
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        began = time.monotonic()
+        served.end(signal.SIGTERM)
+        assert time.monotonic() - began < 2 + 15
+        wait_until_ended(processes)
+    with serving(lake) as served:
+        assert httpx.get(f"{served.uri}/readyz", timeout=30).is_success
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_terminal_that_closes_leaves_nothing_behind(lake: Path, workers: str) -> None:
+    place_cluster(lake)
+    here, there = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--lake", str(lake), "--port", "0", "--workers", workers],
+        env=environment(DUCKICELAKE_LOG_FORMAT="json"),
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        start_new_session=True,
+        preexec_fn=make_terminal_own,  # noqa: PLW1509 - no other thread runs Python here
+    )
+    os.close(there)
+    try:
+        printed = b""
+        while b"USING iceberg" not in printed and b"ATTACH" not in printed:
+            printed += os.read(here, 4096)
+        until = time.monotonic() + 60
+        while workers == "2" and len(worker_pids(process.pid)) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        processes = [process.pid, postgres_pid(lake), *children(process.pid)]
+    finally:
+        os.close(here)
+    try:
+        process.wait(60)
+    finally:
+        process.kill()
+    wait_until_ended(processes[1:])
+
+
+def make_terminal_own() -> None:
+    """Let the terminal be the one whose end the process is told of."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

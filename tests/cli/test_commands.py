@@ -129,7 +129,7 @@ def lake() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_serve_answers_until_the_signal_and_leaves_nothing_behind(lake: Path, number: int, workers: str) -> None:
     with serving(lake, "--workers", workers) as served:

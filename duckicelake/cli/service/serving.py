@@ -16,7 +16,7 @@ from duckicelake.cli import memory
 from duckicelake.cli.assembly.authenticating import authentication_of, check_openness, warnings_of, with_keys
 from duckicelake.cli.assembly.deliveries import check_receivers, register_receivers
 from duckicelake.cli.assembly.opening import open_services, prepare_lake, warn_of_others
-from duckicelake.cli.assembly.postgres import running_postgres
+from duckicelake.cli.assembly.postgres import kept_postgres
 from duckicelake.cli.assembly.tls import check_certificate
 from duckicelake.cli.service.background import in_background
 from duckicelake.cli.service.deadline import GRACE_SECONDS, DeadlineServer, ShutdownDeadline
@@ -59,7 +59,11 @@ def serve(settings: Settings, announce: Callable[[Settings, str], None], *, crea
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
     deadline = ShutdownDeadline(settings.shutdown_seconds, GRACE_SECONDS + settings.lineage_flush_seconds)
-    with bind(settings.host, settings.port) as listener, running_postgres(settings) as complete:
+    log = make_logger(sys.stderr, settings.log_format)
+    with (
+        bind(settings.host, settings.port) as listener,
+        kept_postgres(settings, log.warning, deadline.remaining, deadline.exit_after) as complete,
+    ):
         listen(listener)
         uri = uri_of(listener, is_tls=settings.tls_certificate is not None)
         with (

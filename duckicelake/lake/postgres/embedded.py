@@ -9,14 +9,15 @@ from typing import Self
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duckicelake.errors import InvalidSettings, LakeInUse
-from duckicelake.lake.postgres.start import start_postgres
+from duckicelake.lake.postgres.keeper import PostgresKeeper, Warn
+from duckicelake.lake.postgres.start import STOP_SECONDS, start_postgres
 
 
 class EmbeddedPostgres:
     """Postgres in `<folder>/postgres`, held by one process at a time through `<folder>/.lock`.
 
     Other processes (workers, DuckDB) connect with `url`, a Unix socket. If the holder is killed, Postgres keeps running
-    and the next holder takes it over.
+    and the next holder takes it over. If Postgres is killed, the holder starts it again once it was told to `keep` it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,16 +33,22 @@ class EmbeddedPostgres:
                 f"the lake can't be kept in {folder}: {error.strerror}; choose a folder that this user can write"
             ) from error
         try:
-            self._server = start_postgres(folder.resolve() / "postgres")
-            self.url: str = self._server.url
+            data = folder.resolve() / "postgres"
+            server = start_postgres(data)
+            self._keeper = PostgresKeeper(server, lambda: start_postgres(data))
+            self.url: str = server.url
         except BaseException:
             os.close(self._lock)
             raise
 
-    def stop(self) -> None:
-        """Stop Postgres and let others have the lake; a second call does nothing."""
+    def keep(self, warn: Warn) -> None:
+        """Start Postgres again whenever it has ended, as long as this holds the lake. warn: gets what has happened."""
+        self._keeper.keep(warn)
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Stop Postgres and let others have the lake; a second call does nothing. One that takes longer is killed."""
         if self._lock >= 0:
-            self._server.stop()
+            self._keeper.release().stop(seconds)
             os.close(self._lock)
             self._lock = -1
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,7 +20,8 @@ from duckicelake.lake.postgres.install import Account, account_of, is_open, prog
 from duckicelake.lake.postgres.socket_folder import make_socket_folder, remove_socket_folder
 
 _RECOVERY_SECONDS: Final = 600.0
-_STOP_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 60.0
+_KILL_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.02
 _LINES: Final = 8
 """Of a whole `postmaster.pid`: the first holds the process id, the last whether it is ready."""
@@ -44,15 +46,21 @@ class RunningPostgres:
             return self.process.poll() is None
         return _is_running(self.pid)
 
-    def stop(self) -> None:
-        """End it as fast as it can without a recovery afterwards; one that hangs is killed."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End it as fast as it can without a recovery afterwards; one that hangs for so long is killed."""
         program = _program(self.data)
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             if self.is_running():
-                os.kill(self.pid, number)
-                self._wait(_STOP_SECONDS if number == signal.SIGINT else 5.0)
+                self._send(number)
+                self._wait(seconds if number == signal.SIGINT else _KILL_SECONDS)
         remove_socket_folder(self.data)
         remove_copy(program)
+
+    def _send(self, number: int) -> None:
+        """To children, too, if it kills: where they are stopped they outlive their parent, and keep its memory."""
+        for process in (*(_children(self.pid) if number == signal.SIGKILL else ()), self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def _wait(self, seconds: float) -> None:
         until = monotonic() + seconds
@@ -264,6 +272,13 @@ def _is_postgres_of(process: int, data: Path) -> bool:
         return Path(f"/proc/{process}/cwd").samefile(data)
     except OSError:
         return not Path("/proc/self").exists()
+
+
+def _children(process: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def _is_running(process: int) -> bool:
