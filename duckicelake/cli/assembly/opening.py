@@ -112,6 +112,7 @@ def _maintenance_of(settings: Settings) -> dict[str, str]:
 def _check_database(database: Database) -> None:
     try:
         database.check()
+        database.check_sessions()
     except Unavailable as error:
         raise Unavailable(f"{error}; {postgres_advice(error)}") from error
 

@@ -22,6 +22,7 @@ from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.outages import outage_of
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
 from duckicelake.lake.postgres.pool import LastFirstPool
+from duckicelake.lake.postgres.pooling import check_sessions
 from duckicelake.lake.postgres.session import PinnedSession, check_encoding, check_triggers_fire
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of
 from duckicelake.lake.postgres.traced import Around, traced_by
@@ -209,6 +210,20 @@ class Database:
             raise Unavailable(f"Postgres {reason}: {error}") from error
         except psycopg.Error as error:
             raise _refusal(error) or error from error
+
+    def check_sessions(self) -> None:
+        """Raise UnsupportedCatalog where a pooler shares sessions between transactions."""
+
+        def connect() -> PatientConnection:
+            connection = PatientConnection.connect(self.url, autocommit=True, **_defaults(self.url))
+            connection.answer_seconds = _CHECK_SECONDS
+            self._session.pin(connection)
+            return connection
+
+        try:
+            check_sessions(connect)
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"Postgres does not answer: {error}") from error
 
     def statistics(self) -> dict[str, int]:
         """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
