@@ -152,7 +152,8 @@ WHERE d.end_snapshot IS NULL AND f.end_snapshot IS NULL AND d.format = 'puffin' 
 WITH quiet AS (
     SELECT t.table_id, t.caught_up_to, t.current_snapshot_id
     FROM duckicelake_table t
-    WHERE NOT EXISTS (
+    WHERE t.epoch = (SELECT epoch FROM duckicelake_epoch)  -- an expiry takes records of changes with it
+      AND NOT EXISTS (
         SELECT FROM ducklake_snapshot n LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
         WHERE n.snapshot_id > t.caught_up_to
           AND (c.snapshot_id IS NULL OR c.changes_made ~ ('(^|,)[a-z_]+:' || t.table_id || '(,|$)')))
@@ -167,7 +168,7 @@ WITH quiet AS (
 )
 SELECT table_id, data_file_id, coalesce(l.path, d.path) AS path,
        CASE WHEN d.begin_snapshot IS NULL THEN 'is listed to Iceberg clients, but DuckLake doesn''t have it'
-            ELSE 'has come without a record of changes, and no Iceberg client sees it' END AS problem,
+            ELSE 'has come without a record of changes, and Iceberg clients don''t read it' END AS problem,
        CASE WHEN d.begin_snapshot IS NULL THEN 'deleted_from_table' ELSE 'inserted_into_table' END AS change
 FROM (SELECT table_id, ducklake_id AS data_file_id, path FROM listed) l
 FULL JOIN (

@@ -6,9 +6,12 @@ import duckdb
 import psycopg
 
 from duckicelake.catalog.doctor import examine_tables
+from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.services import Services
 from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.format import prepare
 from duckicelake.lake.postgres.database import Database
+from tests.lakes import Lake, assert_same_rows
 
 LIFE = """
     CREATE TABLE a (i INTEGER, s VARCHAR, l INTEGER[], st STRUCT(q INTEGER), m MAP(VARCHAR, INTEGER));
@@ -101,3 +104,22 @@ def test_snapshot_behind_an_earlier_one_is_a_fault(database: Database) -> None:
         cursor.execute("INSERT INTO ducklake_snapshot_changes (snapshot_id) VALUES (3), (5)")
     (finding,) = (each for each in diagnose(database) if not each.ok)
     assert (finding.name, finding.detail) == ("snapshot ids", "newest is 5, 5 is behind the one before it")
+
+
+def test_flush_and_expiry_of_a_served_table_are_no_damage(
+    ducklake: duckdb.DuckDBPyConnection, services: Services, database: Database
+) -> None:
+    ducklake.execute("CREATE TABLE t AS SELECT range AS i FROM range(5)")  # inlined
+    ducklake.execute("CREATE TABLE u AS SELECT range AS i FROM range(50)")
+    ducklake.execute("DELETE FROM u WHERE i < 3")  # inlined
+    for table in ("t", "u"):
+        current_table(services, ("main",), table)
+
+    ducklake.execute("CALL ducklake_flush_inlined_data('lake')")
+    ducklake.execute("CREATE TABLE other AS SELECT 1 AS i")
+    ducklake.execute("CALL ducklake_expire_snapshots('lake', older_than => now())")
+
+    assert examine_tables(database)[0] == []
+    for table in ("t", "u"):
+        assert_same_rows(Lake(services, ducklake), table)
+    assert examine_tables(database)[0] == []
