@@ -87,12 +87,12 @@ def schema_of(
     )
 
 
-def reads_as(text: str, type_: PrimitiveType) -> bool:
+def reads_as(text: str, type_: PrimitiveType, format_version: int = _READ_BY_ALL) -> bool:
     """Whether Iceberg's readers read what was written as a DuckLake type, such as int32, as the Iceberg one."""
     if lake_type(type_) == text:
         return True
     try:
-        return promotes(iceberg_type(text, ""), type_, _READ_BY_ALL)
+        return promotes(iceberg_type(text, ""), type_, format_version)
     except Unsupported:
         return False
 
@@ -102,7 +102,7 @@ def check_written(columns: Sequence[Column], schema: Schema, where: str) -> None
     fields = schema.fields_by_id()
     for column in columns:
         field = fields.get(column.column_id)
-        if field and isinstance(field.type, PrimitiveType) and not reads_as(column.column_type, field.type):
+        if field and isinstance(field.type, PrimitiveType) and not reads_as(column.column_type, field.type, 3):
             raise Unsupported("ducklake-types", retyped(schema, field, column.column_type, where))
 
 

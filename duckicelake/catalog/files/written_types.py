@@ -86,6 +86,8 @@ class WrittenTypes:
             kind = stored[field_id].type if field_id in stored else None
             if _is_held(field, kind) if field_id in stored else _is_in_structs(schema, field_id):
                 continue
+            if kind is not None and field_id not in columns and holds(field, kind):
+                continue  # a date that a client promoted: not all readers follow, but no copy has it otherwise
             if field_id not in columns or _lake_type(field) in _NOT_CAST:
                 _refuse(schema, field, kind or "other type", file.path)
             yield field_id, duckdb_type(Column(field_id, None, field.name, _lake_type(field), nulls_allowed=True), ())
