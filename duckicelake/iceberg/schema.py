@@ -89,8 +89,8 @@ class Schema(SpecModel):
         Engines find fields by their full names, those that ignore case also in lower case.
         """
         full = self.full_names()
-        counts = Counter(name.lower() for name in full.values())
-        return next((name for name in full.values() if counts[name.lower()] > 1), None)
+        counts = Counter(name.lower() if "." in name else name for name in full.values())
+        return next((name for name in full.values() if counts[name.lower() if "." in name else name] > 1), None)
 
     def highest_field_id(self) -> int:
         """Give the highest field id at any depth, 0 for an empty schema."""
