@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from duckicelake.catalog.gc import lake_files, unneeded_of_any_age
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
 from duckicelake.lake import ownership
@@ -145,6 +144,8 @@ def _owner(services: Services, folder: str) -> Identity | str | None:
 
 def _unknown_files(services: Services) -> Iterator[str]:
     """Files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
+    from duckicelake.catalog.gc import lake_files, unneeded_of_any_age  # noqa: PLC0415 - imports DuckDB; rarely needed
+
     found = list(islice(lake_files(services), _FILES_LOOKED_AT))
     yield from (file.location for file in unneeded_of_any_age(services, found))
 

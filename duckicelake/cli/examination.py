@@ -57,7 +57,7 @@ def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     with reachable_postgres(settings) as url, closing(store_of(settings)) as store:
         findings, files = _database(url, with_lineage=settings.lineage != "off")
         found = list(_store(store, settings))
-        if all(finding.ok for finding in found):
+        if is_prepared(findings) and all(finding.ok for finding in found):
             found += _warehouse(url, store, settings)
         if all(finding.ok for finding in found) and with_files:
             return [*findings, *found, *_files(store, files)]

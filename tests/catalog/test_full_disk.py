@@ -87,8 +87,7 @@ def test_commit_that_fills_the_disk_of_the_files_can_be_tried_again_and_is_made_
 def cramped_url(postgres: EmbeddedPostgres) -> Iterator[str]:
     """A database on a disk of its own, with room for little more than a new lake."""
     with small_disk(40 * MIB) as disk, psycopg.connect(postgres.url, autocommit=True) as connection:
-        ((data,),) = connection.execute("SHOW data_directory").fetchall()
-        os.chown(disk, Path(data).stat().st_uid, -1)
+        os.chown(disk, Path(f"/proc/{connection.info.backend_pid}").stat().st_uid, -1)
         connection.execute(f"CREATE TABLESPACE cramped LOCATION '{disk}'")
         connection.execute(f"CREATE DATABASE cramped TEMPLATE {TEMPLATE} TABLESPACE cramped STRATEGY file_copy")
         try:

@@ -383,7 +383,7 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
         forgotten = run("doctor", "--lake", str(lake), "--no-files", "--forget-left-out")
     assert (found.returncode, forgotten.returncode) == (1, 1)
     assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
-    assert "run CREATE TRIGGER as migrations" in found.stdout
+    assert "CREATE TRIGGER as migrations" in found.stdout
     assert "FAIL  lineage: changes: left out" in found.stdout
     assert "gone  lineage: changes (KeyError)" in forgotten.stdout
     assert "FAIL  lineage" not in forgotten.stdout

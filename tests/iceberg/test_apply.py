@@ -226,12 +226,12 @@ def test_schema_that_drops_the_source_of_the_default_spec_is_refused(make_table:
         )
 
 
-def test_column_may_get_the_name_of_a_partition_field(make_table: MakeTable, commit: Commit) -> None:
+def test_column_must_not_get_the_name_of_a_partition_field(make_table: MakeTable, commit: Commit) -> None:
     base = make_table(2, partitioned=True)
-    columns = [each.to_json() for each in base.schema().fields]
+    columns = [field.to_json() for field in base.schema().fields]
     added = schema_update(*columns, column(4, "at_day", "date"))
-    table = commit(base, added, {"action": "set-current-schema", "schema-id": -1})
-    assert table.schema().full_names()[4] == "at_day"
+    with pytest.raises(InvalidRequest, match="at_day is a partition field made of column at"):
+        commit(base, added, {"action": "set-current-schema", "schema-id": -1})
 
 
 def test_partition_field_without_an_id_gets_that_of_an_equal_field_or_the_next(

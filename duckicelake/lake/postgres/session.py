@@ -39,7 +39,8 @@ SELECT set_config('search_path', quote_ident(coalesce(
                              || CASE WHEN source <> 'client' THEN ARRAY['public'::name] END)
          WITH ORDINALITY AS s (name, ordinal)
      WHERE to_regclass(quote_ident(name) || '.ducklake_metadata') IS NOT NULL ORDER BY ordinal LIMIT 1),
-    nullif(current_schema(), 'pg_catalog'), 'public')) || ', pg_temp', false)
+    nullif(current_schema(), 'pg_catalog'), CASE WHEN source = 'client' THEN setting ELSE 'public' END))
+    || ', pg_temp', false)
 FROM pg_settings WHERE name = 'search_path'"""
 """The schema of the lake: the first of the search path that has one. Unless the URL gives the path, `public` is behind
 it, where DuckDB puts lakes."""

@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from duckicelake.cli.service import serving
+from duckicelake.cli.service.deadline import ShutdownDeadline
 from duckicelake.errors import InvalidSettings, Unavailable
 from duckicelake.settings import Settings
 
@@ -34,7 +35,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool | Exception]:
 
 def serve() -> None:
     with socket.socket() as listener:
-        serving._serve_here(Settings(), listener, lambda: None)
+        serving._serve_here(Settings(), listener, lambda: None, ShutdownDeadline(60), creates=False)
 
 
 def test_postgres_and_store_that_are_away_are_waited_for(starts: list[bool | Exception]) -> None:
