@@ -34,13 +34,13 @@ PINNED: Final[Mapping[str, str]] = {
 }
 """Settings that any login may set. `search_path` is pinned beside them: see `PinnedSession`."""
 _FIND_SCHEMA: Final = """\
-SELECT set_config('search_path', quote_ident(coalesce(
+SELECT set_config('search_path', coalesce(quote_ident(coalesce(
     (SELECT name FROM unnest(current_schemas(false)
                              || CASE WHEN source <> 'client' THEN ARRAY['public'::name] END)
          WITH ORDINALITY AS s (name, ordinal)
      WHERE to_regclass(quote_ident(name) || '.ducklake_metadata') IS NOT NULL ORDER BY ordinal LIMIT 1),
-    nullif(current_schema(), 'pg_catalog'), CASE WHEN source = 'client' THEN setting ELSE 'public' END))
-    || ', pg_temp', false)
+    nullif(current_schema(), 'pg_catalog'), CASE WHEN source <> 'client' THEN 'public' END))
+    || ', pg_temp', setting), false)
 FROM pg_settings WHERE name = 'search_path'"""
 """The schema of the lake: the first of the search path that has one. Unless the URL gives the path, `public` is behind
 it, where DuckDB puts lakes."""

@@ -21,7 +21,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool | Exception]:
     """What becomes of each start, in turn: whether another is due, or why it came to nothing."""
     outcomes: list[bool | Exception] = []
 
-    def start(_: Settings, listener: socket.socket, *__: object) -> bool:
+    def start(_: Settings, listener: socket.socket, *__: object, creates: bool) -> bool:
+        assert not creates
         listener.close()
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
