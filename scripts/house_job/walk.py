@@ -226,7 +226,7 @@ def _serve(settings: Settings, act: Callable[[Settings, str], None]) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with suppress(SystemExit):
-        serve(settings, lambda complete, uri: threading.Thread(target=run, args=(complete, uri)).start())
+        serve(settings, lambda *found: threading.Thread(target=run, args=found).start(), creates=True)
     if failures:
         raise failures[0]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from pyspark.sql import Row
 
 from tests.engines.engines import Engines
 from tests.engines.test_native import assert_served, run
@@ -73,8 +74,8 @@ def assert_maintained(engines: Engines, name: str) -> None:
     table, spark = f"lake.{name}", engines.spark
     assert_served(engines, name)
     rows = spark.table(table).count()
-    assert spark.sql(f"SELECT sum(record_count) FROM {table}.files").first()[0] == rows
-    assert spark.sql(f"SELECT sum(record_count) FROM {table}.partitions").first()[0] == rows
+    assert spark.sql(f"SELECT sum(record_count) AS n FROM {table}.files").collect() == [Row(n=rows)]
+    assert spark.sql(f"SELECT sum(record_count) AS n FROM {table}.partitions").collect() == [Row(n=rows)]
     assert spark.table(f"{table}.all_data_files").count()
     if engines.catalog.load_table(name).format_version > 1:
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES {MERGE_ON_READ}")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -75,14 +76,12 @@ def test_pyiceberg_deletes_nothing_where_an_old_specs_column_was_dropped(formerl
 
 
 def test_pyiceberg_finds_no_infinite_floats(catalog: SqlCatalog) -> None:
+    comparisons: list[tuple[Any, float]] = [(EqualTo, math.inf), (GreaterThan, 1e300)]
     schema = pa.schema([("f", pa.float32()), ("d", pa.float64())])
     table = catalog.create_table("ns.t", schema)
     table.append(pa.table({"f": [math.inf], "d": [math.inf]}, schema=schema))
     found = {
-        name: [
-            table.scan(row_filter=each).to_arrow().num_rows
-            for each in (EqualTo(name, math.inf), GreaterThan(name, 1e300))
-        ]
+        name: [table.scan(row_filter=compare(name, value)).to_arrow().num_rows for compare, value in comparisons]
         for name in "fd"
     }
     assert found == {"f": [0, 0], "d": [1, 1]}
