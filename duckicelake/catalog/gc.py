@@ -5,27 +5,18 @@ A file stays if any row of DuckLake's or ours has its name, whether live, schedu
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from duckicelake.catalog.lake_files import OF_TABLES, find_unneeded, is_of, lake_files, read_kept
 from duckicelake.catalog.loads.loading import refresh
 from duckicelake.catalog.services import Services
-from duckicelake.delta.listing import FOLDER as DELTA_LOG
-from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, NoSuchTable
-from duckicelake.iceberg.metadata_file import MAX_BYTES
-from duckicelake.lake import garbage, ownership
+from duckicelake.errors import CatalogError, NoSuchTable
+from duckicelake.lake import garbage
 from duckicelake.storage.objects import StoredFile
 from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.policy import at_and_above, canonical, is_within
+from duckicelake.storage.policy import at_and_above, is_within
 
-TEMPORARY: Final = ".tmp-"
-"""How the names of files begin that the local store hasn't finished."""
-_METADATA: Final = ".metadata.json"
-_CHECKSUM: Final = ".crc"
-"""Hadoop's checksum of the file `x` is `.x.crc`, and stays with it."""
-_OF_DATA: Final = (".parquet", ".orc", ".puffin")
-_OF_TABLES: Final = (*_OF_DATA, ".avro", ".stats", _METADATA)
 _ASKED_AT_ONCE: Final = 10_000
 _DELETED_AT_ONCE: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
@@ -40,19 +31,19 @@ def find_orphans(
     does. `looked_at` hears of how many more files the lake was found to have. Raises Unavailable.
     """
     found: list[StoredFile] = []
-    kept = _kept(services)
+    kept = read_kept(services)
     for batch in _batches(lake_files(services), _ASKED_AT_ONCE):
         looked_at(len(batch))
-        found += _unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
+        found += find_unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
 
 
 def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
     """Those of some canonical files in the Iceberg zone that nobody needs; tables are brought up to date as above."""
     of_tables = [
-        file for file in files if _is_of(file, _OF_TABLES) and is_within(file.location, services.policy.data_zone)
+        file for file in files if is_of(file, OF_TABLES) and is_within(file.location, services.policy.data_zone)
     ]
-    found = _unneeded(services, _kept(services), of_tables)
+    found = find_unneeded(services, read_kept(services), of_tables)
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
 
 
@@ -74,57 +65,9 @@ def delete_orphans(
         in_parallel(delete, _still_unneeded(services, batch))
 
 
-def unneeded_of_any_age(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some files of `lake_files` that no row names, as far as rows say without bringing tables up to date."""
-    finished = [file for file in files if not _name(file).startswith(TEMPORARY)]
-    return _unneeded(services, _kept(services), finished)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What stays besides what rows name."""
-
-    foreign_places: frozenset[str]
-    names: frozenset[str]
-
-
-def _kept(services: Services) -> _Kept:
-    with services.database.reading() as cursor:
-        return _Kept(garbage.foreign_places(cursor), garbage.named_in_metadata(cursor))
-
-
-def lake_files(services: Services) -> Iterator[StoredFile]:
-    """What lies in the two zones, as far as it is of a kind that lakes are made of."""
-    with services.database.reading() as cursor:
-        data_path = ownership.data_path(cursor)
-    for zone, suffixes in ((services.policy.data_zone, _OF_TABLES), (data_path, _OF_DATA)):
-        for file in services.store.files_below(zone):
-            if _is_of(file, suffixes):
-                yield file
-
-
-def _is_of(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
-    """Whether the file is of a kind that lakes are made of, finished or not; Delta logs are looked after elsewhere."""
-    name = _name(file)
-    is_finished = name.endswith(suffixes) and f"/{DELTA_LOG}/" not in file.location
-    return name.startswith(TEMPORARY) or (is_finished and _is_usable(file))
-
-
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     for batch in _batches(files, _ASKED_AT_ONCE):
-        yield from _unneeded(services, _kept(services), batch)
-
-
-def _unneeded(services: Services, kept: _Kept, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those that no row names, and that don't lie where others may keep files."""
-    names = {_name(file) for file in files} - kept.names
-    if not names:
-        return []
-    with services.database.reading() as cursor:
-        unnamed = garbage.unnamed(cursor, sorted(names))
-    ours = [file for file in files if _name(file) in unnamed]
-    ours = [file for file in ours if kept.foreign_places.isdisjoint(at_and_above(file.location))]
-    return [file for file in ours if not _is_of_view(services, file)]
+        yield from find_unneeded(services, read_kept(services), batch)
 
 
 def _claimed_by_nobody(services: Services, files: Sequence[StoredFile]) -> Iterator[StoredFile]:
@@ -154,32 +97,7 @@ def _settle(services: Services, table_id: int) -> bool:
     return True
 
 
-def _is_of_view(services: Services, file: StoredFile) -> bool:
-    """Whether the file is metadata of a view: views that were dropped can be registered again, and leave no rows."""
-    if not file.location.endswith(_METADATA):
-        return False
-    try:
-        return b'"view-uuid"' in services.store.read(file.location, MAX_BYTES)
-    except FileMissing:
-        return False
-    except InvalidRequest:
-        return True
-
-
 def _batches(files: Iterable[StoredFile], size: int) -> Iterator[list[StoredFile]]:
     rest = iter(files)
     while batch := list(islice(rest, size)):
         yield batch
-
-
-def _name(file: StoredFile) -> str:
-    name = file.location.rpartition("/")[2]
-    return name[1:].removesuffix(_CHECKSUM) if name.startswith(".") and name.endswith(_CHECKSUM) else name
-
-
-def _is_usable(file: StoredFile) -> bool:
-    """Whether a file of this name could be a table's at all."""
-    try:
-        return canonical(file.location) == file.location
-    except InvalidRequest:
-        return False

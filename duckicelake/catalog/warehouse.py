@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from duckicelake.catalog.lake_files import find_unneeded_of_any_age, lake_files
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
 from duckicelake.lake import ownership
@@ -144,10 +145,8 @@ def _owner(services: Services, folder: str) -> Identity | str | None:
 
 def _unknown_files(services: Services) -> Iterator[str]:
     """Files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
-    from duckicelake.catalog.gc import lake_files, unneeded_of_any_age  # noqa: PLC0415 - imports DuckDB; rarely needed
-
     found = list(islice(lake_files(services), _FILES_LOOKED_AT))
-    yield from (file.location for file in unneeded_of_any_age(services, found))
+    yield from (file.location for file in find_unneeded_of_any_age(services, found))
 
 
 def _foreign(folder: str, owner: Identity | str, own: Identity) -> str:
