@@ -1,6 +1,5 @@
 """The seam to Postgres: a connection pool and the two kinds of transactions that the catalog needs."""
 
-import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock
@@ -21,7 +20,7 @@ from duckicelake.lake.postgres.gate import Gate
 from duckicelake.lake.postgres.notices import Notices
 from duckicelake.lake.postgres.outages import outage_of
 from duckicelake.lake.postgres.pipelines import PatientConnection, is_refused
-from duckicelake.lake.postgres.pool import LastFirstPool
+from duckicelake.lake.postgres.pool import LastFirstPool, check_still_open
 from duckicelake.lake.postgres.pooling import check_sessions
 from duckicelake.lake.postgres.session import PinnedSession, check_encoding, check_triggers_fire
 from duckicelake.lake.postgres.timeline import Timeline, is_standby, timeline_of
@@ -133,7 +132,7 @@ class Database:
             reconnect_timeout=_RECONNECT_SECONDS,
             open=True,
             configure=self._configure,
-            check=_check_still_open,
+            check=check_still_open,
             name="duckicelake",
         )
         self._lines: list[FreshnessLine | Notices] = []
@@ -391,12 +390,3 @@ def _roll_back(connection: PatientConnection, prepared_before: int) -> None:
     is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
     if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         connection.pgconn.exec_(b"ROLLBACK")
-
-
-def _check_still_open(connection: Connection[Row]) -> None:
-    """Refuse a connection that the server has closed, without a round trip: nothing else makes an idle one readable."""
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        connection.close()
-        raise psycopg.OperationalError("the server closed an idle connection")
