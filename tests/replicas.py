@@ -57,9 +57,7 @@ class Cluster:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Have none of its processes run in the block, as if its disk stalled: it still takes what it is sent."""
-        processes = self.processes()
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
+        processes = stop_family(self.processes()[0])
         try:
             yield
         finally:
@@ -114,6 +112,35 @@ def family_of(postmaster: int) -> list[int]:
     """A process and its children."""
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
     return [postmaster, *map(int, children)]
+
+
+def stop_family(postmaster: int) -> list[int]:
+    """Have a process and its children run no longer, once it can have no more of them; who they are."""
+    os.kill(postmaster, signal.SIGSTOP)
+    _wait_until_stopped(postmaster)
+    family = family_of(postmaster)
+    for process in family[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGSTOP)
+    for process in family[1:]:
+        _wait_until_stopped(process)
+    return family
+
+
+def _wait_until_stopped(process: int) -> None:
+    """A signal is on its way for a while. Nothing more is to be waited for in a process that has ended."""
+    until = time.monotonic() + 20
+    while (state := _state_of(process)) not in ("T", "Z", None):
+        assert time.monotonic() < until, f"process {process} is in state {state}"
+        time.sleep(0.001)
+
+
+def _state_of(process: int) -> str | None:
+    """The letter of proc(5); None if there is no such process."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def url_of(clusters: Sequence[Cluster]) -> str:

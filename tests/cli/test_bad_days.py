@@ -27,7 +27,7 @@ from tests.cli.test_commands import (
     worker_pids,
 )
 from tests.clusters import place_cluster
-from tests.replicas import Cluster, family_of, running_cluster
+from tests.replicas import Cluster, running_cluster, stop_family
 
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
@@ -138,7 +138,9 @@ def test_postgres_that_is_set_to_take_no_writes_has_all_writes_answered_alike(
         assert load(client).json()["metadata"] == before
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off".encode())
         admin.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
-        assert all(write(client).is_success for write in WRITES)
+        for write in WRITES:
+            answer = write(client)
+            assert answer.is_success, answer.text
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -169,9 +171,7 @@ def test_embedded_postgres_that_was_killed_is_started_again_and_no_row_is_lost(l
 def test_embedded_postgres_that_hangs_is_killed_at_the_end(lake: Path) -> None:
     with serving(lake, DUCKICELAKE_SHUTDOWN_SECONDS="2", DUCKICELAKE_LINEAGE_FLUSH_SECONDS="0") as served:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).is_success
-        processes = family_of(postgres_pid(lake))
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
+        processes = stop_family(postgres_pid(lake))
         began = time.monotonic()
         served.end(signal.SIGTERM)
         assert time.monotonic() - began < 2 + 15
