@@ -1,7 +1,9 @@
 """The direction of imports (design §2), held by walking the syntax trees."""
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,31 +117,41 @@ def strangers(part: str, names: set[str]) -> set[str]:
     return {name for name, parts in homes if parts is not None and part not in parts}
 
 
-def identifier(path: Path) -> str:
-    return str(path.relative_to(PACKAGE))
-
-
 def test_every_part_of_the_package_has_a_rule() -> None:
     assert {part_of(path) for path in MODULES} - {"__init__"} <= set(ALLOWED)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identifier)
-def test_module_imports_only_where_arrows_lead(path: Path) -> None:
-    if part_of(path) != "__init__":
-        assert wrong_arrows(part_of(path), imported(path)) == set()
+def test_modules_import_only_where_arrows_lead() -> None:
+    assert found_in_modules(lambda path: wrong_arrows(part_of(path), imported(path))) == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identifier)
-def test_module_uses_only_libraries_of_its_part(path: Path) -> None:
-    assert strangers(part_of(path), imported(path)) == set()
+def test_modules_use_only_libraries_of_their_part() -> None:
+    assert found_in_modules(lambda path: strangers(part_of(path), imported(path))) == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=identifier)
-def test_module_imports_nothing_inside_functions(path: Path) -> None:
-    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+def test_modules_import_nothing_inside_functions() -> None:
+    assert found_in_modules(lambda path: set() if part_of(path) in OPTIONAL else late_imports(path)) == {}
+
+
+def found_in_modules(search: Callable[[Path], set[Any]]) -> dict[str, set[Any]]:
+    """What a search finds, by the module, of all modules in which it finds anything."""
+    modules = (path for path in MODULES if path.parent != PACKAGE or path.name != "__init__.py")
+    found = {str(path.relative_to(PACKAGE)): search(path) for path in modules}
+    return {module: places for module, places in found.items() if places}
+
+
+def late_imports(path: Path) -> set[int]:
+    """Lines of imports inside functions, asynchronous ones included."""
+    tree = ast.parse(path.read_text())
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     nodes = (node for function in functions for node in ast.walk(function))
-    lines = {node.lineno for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
-    assert lines == set() or part_of(path) in OPTIONAL
+    return {node.lineno for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
+
+
+def test_late_import_is_noticed(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("import a\ndef f():\n    import b\nasync def g():\n    from c import d\n")
+    assert late_imports(module) == {3, 5}
 
 
 @pytest.mark.parametrize(

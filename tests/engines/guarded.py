@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from uuid import uuid4
 
 from scripts.backends_job.minio import Minio, create_bucket
 from scripts.backends_job.stack import Backends
@@ -14,8 +15,9 @@ CREDENTIAL = f"{CLIENT}:{SECRET}"
 
 
 @contextmanager
-def guarded_lake(minio: Minio, bucket: str) -> Iterator[RunningLake]:
-    """Serve a new lake, with a Postgres of its own, in a new bucket."""
+def guarded_lake(minio: Minio, purpose: str) -> Iterator[RunningLake]:
+    """Serve a new lake, with a Postgres of its own, in a new bucket whose name begins with the purpose."""
+    bucket = f"{purpose}-{uuid4().hex[:12]}"
     create_bucket(minio, bucket)
     whole = on_servers(Backends("", minio, bucket))
     settings = {key: value for key, value in whole.settings.items() if key != "DUCKICELAKE_DATABASE_URL"}

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -43,8 +44,9 @@ READERS = ("PyIceberg", "DuckDB")
 
 @pytest.fixture(scope="module")
 def bucket(minio: Minio) -> Bucket:
-    create_bucket(minio, "engines")
-    return Bucket("engines", minio)
+    name = f"engines-{uuid4().hex[:12]}"
+    create_bucket(minio, name)
+    return Bucket(name, minio)
 
 
 @pytest.fixture(scope="module")
