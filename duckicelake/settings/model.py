@@ -1,52 +1,20 @@
-"""What a person may configure, read once by the entry points and passed on from there.
+"""The settings of a server: their names, types, defaults and descriptions, and which contradict one another."""
 
-A value comes from the first of these that names it: the command line, `DUCKICELAKE_*` in the environment,
-`duckicelake.toml` in the current folder, `duckicelake.toml` in the lake's folder, the default.
-"""
-
-import difflib
 import ipaddress
-import os
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
-from pydantic_settings.exceptions import SettingsError
-
-from duckicelake.errors import InvalidSettings
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 PREFIX = "DUCKICELAKE_"
-PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
-"""What the pipeline reads, which is a client and may run beside the server."""
-FILE_NAME = "duckicelake.toml"
-_ENDPOINT = re.compile(r"https?://[^/@?#\s]+/?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
-_ANY_URI = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_WEB_URL = re.compile(r"https?://\S+", re.IGNORECASE)
-_HOST = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
-_USER = re.compile(r"//[^/]*@")
-_POLICY = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
-_CLOSING = frozenset(
-    {
-        *("require_auth", "oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes"),
-        *("require_https", "tls_certificate", "tls_key"),
-        *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
-        "s3_static_access_key_id",
-    }
-)
-"""What shuts others out, beside secrets: such a setting that is there and empty is a mistake, not the open default."""
+_ENDPOINT_PATTERN = re.compile(r"https?://[^/@?#\s]+/?")
+_ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
+_URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+_WEB_URL_PATTERN = re.compile(r"https?://\S+", re.IGNORECASE)
+_HOST_PATTERN = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
+_POLICY_PATTERN = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 _POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 
@@ -242,7 +210,7 @@ class Settings(BaseSettings):
     @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint")
     @classmethod
     def _only_an_address(cls, value: str | None) -> str | None:
-        if value is not None and not _ENDPOINT.fullmatch(value):
+        if value is not None and not _ENDPOINT_PATTERN.fullmatch(value):
             message = "write https://<host> or http://<host>:<port>, without user, path or options"
             raise ValueError(message)
         return value and value.rstrip("/")
@@ -250,7 +218,7 @@ class Settings(BaseSettings):
     @field_validator("lineage_catalog_uri")
     @classmethod
     def _only_a_uri(cls, value: str | None) -> str | None:
-        if value is not None and not _ANY_URI.fullmatch(value):
+        if value is not None and not _URI_PATTERN.fullmatch(value):
             message = f"{value!r} is no URI: write the one that engines are given, as https://lake.example"
             raise ValueError(message)
         return value
@@ -258,7 +226,7 @@ class Settings(BaseSettings):
     @field_validator("oidc_jwks_url")
     @classmethod
     def _only_an_url(cls, value: str | None) -> str | None:
-        if value is not None and not _WEB_URL.fullmatch(value):
+        if value is not None and not _WEB_URL_PATTERN.fullmatch(value):
             message = f"{value!r} is no URL: write https://<host>/<path> of the provider's keys"
             raise ValueError(message)
         return value
@@ -267,7 +235,7 @@ class Settings(BaseSettings):
     @classmethod
     def _as_browsers_say_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
+            if origin != "*" and not _ORIGIN_PATTERN.fullmatch(origin):
                 message = f"{origin!r} is no origin: write https://<host> or http://<host>:<port>, or * for all pages"
                 raise ValueError(message)
         return tuple(origin.rstrip("/").lower() for origin in value)
@@ -276,7 +244,7 @@ class Settings(BaseSettings):
     @classmethod
     def _as_clients_write_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
-            if not _HOST.fullmatch(host) and not _is_network(host.strip("[]")):
+            if not _HOST_PATTERN.fullmatch(host) and not _is_network(host.strip("[]")):
                 message = f"{host!r} is no host: write lake.example, *.example, an address or a network, without a port"
                 raise ValueError(message)
         return value
@@ -285,7 +253,7 @@ class Settings(BaseSettings):
     @classmethod
     def _policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            if not _POLICY.fullmatch(text):
+            if not _POLICY_PATTERN.fullmatch(text):
                 message = f"{text!r} is no policy: write <property>=<value>, as maintenance.flush.min-rows=100"
                 raise ValueError(message)
         return value
@@ -301,7 +269,7 @@ class Settings(BaseSettings):
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             message = "oidc_issuer and oidc_audience belong together: set both or neither"
             raise ValueError(message)
-        if self.oidc_issuer and self.oidc_jwks_url is None and not _WEB_URL.fullmatch(self.oidc_issuer):
+        if self.oidc_issuer and self.oidc_jwks_url is None and not _WEB_URL_PATTERN.fullmatch(self.oidc_issuer):
             message = f"oidc_issuer {self.oidc_issuer!r} is no URL to ask for its keys: set oidc_jwks_url, too"
             raise ValueError(message)
         if self.oidc_issuer is None and (self.oidc_jwks_url is not None or self.oidc_scopes is not None):
@@ -355,116 +323,8 @@ class Settings(BaseSettings):
         """The variables from which a worker process reads these same settings again."""
         values = self.model_dump(exclude_none=True)
         values |= {name: ",".join(value) for name, value in values.items() if isinstance(value, tuple)}
-        return {PREFIX + name.upper(): _in_full(value) for name, value in values.items()}
+        return {PREFIX + name.upper(): _reveal(value) for name, value in values.items()}
 
 
-def _in_full(value: object) -> str:
+def _reveal(value: object) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One place that settings were read from; `spelling` shows how a setting is written there."""
-
-    spelling: str
-    values: Mapping[str, object]
-
-    def spell(self, name: str) -> str:
-        return self.spelling.format(name=name, upper=name.upper(), dashed=name.replace("_", "-"))
-
-
-def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None = None) -> Settings:
-    """The settings that hold for a process started in `folder` with the command-line `flags` (None: not given).
-
-    Raises InvalidSettings, naming what is wrong, where it was set, and the nearest right name or value.
-    """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    sources = [_Source("--{dashed}", given), _environment(), _file((folder or Path.cwd()) / FILE_NAME)]
-    lake = _first(sources, "lake", Settings().lake)
-    sources.append(_lake_file(Path(str(lake)), folder or Path.cwd()))
-    merged = {name: value for source in reversed(sources) for name, value in source.values.items()}
-    try:
-        return Settings.model_validate(merged)
-    except ValidationError as invalid:
-        raise InvalidSettings(_explain(invalid, sources)) from invalid
-
-
-def _first(sources: list[_Source], name: str, default: object) -> object:
-    return next((source.values[name] for source in sources if name in source.values), default)
-
-
-def _environment() -> _Source:
-    source = _Source(PREFIX + "{upper}", {})
-    known = {source.spell(name) for name in Settings.model_fields}
-    for variable in sorted(os.environ):
-        name = variable.upper()
-        if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
-            message = f"{variable} is not a setting{_nearest(name, known)}"
-            raise InvalidSettings(message)
-        _check_filled(variable, name.removeprefix(PREFIX).lower(), os.environ[variable])
-    try:
-        return _Source(source.spelling, EnvSettingsSource(Settings)())
-    except SettingsError as broken:
-        raise InvalidSettings(str(broken)) from broken
-
-
-def _file(path: Path) -> _Source:
-    try:
-        values = TomlConfigSettingsSource(Settings, path)() if path.is_file() else {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as broken:
-        message = f"{path} can't be read: {broken}"
-        raise InvalidSettings(message) from broken
-    known = set(Settings.model_fields)
-    for name in values:
-        if name not in known:
-            message = f"{name} in {path} is not a setting{_nearest(name, known)}"
-            raise InvalidSettings(message)
-        _check_filled(f"{name} in {path}", name, values[name])
-    return _Source(f"{{name}} in {path}", values)
-
-
-def _check_filled(spelling: str, name: str, value: object) -> None:
-    """Raise InvalidSettings for an empty value by which the server would be more open than whoever wrote it meant."""
-    if isinstance(value, str) and not value.strip() and (name in _CLOSING or _is_secret(name)):
-        message = f"{spelling} is set, but empty: fill it in, or unset it if the server shall run without"
-        raise InvalidSettings(message)
-
-
-def _is_secret(name: str) -> bool:
-    field = Settings.model_fields.get(name)
-    return field is not None and "SecretStr" in str(field.annotation)
-
-
-def _lake_file(lake: Path, folder: Path) -> _Source:
-    path = folder / lake / FILE_NAME
-    source = _file(path)
-    named = source.values.get("lake")
-    if named is not None and (folder / str(named)).resolve() != (folder / lake).resolve():
-        message = f"lake in {path} names {named}, but the file lies in the lake {lake}: remove that line"
-        raise InvalidSettings(message)
-    return _Source(source.spelling, {name: value for name, value in source.values.items() if name != "lake"})
-
-
-def _nearest(name: str, known: set[str]) -> str:
-    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]}?" if matches else f"; the settings are {', '.join(sorted(known))}"
-
-
-def _explain(invalid: ValidationError, sources: list[_Source]) -> str:
-    return "; ".join(_explain_one(error["loc"], error["msg"], sources) for error in invalid.errors())
-
-
-def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_Source]) -> str:
-    text = message.removeprefix("Value error, ")
-    if not location:
-        return text
-    name = str(location[0])
-    for source in sources:
-        if name in source.values:
-            return f"{source.spell(name)} is {_shown(name, source.values[name])}: {text}"
-    return f"{name}: {text}"
-
-
-def _shown(name: str, value: object) -> str:
-    """The value for a message, without what is secret in it."""
-    return "wrong" if _is_secret(name) else _USER.sub("//…@", repr(value))

@@ -1,0 +1,10 @@
+"""What a person may configure, read once by the entry points and passed on from there.
+
+A value comes from the first of these that names it: the command line, `DUCKICELAKE_*` in the environment,
+`duckicelake.toml` in the current folder, `duckicelake.toml` in the lake's folder, the default.
+"""
+
+from duckicelake.settings.model import PREFIX, Settings
+from duckicelake.settings.sources import read_settings
+
+__all__ = ["PREFIX", "Settings", "read_settings"]

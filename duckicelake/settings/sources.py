@@ -1,0 +1,142 @@
+"""Read settings from their sources, and say in which source a wrong value stands."""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
+from pydantic_settings.exceptions import SettingsError
+
+from duckicelake.errors import InvalidSettings
+from duckicelake.settings.model import PREFIX, Settings
+
+PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
+"""What the pipeline reads, which is a client and may run beside the server."""
+FILE_NAME = "duckicelake.toml"
+_USER_PATTERN = re.compile(r"//[^/]*@")
+_PROTECTIVE_NAMES = frozenset(
+    {
+        *("require_auth", "oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes"),
+        *("require_https", "tls_certificate", "tls_key"),
+        *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
+        "s3_static_access_key_id",
+    }
+)
+"""What shuts others out, beside secrets: such a setting that is there and empty is a mistake, not the open default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingsSource:
+    """One place that settings were read from; `spelling` shows how a setting is written there."""
+
+    spelling: str
+    values: Mapping[str, object]
+
+    def spell(self, name: str) -> str:
+        return self.spelling.format(name=name, upper=name.upper(), dashed=name.replace("_", "-"))
+
+
+def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None = None) -> Settings:
+    """Merge the sources of a process that is started in `folder` with command-line `flags` (None: not given).
+
+    Raises InvalidSettings, naming what is wrong, where it was set, and the nearest right name or value.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    sources = [
+        _SettingsSource("--{dashed}", given),
+        _read_environment(),
+        _read_file((folder or Path.cwd()) / FILE_NAME),
+    ]
+    lake = _find_first(sources, "lake", Settings().lake)
+    sources.append(_read_lake_file(Path(str(lake)), folder or Path.cwd()))
+    merged = {name: value for source in reversed(sources) for name, value in source.values.items()}
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as invalid:
+        raise InvalidSettings(_explain(invalid, sources)) from invalid
+
+
+def _find_first(sources: list[_SettingsSource], name: str, default: object) -> object:
+    return next((source.values[name] for source in sources if name in source.values), default)
+
+
+def _read_environment() -> _SettingsSource:
+    source = _SettingsSource(PREFIX + "{upper}", {})
+    known = {source.spell(name) for name in Settings.model_fields}
+    for variable in sorted(os.environ):
+        name = variable.upper()
+        if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
+            message = f"{variable} is not a setting{_suggest_nearest(name, known)}"
+            raise InvalidSettings(message)
+        _check_filled(variable, name.removeprefix(PREFIX).lower(), os.environ[variable])
+    try:
+        return _SettingsSource(source.spelling, EnvSettingsSource(Settings)())
+    except SettingsError as broken:
+        raise InvalidSettings(str(broken)) from broken
+
+
+def _read_file(path: Path) -> _SettingsSource:
+    try:
+        values = TomlConfigSettingsSource(Settings, path)() if path.is_file() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as broken:
+        message = f"{path} can't be read: {broken}"
+        raise InvalidSettings(message) from broken
+    known = set(Settings.model_fields)
+    for name in values:
+        if name not in known:
+            message = f"{name} in {path} is not a setting{_suggest_nearest(name, known)}"
+            raise InvalidSettings(message)
+        _check_filled(f"{name} in {path}", name, values[name])
+    return _SettingsSource(f"{{name}} in {path}", values)
+
+
+def _check_filled(spelling: str, name: str, value: object) -> None:
+    """Raise InvalidSettings for an empty value by which the server would be more open than whoever wrote it meant."""
+    if isinstance(value, str) and not value.strip() and (name in _PROTECTIVE_NAMES or _is_secret(name)):
+        message = f"{spelling} is set, but empty: fill it in, or unset it if the server shall run without"
+        raise InvalidSettings(message)
+
+
+def _is_secret(name: str) -> bool:
+    field = Settings.model_fields.get(name)
+    return field is not None and "SecretStr" in str(field.annotation)
+
+
+def _read_lake_file(lake: Path, folder: Path) -> _SettingsSource:
+    path = folder / lake / FILE_NAME
+    source = _read_file(path)
+    named = source.values.get("lake")
+    if named is not None and (folder / str(named)).resolve() != (folder / lake).resolve():
+        message = f"lake in {path} names {named}, but the file lies in the lake {lake}: remove that line"
+        raise InvalidSettings(message)
+    return _SettingsSource(source.spelling, {name: value for name, value in source.values.items() if name != "lake"})
+
+
+def _suggest_nearest(name: str, known: set[str]) -> str:
+    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]}?" if matches else f"; the settings are {', '.join(sorted(known))}"
+
+
+def _explain(invalid: ValidationError, sources: list[_SettingsSource]) -> str:
+    return "; ".join(_explain_one(error["loc"], error["msg"], sources) for error in invalid.errors())
+
+
+def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_SettingsSource]) -> str:
+    text = message.removeprefix("Value error, ")
+    if not location:
+        return text
+    name = str(location[0])
+    for source in sources:
+        if name in source.values:
+            return f"{source.spell(name)} is {_mask(name, source.values[name])}: {text}"
+    return f"{name}: {text}"
+
+
+def _mask(name: str, value: object) -> str:
+    """The value for a message, without what is secret in it."""
+    return "wrong" if _is_secret(name) else _USER_PATTERN.sub("//…@", repr(value))
