@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from duckicelake.catalog.lake_files import OF_TABLES, find_unneeded, is_of, lake_files, read_kept
+from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
 from duckicelake.catalog.loads.loading import refresh
 from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, NoSuchTable
@@ -31,8 +31,8 @@ def find_orphans(
     does. `looked_at` hears of how many more files the lake was found to have. Raises Unavailable.
     """
     found: list[StoredFile] = []
-    kept = read_kept(services)
-    for batch in _batches(lake_files(services), _ASKED_AT_ONCE):
+    kept = read_kept_files(services)
+    for batch in _batches(list_lake_files(services), _ASKED_AT_ONCE):
         looked_at(len(batch))
         found += find_unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
@@ -41,9 +41,11 @@ def find_orphans(
 def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
     """Those of some canonical files in the Iceberg zone that nobody needs; tables are brought up to date as above."""
     of_tables = [
-        file for file in files if is_of(file, OF_TABLES) and is_within(file.location, services.policy.data_zone)
+        file
+        for file in files
+        if is_lake_file(file, TABLE_SUFFIXES) and is_within(file.location, services.policy.data_zone)
     ]
-    found = find_unneeded(services, read_kept(services), of_tables)
+    found = find_unneeded(services, read_kept_files(services), of_tables)
     return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
 
 
@@ -67,7 +69,7 @@ def delete_orphans(
 
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     for batch in _batches(files, _ASKED_AT_ONCE):
-        yield from find_unneeded(services, read_kept(services), batch)
+        yield from find_unneeded(services, read_kept_files(services), batch)
 
 
 def _claimed_by_nobody(services: Services, files: Sequence[StoredFile]) -> Iterator[StoredFile]:

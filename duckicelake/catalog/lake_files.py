@@ -1,6 +1,6 @@
-"""The files of a lake's two zones, and which of them no row names, whatever their age.
+"""The files in a lake's two zones, and which of them no row of the catalog names.
 
-Without DuckDB, which takes long to import: every server looks here at its start, to find out whose a warehouse is.
+This module must not import DuckDB, which is slow: every server uses it at its start, to check whose a warehouse is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,66 +15,67 @@ from duckicelake.lake import garbage, ownership
 from duckicelake.storage.objects import StoredFile
 from duckicelake.storage.policy import at_and_above, canonical
 
-TEMPORARY: Final = ".tmp-"
-"""How the names of files begin that the local store hasn't finished."""
-_METADATA: Final = ".metadata.json"
-_CHECKSUM: Final = ".crc"
+_TEMPORARY_PREFIX: Final = ".tmp-"
+"""Names of files that the local store hasn't finished begin so."""
+_METADATA_SUFFIX: Final = ".metadata.json"
+_CHECKSUM_SUFFIX: Final = ".crc"
 """Hadoop's checksum of the file `x` is `.x.crc`, and stays with it."""
-_OF_DATA: Final = (".parquet", ".orc", ".puffin")
-OF_TABLES: Final = (*_OF_DATA, ".avro", ".stats", _METADATA)
+_DATA_SUFFIXES: Final = (".parquet", ".orc", ".puffin")
+TABLE_SUFFIXES: Final = (*_DATA_SUFFIXES, ".avro", ".stats", _METADATA_SUFFIX)
 
 
-def lake_files(services: Services) -> Iterator[StoredFile]:
-    """What lies in the two zones, as far as it is of a kind that lakes are made of."""
+def list_lake_files(services: Services) -> Iterator[StoredFile]:
+    """List the files in both zones whose kind a lake may have made."""
     with services.database.reading() as cursor:
         data_path = ownership.data_path(cursor)
-    for zone, suffixes in ((services.policy.data_zone, OF_TABLES), (data_path, _OF_DATA)):
+    for zone, suffixes in ((services.policy.data_zone, TABLE_SUFFIXES), (data_path, _DATA_SUFFIXES)):
         for file in services.store.files_below(zone):
-            if is_of(file, suffixes):
+            if is_lake_file(file, suffixes):
                 yield file
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What stays besides what rows name."""
+class KeptFiles:
+    """Files that stay although no row names them: where others may keep files, and names in metadata."""
 
     foreign_places: frozenset[str]
     names: frozenset[str]
 
 
-def read_kept(services: Services) -> Kept:
+def read_kept_files(services: Services) -> KeptFiles:
+    """Read from the catalog which files stay although no row names them."""
     with services.database.reading() as cursor:
-        return Kept(garbage.foreign_places(cursor), garbage.named_in_metadata(cursor))
+        return KeptFiles(garbage.foreign_places(cursor), garbage.named_in_metadata(cursor))
 
 
 def find_unneeded_of_any_age(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some files of `lake_files` that no row names, as far as rows say without bringing tables up to date."""
-    finished = [file for file in files if not _name(file).startswith(TEMPORARY)]
-    return find_unneeded(services, read_kept(services), finished)
+    """Find the files of `list_lake_files` that no row names. Tables are not brought up to date before."""
+    finished = [file for file in files if not _file_name(file).startswith(_TEMPORARY_PREFIX)]
+    return find_unneeded(services, read_kept_files(services), finished)
 
 
-def find_unneeded(services: Services, kept: Kept, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those that no row names, and that don't lie where others may keep files."""
-    names = {_name(file) for file in files} - kept.names
+def find_unneeded(services: Services, kept: KeptFiles, files: Sequence[StoredFile]) -> list[StoredFile]:
+    """Find the files that no row names and that don't lie where others may keep files."""
+    names = {_file_name(file) for file in files} - kept.names
     if not names:
         return []
     with services.database.reading() as cursor:
         unnamed = garbage.unnamed(cursor, sorted(names))
-    ours = [file for file in files if _name(file) in unnamed]
+    ours = [file for file in files if _file_name(file) in unnamed]
     ours = [file for file in ours if kept.foreign_places.isdisjoint(at_and_above(file.location))]
-    return [file for file in ours if not _is_of_view(services, file)]
+    return [file for file in ours if not _is_view_metadata(services, file)]
 
 
-def is_of(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
-    """Whether the file is of a kind that lakes are made of, finished or not; Delta logs are looked after elsewhere."""
-    name = _name(file)
+def is_lake_file(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
+    """Whether a lake may have made the file, finished or not. Files of Delta logs are left to `delta`."""
+    name = _file_name(file)
     is_finished = name.endswith(suffixes) and f"/{DELTA_LOG}/" not in file.location
-    return name.startswith(TEMPORARY) or (is_finished and _is_usable(file))
+    return name.startswith(_TEMPORARY_PREFIX) or (is_finished and _is_usable(file))
 
 
-def _is_of_view(services: Services, file: StoredFile) -> bool:
-    """Whether the file is metadata of a view: views that were dropped can be registered again, and leave no rows."""
-    if not file.location.endswith(_METADATA):
+def _is_view_metadata(services: Services, file: StoredFile) -> bool:
+    """Whether the file is metadata of a view. A dropped view leaves no row and can be registered again."""
+    if not file.location.endswith(_METADATA_SUFFIX):
         return False
     try:
         return b'"view-uuid"' in services.store.read(file.location, MAX_BYTES)
@@ -84,9 +85,9 @@ def _is_of_view(services: Services, file: StoredFile) -> bool:
         return True
 
 
-def _name(file: StoredFile) -> str:
+def _file_name(file: StoredFile) -> str:
     name = file.location.rpartition("/")[2]
-    return name[1:].removesuffix(_CHECKSUM) if name.startswith(".") and name.endswith(_CHECKSUM) else name
+    return name[1:].removesuffix(_CHECKSUM_SUFFIX) if name.startswith(".") and name.endswith(_CHECKSUM_SUFFIX) else name
 
 
 def _is_usable(file: StoredFile) -> bool:

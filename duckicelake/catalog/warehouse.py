@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from duckicelake.catalog.lake_files import find_unneeded_of_any_age, lake_files
+from duckicelake.catalog.lake_files import find_unneeded_of_any_age, list_lake_files
 from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
 from duckicelake.lake import ownership
@@ -145,7 +145,7 @@ def _owner(services: Services, folder: str) -> Identity | str | None:
 
 def _unknown_files(services: Services) -> Iterator[str]:
     """Files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
-    found = list(islice(lake_files(services), _FILES_LOOKED_AT))
+    found = list(islice(list_lake_files(services), _FILES_LOOKED_AT))
     yield from (file.location for file in find_unneeded_of_any_age(services, found))
 
 
