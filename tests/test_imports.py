@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,15 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> set[str]:
     """Full names of what a module imports, `from a import b` as `a.b`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -122,19 +128,19 @@ def test_every_part_of_the_package_has_a_rule() -> None:
 
 
 def test_modules_import_only_where_arrows_lead() -> None:
-    assert found_in_modules(lambda path: wrong_arrows(part_of(path), imported(path))) == {}
+    assert search_modules(lambda path: wrong_arrows(part_of(path), imported(path))) == {}
 
 
 def test_modules_use_only_libraries_of_their_part() -> None:
-    assert found_in_modules(lambda path: strangers(part_of(path), imported(path))) == {}
+    assert search_modules(lambda path: strangers(part_of(path), imported(path))) == {}
 
 
 def test_modules_import_nothing_inside_functions() -> None:
-    assert found_in_modules(lambda path: set() if part_of(path) in OPTIONAL else late_imports(path)) == {}
+    assert search_modules(lambda path: set() if part_of(path) in OPTIONAL else late_imports(path)) == {}
 
 
-def found_in_modules(search: Callable[[Path], set[Any]]) -> dict[str, set[Any]]:
-    """What a search finds, by the module, of all modules in which it finds anything."""
+def search_modules(search: Callable[[Path], set[Any]]) -> dict[str, set[Any]]:
+    """Return what a search finds, by module, without the modules in which it finds nothing."""
     modules = (path for path in MODULES if path.parent != PACKAGE or path.name != "__init__.py")
     found = {str(path.relative_to(PACKAGE)): search(path) for path in modules}
     return {module: places for module, places in found.items() if places}
@@ -142,8 +148,7 @@ def found_in_modules(search: Callable[[Path], set[Any]]) -> dict[str, set[Any]]:
 
 def late_imports(path: Path) -> set[int]:
     """Lines of imports inside functions, asynchronous ones included."""
-    tree = ast.parse(path.read_text())
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     nodes = (node for function in functions for node in ast.walk(function))
     return {node.lineno for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)}
 

@@ -109,7 +109,7 @@ def test_a_deadlock_reaches_the_caller_as_retryable(numbers):
     assert sorted(is_retryable(error) for error in errors if error) == [True]
 
 
-def test_connections_that_were_lost_while_idle_keep_nobody_waiting(database_url):
+def test_connections_lost_while_idle_are_replaced_without_a_pause(database_url):
     def wait_after_loss(database):
         with ExitStack() as held:
             for _ in range(5):
