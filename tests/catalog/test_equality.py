@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -74,9 +75,11 @@ def resolve(
 
 @pytest.fixture
 def settled(services: Services) -> Services:
-    """The pool draws a random number for its first connection, in a thread, and Hypothesis takes that for a mistake."""
-    with services.database.reading():
-        return services
+    """The pool draws a random number for each new connection, in a thread, and Hypothesis takes that for a mistake."""
+    with ExitStack() as held:
+        for _ in range(services.database.statistics()["pool_max"]):
+            held.enter_context(services.database.reading())
+    return services
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
