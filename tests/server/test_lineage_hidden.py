@@ -180,3 +180,42 @@ def test_event_from_far_ahead_is_refused(lake: Lake) -> None:
 
     assert sent(timedelta(days=2)) == 400
     assert sent(timedelta(hours=1)) == 200
+
+
+@pytest.mark.parametrize("verb", ["append", "create-table", "view"])
+def test_stored_name_of_a_job_is_shown_without_a_hidden_table(lake: Lake, verb: str) -> None:
+    number = 200 + len(verb)
+    whole, masked = (f"loader.{verb}.{subject}.0000{number:04x}" for subject in ("vault.gold", "several-namespaces"))
+    told = event(number, inputs=(COPY,), outputs=(GOLD,), job=whole, job_namespace=CATALOG)
+    with lake.database.transaction() as cursor:
+        record(cursor, [told], origin="catalog")
+    space = f"/api/v1/namespaces/{quote(CATALOG, safe='')}/jobs"
+    paths: list[tuple[str, dict[str, Any]]] = [
+        (space, {}),
+        ("/api/v1/search", {"q": "loader"}),
+        (f"{space}/NAME", {}),
+        (f"{space}/NAME/runs", {}),
+        (f"/api/v1/jobs/runs/{run_id(number)}", {}),
+        (f"/lineage/v1/runs/{run_id(number)}", {}),
+        ("/api/v1/lineage", {"nodeId": f"job:{CATALOG}:NAME"}),
+    ]
+    for who, shown, other in (("reader", masked, whole), ("root", whole, masked)):
+        for path, query in paths:
+            filled = {key: value.replace("NAME", shown) for key, value in query.items()}
+            text = lake.get(path.replace("NAME", shown), who, **filled).text
+            assert shown in text, path
+            assert other not in text, path
+    assert lake.get("/api/v1/search", q=f"{verb}.vault.gold").json()["totalCount"] == 0
+
+
+def test_name_of_a_job_is_shown_without_a_hidden_former_name(lake: Lake) -> None:
+    whole, masked = (f"loader.append.{subject}.00000abc" for subject in ("vault.gold_old", "several-namespaces"))
+    renamed = facet(lifecycleStateChange="RENAME", previousIdentifier={"namespace": CATALOG, "name": "vault.gold_old"})
+    given = table("shop.old", "/lake/9", lifecycleStateChange=renamed)
+    before = event(250, outputs=(table("vault.gold_old", "/lake/9"),), job=whole, job_namespace=CATALOG)
+    with lake.database.transaction() as cursor:
+        record(cursor, [before, event(251, outputs=(given,), job="give")], origin="catalog")
+    path = f"/lineage/v1/runs/{run_id(250)}"
+    assert masked in lake.get(path).text
+    assert whole not in lake.get(path).text
+    assert whole in lake.get(path, "root").text

@@ -13,6 +13,8 @@ from duckicelake.lake.postgres.queries import queries
 
 _SQL: Final = queries("lineage_listing")
 Counted = Literal["jobs", "datasets", "sources"]
+_MASKED: Final = ".several-namespaces."
+"""What names of jobs have in place of a table's name, as migration 0042 puts it there."""
 _COUNTS: Final = {"jobs": _SQL.count_jobs, "datasets": _SQL.count_datasets, "sources": _SQL.count_sources}
 _MOST_COUNTED: Final = 100_000
 _MOST: Final = 100_000
@@ -147,7 +149,7 @@ class Listing:
 
     def find_job(self, names: Iterable[Name]) -> int | None:
         """The one that has the first of these names, of those that any has."""
-        return self._first(_SQL.find_job, names)
+        return self._first(_SQL.find_job, map(self._stored_name, names))
 
     def jobs(
         self, part: Part, *, namespace: str | None = None, states: Collection[str] | None = None
@@ -157,7 +159,7 @@ class Listing:
         return self._jobs(part, namespace=namespace, states=wanted)
 
     def job(self, name: Name) -> JobListed | None:
-        return next(iter(self._jobs(Part(1), key=name.key)), None)
+        return next(iter(self._jobs(Part(1), key=self._stored_name(name).key)), None)
 
     def jobs_of(self, ids: Collection[int]) -> dict[int, JobListed]:
         """By their ids."""
@@ -173,7 +175,7 @@ class Listing:
 
     def runs(self, part: Part, job: Name) -> list[RunListed]:
         """Of a job, the newest first."""
-        return [RunListed(*row) for row in self._rows(_SQL.runs, part, key=job.key, ids=None)]
+        return [RunListed(*row) for row in self._rows(_SQL.runs, part, key=self._stored_name(job).key, ids=None)]
 
     def runs_of(self, ids: Collection[UUID]) -> dict[UUID, RunListed]:
         """By their ids."""
@@ -228,6 +230,13 @@ class Listing:
     ) -> list[JobListed]:
         rows = self._rows(_SQL.jobs, part, namespace=namespace, ids=ids, key=key, states=states)
         return [JobListed(*row) for row in rows]
+
+    def _stored_name(self, name: Name) -> Name:
+        """Return the name under which a job is stored that the reader knows by a name without its table."""
+        if self.view.granted is None or _MASKED not in name.name:
+            return name
+        found = self._rows(_SQL.find_masked_job, namespace=name.namespace, name=name.name)
+        return Name(*found[0]) if found else name
 
     def _first(self, query: str, names: Iterable[Name]) -> int | None:
         row = next(iter(self._rows(query, keys=[name.key for name in names])), None)

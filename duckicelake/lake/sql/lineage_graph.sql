@@ -72,8 +72,9 @@ WHERE (f.field = '' OR c.source_field = f.field OR starts_with(c.source_field, f
 LIMIT %(limit)s;
 
 -- edges: between some datasets, as of a time, each with its newest runs, which are sought among the job's newest
-SELECT e.source, e.target, e.job_id, j.namespace, j.name, j.facets -> 'jobType', e.first_seen, e.last_seen, e.confidence,
-       runs.told
+SELECT e.source, e.target, e.job_id, j.namespace,
+       duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]),
+       j.facets -> 'jobType', e.first_seen, e.last_seen, e.confidence, runs.told
 FROM duckicelake_lineage_edge e
 LEFT JOIN duckicelake_lineage_job j ON j.id = e.job_id
 LEFT JOIN LATERAL (
@@ -106,7 +107,8 @@ ORDER BY c.target, c.source, c.job_id, c.target_field, c.source_field, c.kind, c
 LIMIT %(limit)s;
 
 -- run: one, with its job, and whether what it said may be known
-SELECT run.id, run.origin, run.state, run.started, run.ended, run.facets, j.namespace, j.name, j.facets,
+SELECT run.id, run.origin, run.state, run.started, run.ended, run.facets, j.namespace,
+       duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]), j.facets,
        duckicelake_lineage_sees_run(run.id, %(granted)s::text[])
 FROM duckicelake_lineage_run run JOIN duckicelake_lineage_job j ON j.id = run.job_id
 WHERE run.id = %(id)s;

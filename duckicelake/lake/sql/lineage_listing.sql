@@ -32,8 +32,17 @@ WHERE j.key = ANY (%(keys)s::uuid[]) AND duckicelake_lineage_sees_job(j.id, %(gr
 ORDER BY array_position(%(keys)s::uuid[], j.key)
 LIMIT 1;
 
+-- find_masked_job: the name of the job whose name the reader sees as this one
+SELECT j.namespace, j.name FROM duckicelake_lineage_job j
+WHERE j.namespace = %(namespace)s AND j.origin = 'catalog' AND right(j.name, 9) = right(%(name)s::text, 9)
+  AND duckicelake_lineage_sees_job(j.id, %(granted)s::text[])
+  AND duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]) = %(name)s
+ORDER BY j.last_seen DESC
+LIMIT 1;
+
 -- jobs: of a namespace, or with any of some ids, or by a name, with their newest runs and how many there are in all
-SELECT j.id, j.namespace, j.name, j.first_seen, j.last_seen,
+SELECT j.id, j.namespace, duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]),
+       j.first_seen, j.last_seen,
        CASE WHEN duckicelake_lineage_sees_all_of_job(j.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
        r.id, count(*) OVER ()
 FROM duckicelake_lineage_job j
@@ -63,7 +72,7 @@ LIMIT %(limit)s;
 -- runs: of a job, or with any of some ids, newest first, with how many there are in all
 SELECT run.id, run.state, run.started, run.ended, run.last_seen,
        CASE WHEN duckicelake_lineage_sees_run(run.id, %(granted)s::text[]) THEN run.facets ELSE '{}'::jsonb END,
-       j.namespace, j.name,
+       j.namespace, duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]),
        CASE WHEN duckicelake_lineage_sees_all_of_job(j.id, %(granted)s::text[]) THEN j.facets ELSE '{}'::jsonb END,
        count(*) OVER ()
 FROM duckicelake_lineage_run run JOIN duckicelake_lineage_job j ON j.id = run.job_id
@@ -139,8 +148,11 @@ SELECT kind, namespace, name, last_seen FROM (
     WHERE (d.shown_name ILIKE %(pattern)s OR d.name ILIKE %(pattern)s) AND %(filter)s IN ('ALL', 'DATASET')
       AND duckicelake_lineage_sees(d.id, d.schema_name, %(granted)s::text[])
     UNION ALL
-    SELECT 'JOB', j.namespace, j.name, j.last_seen FROM duckicelake_lineage_job j
-    WHERE j.name ILIKE %(pattern)s AND %(filter)s IN ('ALL', 'JOB')
+    SELECT 'JOB', j.namespace, shown.name, j.last_seen FROM duckicelake_lineage_job j
+    CROSS JOIN LATERAL (
+        SELECT duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]) AS name
+    ) AS shown
+    WHERE shown.name ILIKE %(pattern)s AND %(filter)s IN ('ALL', 'JOB')
       AND duckicelake_lineage_sees_job(j.id, %(granted)s::text[])
 ) AS found
 ORDER BY CASE WHEN %(by_time)s THEN last_seen END DESC, name COLLATE "C", namespace COLLATE "C"
