@@ -1,11 +1,13 @@
 """Connections that are kept and do nothing shut nobody out."""
 
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +18,7 @@ from duckicelake.cli.service.edge import config_of
 from duckicelake.server.app import create_app
 from duckicelake.server.limits.connections import Connections, connections_of
 from duckicelake.settings import Settings
+from tests.certificates import make_certificate
 from tests.server.conftest import in_a_thread
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -86,6 +89,72 @@ def test_connection_is_refused_where_none_is_idle(services: Services) -> None:
                 break
             except (AssertionError, httpx.HTTPError):
                 assert time.monotonic() < until, "those that ended have made room"
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "half a hello"])
+def test_handshakes_that_never_end_make_room(services: Services, tmp_path: Path, sent: bytes) -> None:
+    certificate, key = make_certificate(tmp_path)
+    settings = Settings(max_connections=LIMIT, tls_certificate=certificate, tls_key=key)
+    server = Server(config_of(settings, create_app(services)))
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with in_a_thread(server) as address, ExitStack() as stack:
+        kept = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(3 * LIMIT)]
+        for connection in kept:
+            with suppress(OSError):
+                connection.sendall(sent)
+        for _ in range(5):
+            answer = httpx.get(f"https://{address[0]}:{address[1]}/healthz", verify=trusting, timeout=60)
+            assert answer.status_code == 200
+        closed = 0
+        for connection in kept:
+            connection.settimeout(0.1)
+            with suppress(TimeoutError):
+                try:
+                    closed += connection.recv(1) == b""
+                except ConnectionError:
+                    closed += 1
+        assert closed >= 2 * LIMIT
+        assert len(server.server_state.connections) <= LIMIT
+
+
+def test_handshake_that_never_ends_is_given_up(services: Services, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    settings = Settings(receive_seconds=0.5, tls_certificate=certificate, tls_key=key)
+    server = Server(config_of(settings, create_app(services)))
+    with in_a_thread(server) as address, socket.create_connection(address, 60) as silent:
+        with suppress(ConnectionError):
+            assert silent.recv(1) == b""
+        until = time.monotonic() + 60
+        while server.server_state.connections:
+            assert time.monotonic() < until, "the handshake that was given up counts no more"
+            time.sleep(0.01)
+
+
+def test_request_right_behind_the_handshake_is_answered(services: Services, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    server = Server(config_of(Settings(tls_certificate=certificate, tls_key=key), create_app(services)))
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    with in_a_thread(server) as address, socket.create_connection(address, 60) as clear:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        clear.sendall(outgoing.read())
+        while True:
+            incoming.write(clear.recv(65536))
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                continue
+        client.write(WHOLE)
+        clear.sendall(outgoing.read())  # the end of the handshake and the request, in one packet
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            incoming.write(clear.recv(65536))
+            with suppress(ssl.SSLWantReadError):
+                answer += client.read()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 def test_address_that_has_most_makes_room_for_others() -> None:

@@ -6,6 +6,7 @@ from uvicorn import Config
 
 from duckicelake.cli.assembly.authenticating import is_on
 from duckicelake.cli.assembly.tls import context_of
+from duckicelake.cli.service.handshake import HandshakeConfig, HandshakeProtocol
 from duckicelake.cli.service.impatience import EdgeConfig
 from duckicelake.cli.service.repeating import RepeatingProtocol
 from duckicelake.cli.service.repeats import Repeats
@@ -45,11 +46,12 @@ def config_of(settings: Settings, app: object, *, factory: bool = False) -> Conf
             "ssl_keyfile": settings.tls_key,
             "ssl_context_factory": context_of,
         }
-    config = EdgeConfig(
+    make = HandshakeConfig if tls else EdgeConfig
+    config = make(
         app,  # type: ignore[arg-type]
         factory=factory,
         workers=settings.workers,
-        http=RepeatingProtocol,
+        http=HandshakeProtocol if tls else RepeatingProtocol,
         lifespan="on" if factory else "off",
         ws="none",
         log_config=None,

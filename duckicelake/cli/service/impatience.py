@@ -1,6 +1,7 @@
 """Clients that are slow, or never come to an end, on purpose or not: their connections are closed."""
 
 import asyncio
+import ssl
 from typing import Any
 
 from uvicorn import Config
@@ -26,11 +27,13 @@ class EdgeConfig(Config):
     """Travels to each worker process.
 
     receive_seconds: within which a request's headers must have arrived, and within which more of an answer is taken.
+    handshake_context: with which connections are encrypted, if they are.
     """
 
     receive_seconds: float = 60.0
     repeats: Repeats
     clients: Connections
+    handshake_context: ssl.SSLContext | None = None
 
 
 class _Exchange(RequestResponseCycle):

@@ -16,7 +16,7 @@ from duckicelake.server.identity.throttle import network_of
 _LOG: Final = logging.getLogger(__name__)
 _WANTED_DESCRIPTORS: Final = 16_384
 _RESERVE: Final = 512
-"""Descriptors for all else: Postgres, the store, files, and TLS handshakes that aren't over."""
+"""Descriptors for all else: Postgres, the store, files."""
 _LEAST: Final = 16
 _SHARE: Final = 8
 """Of the connections of an address that are in the way, so many are looked through for each one that is closed."""
