@@ -63,19 +63,21 @@ PipelineError                 a job failed, for none of the reasons below
 from collections.abc import Sequence
 from typing import Any, Final
 
-_LONGEST: Final = 16_000
+_MAX_TEXT_CHARS: Final = 16_000
 
 
-def said(text: str) -> str:
+def shorten(text: str) -> str:
     """The text without its middle, if it is long: what a client sent is in it, and comes back and is kept."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} […] {text[-_LONGEST // 2 :]}"
+    return (
+        text if len(text) <= _MAX_TEXT_CHARS else f"{text[: _MAX_TEXT_CHARS // 2]} […] {text[-_MAX_TEXT_CHARS // 2 :]}"
+    )
 
 
 class CatalogError(Exception):
     """Root of the tree; the message is written for the person who made the request. Its args make an equal one."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(said(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(shorten(each) if isinstance(each, str) else each for each in args))
 
 
 class InvalidRequest(CatalogError):
@@ -86,7 +88,7 @@ class Unprocessable(InvalidRequest):
     """The request is well formed but contradicts itself, or an earlier one with its key."""
 
 
-class CommittedBefore(Unprocessable):
+class TxnAlreadyCommittedError(Unprocessable):
     """A snapshot is a producer's batch that is there already, or one before it; nothing was written.
 
     Unlike AlreadyApplied, which the rows endpoint raises, it goes to Iceberg clients: they take 409 for a lost race and
@@ -175,7 +177,7 @@ class JobOver(Conflict):
     kind = "job-over"
 
 
-class AlreadyApplied(Conflict):
+class TxnAlreadyAppliedError(Conflict):
     """A producer's batch of rows, or a later one, is there."""
 
     kind = "already-applied"

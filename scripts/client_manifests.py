@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
     EntryStatus,
     FileContent,

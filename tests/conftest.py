@@ -16,14 +16,14 @@ import pytest
 from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.format import prepare, require_known, session_settings
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.catalog.context.services import Services
+from duckicelake.lake.setup.format import build_session_settings, prepare_catalog, require_known
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 
-pytest_plugins = ["tests.backends", "tests.collector"]
+pytest_plugins = ["tests.support.backends", "tests.support.collector"]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)
@@ -61,7 +61,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
             connection.execute("SELECT pg_reload_conf()")
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
         template = Database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
-        prepare(template, "/nowhere/")
+        prepare_catalog(template, "/nowhere/")
         template.close()
         yield server
     shutil.rmtree(folder, ignore_errors=True)
@@ -83,7 +83,7 @@ def database_url(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    opened = Database(database_url, pool_size=16, session_settings=session_settings())
+    opened = Database(database_url, pool_size=16, session_settings=build_session_settings())
     require_known(opened)
     yield opened
     opened.close()
@@ -126,7 +126,7 @@ def attach(database_url: str, extensions: None) -> Iterator[Attach]:
     def attach_another(url: str = database_url, data_path: str | None = None) -> duckdb.DuckDBPyConnection:
         connection = new_duckdb()
         opened.append(connection)
-        connection.execute(duckdb_attach(url, data_path=data_path))
+        connection.execute(build_duckdb_attach(url, data_path=data_path))
         return connection.execute("USE lake")
 
     yield attach_another

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from duckicelake.cli.by_name import COMMANDS
-from duckicelake.settings import PREFIX, Settings
-from tests.documents import PAGES, README, ROOT, snippets
+from duckicelake.cli.main import COMMANDS
+from duckicelake.settings.model import PREFIX, Settings
+from tests.support.documents import PAGES, README, ROOT, snippets
 
 SETTINGS = dict(re.findall(rf"^\| `({PREFIX}\w+)` \| (.+?) \|", PAGES["docs/settings.md"], re.MULTILINE))
 RUN_BY = {

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from duckicelake.server.endpoints import ENDPOINTS
+from duckicelake.server.http.paths import ENDPOINTS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "MISSING.md").read_text()

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import InvalidSettings
-from duckicelake.settings import Settings, read_settings
+from duckicelake.settings.model import Settings
+from duckicelake.settings.sources import read_settings
 
 
 @pytest.fixture(autouse=True)

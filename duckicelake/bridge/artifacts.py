@@ -1,27 +1,27 @@
-"""PURE. The files that must exist for a table: manifests, manifest lists and metadata.json, as names and bytes.
-
-The same rows give the same bytes, and a name holds the hash of its content, so any worker can write any of them again
-and a name never means two contents (design D4).
-"""
+"""PURE. Manifests, manifest lists and metadata.json as names and bytes, and the renewal of older manifests."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
 
-from duckicelake.bridge.contract import CONTRACT, MetricsContract
-from duckicelake.bridge.entries import partition, plain_entry, plain_file, writable_partition_type
-from duckicelake.bridge.realise import AnyFile
-from duckicelake.iceberg.manifest import (
-    EntryStatus,
-    FieldSummary,
-    ManifestContent,
-    ManifestFile,
-    file_encoder,
-    summarise_partitions,
+from duckicelake.bridge.data_files import (
+    CONTRACT_VERSION,
+    MetricsContract,
+    find_writable_partition_type,
+    parse_kept_metrics,
+    parse_partition,
+    to_plain_entry,
+    to_plain_file,
+)
+from duckicelake.bridge.main_diff import AnyFile
+from duckicelake.iceberg.manifest.entry import EntryStatus, FieldSummary, FileContent, ManifestContent, ManifestFile
+from duckicelake.iceberg.manifest.writer import (
+    make_file_encoder,
+    summarize_partitions,
     write_manifest,
     write_manifest_list,
 )
@@ -30,6 +30,7 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType
 from duckicelake.iceberg.values import to_bytes
+from duckicelake.lake.model import KnownColumns
 from duckicelake.lake.state import ManifestRow, SnapshotRow
 
 MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
@@ -40,6 +41,10 @@ Encoded: TypeAlias = dict[tuple[int, int], bytes]
 Lines: TypeAlias = dict[int, ManifestFile]
 """Manifests as lists have them, by their ids."""
 _STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
+_BOUND_NAMES: Final = ("lower_bounds", "upper_bounds")
+_NANS: Final = "nan_value_counts"
+_REPEATED: Final = ("files", "rows", "partitions", "first_row_id")
+_NOTHING: Final = KnownColumns(is_mapped_by_name=False, without_nan=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class Definitions:
+class ManifestDefinitions:
     """What a table's manifests are encoded with."""
 
     table_uuid: str
@@ -70,25 +75,25 @@ class Definitions:
         return MetricsContract(sorted(self.schemas, key=lambda schema: schema.schema_id))
 
 
-def definitions_of(metadata: TableMetadata) -> Definitions:
+def get_definitions(metadata: TableMetadata) -> ManifestDefinitions:
     """The definitions of a table's metadata."""
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
-    return Definitions(metadata.table_uuid, metadata.location, metadata.schemas, specs)
+    return ManifestDefinitions(metadata.table_uuid, metadata.location, metadata.schemas, specs)
 
 
-def manifest_artifact(
-    manifest: ManifestRow, entries: Entries, known: Definitions, encoded: Encoded | None = None
+def encode_manifest(
+    manifest: ManifestRow, entries: Entries, known: ManifestDefinitions, encoded: Encoded | None = None
 ) -> Artifact:
     """The manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
     spec = known.specs[manifest.spec_id]
-    schema, type_ = writable_partition_type(spec, known.schemas)
+    schema, type_ = find_writable_partition_type(spec, known.schemas)
     version, content = manifest.format_version, ManifestContent(manifest.content)
-    encode = file_encoder(version, content, type_)
+    encode = make_file_encoder(version, content, type_)
 
     def file_of(row: AnyFile) -> bytes:
         found = None if encoded is None else encoded.get((version, row.file_id))
         if found is None:
-            found = encode(plain_file(row, type_, known.contract))
+            found = encode(to_plain_file(row, type_, known.contract))
             if encoded is not None:
                 encoded[version, row.file_id] = found
         return found
@@ -98,42 +103,42 @@ def manifest_artifact(
         content=content,
         schema=schema,
         spec=spec,
-        entries=(plain_entry(status, file, manifest.added_snapshot_id, file_of(file)) for status, file in entries),
+        entries=(to_plain_entry(status, file, manifest.added_snapshot_id, file_of(file)) for status, file in entries),
     )
     suffix = "m0-data" if manifest.content == ManifestContent.DATA else "m1-deletes"
     name = f"{manifest.added_snapshot_id}-{{}}-{suffix}.avro"
-    facts = manifest_facts(manifest, entries, known)
-    return _artifact(MANIFEST, manifest.manifest_id, name, data, known, facts=facts)
+    facts = collect_manifest_facts(manifest, entries, known)
+    return _make_artifact(MANIFEST, manifest.manifest_id, name, data, known, facts=facts)
 
 
-def manifest_facts(manifest: ManifestRow, entries: Entries, known: Definitions) -> dict[str, Any]:
+def collect_manifest_facts(manifest: ManifestRow, entries: Entries, known: ManifestDefinitions) -> dict[str, Any]:
     """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id.
 
     Also the number of the metrics' contract that it keeps.
     """
-    _, type_ = writable_partition_type(known.specs[manifest.spec_id], known.schemas)
+    _, type_ = find_writable_partition_type(known.specs[manifest.spec_id], known.schemas)
     by_status = [[file for status, file in entries if status == wanted] for wanted in _STATUSES]
-    partitions = (partition(file, type_) for _, file in entries)
+    partitions = (parse_partition(file, type_) for _, file in entries)
     return {
         "files": [len(group) for group in by_status],
         "rows": [sum(file.record_count for file in group) for group in by_status],
         "partitions": [
-            _range_json(field.type, summary)
-            for field, summary in zip(type_.fields, summarise_partitions(type_, partitions) or (), strict=False)
+            _serialize_range(field.type, summary)
+            for field, summary in zip(type_.fields, summarize_partitions(type_, partitions) or (), strict=False)
         ],
-        "first_row_id": _first_row_id(manifest, entries),
-        "contract": CONTRACT,
+        "first_row_id": _find_first_row_id(manifest, entries),
+        "contract": CONTRACT_VERSION,
     }
 
 
-def _first_row_id(manifest: ManifestRow, entries: Entries) -> int | None:
+def _find_first_row_id(manifest: ManifestRow, entries: Entries) -> int | None:
     """What the list must state of a manifest of format version 3: without one, Java ignores its files' row ids."""
     if manifest.format_version < ROW_LINEAGE_VERSION or manifest.content != ManifestContent.DATA:
         return None
     return min((file.first_row_id for _, file in entries if file.first_row_id is not None), default=0)
 
 
-def _line(manifest: ManifestRow) -> ManifestFile:
+def _build_line(manifest: ManifestRow) -> ManifestFile:
     """The line of a written manifest in manifest lists."""
     assert manifest.path is not None
     assert manifest.length is not None
@@ -153,32 +158,32 @@ def _line(manifest: ManifestRow) -> ManifestFile:
         added_rows_count=rows[0],
         existing_rows_count=rows[1],
         deleted_rows_count=rows[2],
-        partitions=tuple(map(_range, manifest.facts["partitions"])),
+        partitions=tuple(map(_parse_range, manifest.facts["partitions"])),
         first_row_id=manifest.facts.get("first_row_id"),
     )
 
 
-def manifest_list_artifact(
-    snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: Definitions, lines: Lines | None = None
+def encode_manifest_list(
+    snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: ManifestDefinitions, lines: Lines | None = None
 ) -> Artifact:
     """The snapshot's manifest list, in the format that its table had: an upgrade leaves what was written as it is.
 
     lines: those of other lists of the table, which learns those of this one.
     """
     made = {} if lines is None else lines
-    made |= {each.manifest_id: _line(each) for each in manifests if each.manifest_id not in made}
+    made |= {each.manifest_id: _build_line(each) for each in manifests if each.manifest_id not in made}
     data = write_manifest_list(
-        format_version=_format_version(snapshot, manifests),
+        format_version=_find_format_version(snapshot, manifests),
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
         manifests=[made[each.manifest_id] for each in manifests],
         first_row_id=snapshot.first_row_id,
     )
-    return _artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)
+    return _make_artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)
 
 
-def _format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> int:
+def _find_format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> int:
     """The format version of the table when the snapshot was made."""
     if snapshot.first_row_id is not None:
         return ROW_LINEAGE_VERSION
@@ -186,22 +191,24 @@ def _format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> 
     return SEQUENCE_NUMBER_VERSION if numbered else 1
 
 
-def metadata_artifact(metadata: TableMetadata, version: int) -> Artifact:
+def encode_metadata(metadata: TableMetadata, version: int) -> Artifact:
     """The metadata.json of a version."""
     data = metadata.encoded()
-    known = definitions_of(metadata)
+    known = get_definitions(metadata)
     name = f"{version:05d}-{{}}.metadata.json"
-    return _artifact(METADATA, version, name, data, known, timestamp_ms=metadata.last_updated_ms)
+    return _make_artifact(METADATA, version, name, data, known, timestamp_ms=metadata.last_updated_ms)
 
 
-def _artifact(kind: str, object_id: int, name: str, data: bytes, known: Definitions, **more: Any) -> Artifact:
+def _make_artifact(
+    kind: str, object_id: int, name: str, data: bytes, known: ManifestDefinitions, **more: Any
+) -> Artifact:
     digest = sha256(data)
     unique = uuid5(UUID(known.table_uuid), digest.hexdigest())
     path = f"{known.location}/metadata/{name.format(unique)}"
     return Artifact(kind, object_id, path, data, digest.digest(), **more)
 
 
-def _range_json(kind: IcebergType, summary: FieldSummary) -> list[Any]:
+def _serialize_range(kind: IcebergType, summary: FieldSummary) -> list[Any]:
     """The summary of a partition field, its bounds as hex.
 
     Beside NaN the upper bound is infinity, and so is the lower one where there is nothing else: to Spark and DuckDB
@@ -214,10 +221,88 @@ def _range_json(kind: IcebergType, summary: FieldSummary) -> list[Any]:
     return [summary.contains_null, summary.contains_nan, *(None if b is None else b.hex() for b in bounds)]
 
 
-def _range(values: Sequence[Any]) -> FieldSummary:
+def _parse_range(values: Sequence[Any]) -> FieldSummary:
     null, nan, lower, upper = values
-    return FieldSummary(null, nan, _unhexed(lower), _unhexed(upper))
+    return FieldSummary(null, nan, _parse_hex(lower), _parse_hex(upper))
 
 
-def _unhexed(text: str | None) -> bytes | None:
+def _parse_hex(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRenewal:
+    """What becomes of manifests of an older contract. metrics: of files of which more is known, by their ids."""
+
+    kept: tuple[int, ...]
+    forgotten: tuple[int, ...]
+    metrics: Mapping[int, Mapping[str, Any]]
+
+
+def sort_manifests(
+    manifests: Mapping[int, ManifestRow],
+    entries: Mapping[int, Entries],
+    definitions: ManifestDefinitions,
+    known: Mapping[int, KnownColumns],
+) -> ManifestRenewal:
+    """Sort manifests into those that keep the contract as they are, and those to be written anew."""
+    completion = _Completion(definitions, known)
+    forgotten = [
+        manifest_id
+        for manifest_id, manifest in manifests.items()
+        if completion.is_stale(entries.get(manifest_id, ())) or _has_other_facts(manifest, entries, definitions)
+    ]
+    kept = manifests.keys() - set(forgotten)
+    return ManifestRenewal(tuple(sorted(kept)), tuple(forgotten), completion.completed)
+
+
+def _has_other_facts(manifest: ManifestRow, entries: Mapping[int, Entries], definitions: ManifestDefinitions) -> bool:
+    """Whether manifest lists would now say something else of the manifest."""
+    said = manifest.facts or {}
+    found = collect_manifest_facts(manifest, entries.get(manifest.manifest_id, ()), definitions)
+    return any(said.get(name) != found[name] for name in _REPEATED)
+
+
+class _Completion:
+    """Metrics with what DuckLake knows of their files besides, and without what was misread of its statistics."""
+
+    def __init__(self, definitions: ManifestDefinitions, known: Mapping[int, KnownColumns]) -> None:
+        self._contract = definitions.contract
+        self._known = known
+        self._floats = _find_leaves(definitions, ("float", "double"))
+        self._bytes = _find_leaves(definitions, ("binary", "fixed"))
+        self.completed: dict[int, Mapping[str, Any]] = {}
+
+    def is_stale(self, entries: Entries) -> bool:
+        """Whether a manifest of these files, written as their metrics were, promises too much or lacks a map."""
+        stale = False
+        for _, file in entries:
+            before = parse_kept_metrics(file)
+            known = self._known.get(file.ducklake_id or -1, _NOTHING) if file.content == FileContent.DATA else _NOTHING
+            after = self._complete(before, known)
+            if after != before:
+                self.completed[file.file_id] = after
+            stale = stale or _has_promises(before) != _has_promises(self._contract.publish_bounds(file.content, after))
+        return stale
+
+    def _complete(self, metrics: Mapping[str, Any], known: KnownColumns) -> Mapping[str, Any]:
+        counts = metrics.get(_NANS) or {}
+        without = {key: 0 for key, field_id in self._floats.items() if field_id in known.without_nan} | counts
+        found = {**metrics, _NANS: without} if without else dict(metrics)
+        for name in _BOUND_NAMES if known.is_mapped_by_name else ():
+            bounds = metrics.get(name) or {}
+            if bounds.keys() & self._bytes.keys():
+                found[name] = {key: bound for key, bound in bounds.items() if key not in self._bytes}
+        return found
+
+
+def _has_promises(metrics: Mapping[str, Any]) -> tuple[object, ...]:
+    return "column_sizes" in metrics, *(metrics.get(name) or {} for name in _BOUND_NAMES)
+
+
+def _find_leaves(definitions: ManifestDefinitions, names: Iterable[str]) -> dict[str, int]:
+    """The ids of columns of the types, by how metrics write them."""
+    leaves: dict[int, PrimitiveType] = {}
+    for schema in definitions.schemas:
+        leaves |= schema.leaves()
+    return {str(field_id): field_id for field_id, kind in leaves.items() if kind.name in set(names)}

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from duckicelake.bridge.table_properties import DUCKLAKE_ID
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.lake.additions import NewSnapshot
 from duckicelake.lake.changes import TableTarget
 from duckicelake.lake.state import SnapshotRow, TableRow, TableState
+from duckicelake.properties import DUCKLAKE_ID
 
 Row = TypeVar("Row")
 Made = TypeVar("Made")
@@ -29,29 +29,31 @@ _IN_ROWS = (
 )
 
 
-def project(state: TableState, before: tuple[TableState, TableMetadata] | None = None) -> TableMetadata:
+def project_metadata(state: TableState, before: tuple[TableState, TableMetadata] | None = None) -> TableMetadata:
     """The table's metadata; every snapshot must have its manifest list written.
 
     before: an older state with its metadata. What the rows of both states make, they share, and what is encoded of it.
     """
     row = state.row
-    return defined(row, before).replaced(
+    return apply_definitions(row, before).replace_fields(
         location=row.location,
         last_sequence_number=row.last_sequence_number,
         last_updated_ms=row.last_updated_ms,
         next_row_id=row.next_row_id if row.format_version > 2 else None,
         properties={**row.metadata["properties"], DUCKLAKE_ID: str(row.ducklake_id)},
         current_snapshot_id=row.current_snapshot_id,
-        refs=_refs(row.metadata),
-        snapshots=_carried(state.snapshots, before and (before[0].snapshots, before[1].snapshots), snapshot_of),
-        snapshot_log=_carried(state.snapshot_log, before and (before[0].snapshot_log, before[1].snapshot_log), _logged),
-        metadata_log=_carried(
-            state.metadata_log, before and (before[0].metadata_log, before[1].metadata_log), _written
+        refs=_parse_refs(row.metadata),
+        snapshots=_reuse_unchanged(state.snapshots, before and (before[0].snapshots, before[1].snapshots), to_snapshot),
+        snapshot_log=_reuse_unchanged(
+            state.snapshot_log, before and (before[0].snapshot_log, before[1].snapshot_log), _to_log_entry
+        ),
+        metadata_log=_reuse_unchanged(
+            state.metadata_log, before and (before[0].metadata_log, before[1].metadata_log), _to_metadata_log_entry
         ),
     )
 
 
-def defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
+def apply_definitions(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
     """Metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same.
 
     All else in it may be of before, too.
@@ -72,7 +74,7 @@ def defined(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> T
     return parse_table_metadata({**stored, **columns})
 
 
-def _carried(
+def _reuse_unchanged(
     rows: tuple[Row, ...], before: tuple[tuple[Row, ...], tuple[Made, ...]] | None, make: Callable[[Row], Made]
 ) -> tuple[Made, ...]:
     """What the rows make; those of before, given with what they made, keep it.
@@ -88,15 +90,15 @@ def _carried(
     return tuple(by_row.get(id(row)) or make(row) for row in rows)
 
 
-def _logged(entry: tuple[int, int]) -> SnapshotLogEntry:
+def _to_log_entry(entry: tuple[int, int]) -> SnapshotLogEntry:
     return SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
 
 
-def _written(entry: tuple[str, int]) -> MetadataLogEntry:
+def _to_metadata_log_entry(entry: tuple[str, int]) -> MetadataLogEntry:
     return MetadataLogEntry.trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
 
 
-def snapshot_of(row: SnapshotRow) -> Snapshot:
+def to_snapshot(row: SnapshotRow) -> Snapshot:
     """The Iceberg snapshot of a row; rows are trusted."""
     return Snapshot.trusted(
         {
@@ -115,7 +117,7 @@ def snapshot_of(row: SnapshotRow) -> Snapshot:
     )
 
 
-def snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id: int | None = None) -> NewSnapshot:
+def to_snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id: int | None = None) -> NewSnapshot:
     """The row of a new Iceberg snapshot that lists these manifests."""
     return NewSnapshot(
         snapshot_id=snapshot.snapshot_id,
@@ -132,15 +134,15 @@ def snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id: i
     )
 
 
-def _refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
+def _parse_refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
     return {name: SnapshotRef.model_validate(ref) for name, ref in stored.get("refs", {}).items()}
 
 
-def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
+def build_target(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
     """The side-table row of `target` and what leaves or joins the history of `base`."""
-    document = {key: value for key, value in target.without_history().items() if key not in _IN_ROWS}
+    document = {key: value for key, value in target.drop_history().items() if key not in _IN_ROWS}
     document["properties"] = {key: value for key, value in target.properties.items() if key != DUCKLAKE_ID}
-    dropped, added = _log_change(base, target)
+    dropped, added = _compare_logs(base, target)
     listed, known = target.snapshots_by_id, base.snapshots_by_id if base else {}
     return TableTarget(
         location=target.location,
@@ -156,7 +158,7 @@ def target_of(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
     )
 
 
-def _log_change(base: TableMetadata | None, target: TableMetadata) -> tuple[int, tuple[tuple[int, int], ...]]:
+def _compare_logs(base: TableMetadata | None, target: TableMetadata) -> tuple[int, tuple[tuple[int, int], ...]]:
     """(how many of the oldest entries go, which entries come): the target's log is an end of the base's and more."""
     old, new = base.snapshot_log if base else (), target.snapshot_log
     start = old.index(new[0]) if new and new[0] in old else len(old)

@@ -10,37 +10,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from duckicelake.bridge.cloning import Cloned, clone_metadata, cloned
-from duckicelake.bridge.diff import change_set
-from duckicelake.bridge.former import former
-from duckicelake.bridge.increments import Base, Increment, Move, NewList
-from duckicelake.bridge.realise import realise
-from duckicelake.catalog.access.ownership import PLACES, check_table_places
-from duckicelake.catalog.access.principal import Capability, refusal
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.committing import committed
-from duckicelake.catalog.commits.ids import file_ids, manifest_ids
-from duckicelake.catalog.commits.moves import difference, write_delete_files
-from duckicelake.catalog.commits.overtaken import until_written
-from duckicelake.catalog.commits.workspace import Listed, Workspace
-from duckicelake.catalog.files.former_files import former_files
-from duckicelake.catalog.files.guards import guard_change
-from duckicelake.catalog.files.name_maps import name_maps
-from duckicelake.catalog.files.row_ids import copies_with_row_ids
-from duckicelake.catalog.files.sharing import GUARD, is_guarded
-from duckicelake.catalog.loads.cache import CachedTable, Materialized
-from duckicelake.catalog.loads.loading import committed_before, current_table
-from duckicelake.catalog.moments import snapshot_at
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.bridge.commit.change_set import build_change_set
+from duckicelake.bridge.commit.foreign_tables import CloneRows, build_clone, build_clone_metadata
+from duckicelake.bridge.commit.increments import Base, Increment, MainUpdate, NewList
+from duckicelake.bridge.definitions import find_former_definition
+from duckicelake.bridge.main_diff import diff_main
+from duckicelake.catalog.authz.ownership import PLACES, check_table_places
+from duckicelake.catalog.commit.guards import guard_change
+from duckicelake.catalog.commit.main_update import (
+    build_difference,
+    build_name_maps,
+    find_former_files,
+    write_delete_files,
+    write_row_id_copies,
+)
+from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.commit.rules import GUARD, is_guarded
+from duckicelake.catalog.commit.run import materialize_committed
+from duckicelake.catalog.commit.workspace import Listed, Workspace
+from duckicelake.catalog.context.cache import CachedTable, Materialized
+from duckicelake.catalog.context.caller import Capability, build_refusal, build_touched
+from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
+from duckicelake.catalog.table.load import load_committed_before, load_current_table
+from duckicelake.catalog.table.time_travel import resolve_snapshot
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, full_name, schema_name
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake import clones, native, reader
-from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, Written
-from duckicelake.lake.names import check_name_is_free
-from duckicelake.lake.snapshots import lock, retrying
-from duckicelake.lake.writing import writer
+from duckicelake.lake.changes import ChangeSet, Creation, LakeStep, WrittenCommit
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.schemas import check_name_free
+from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
+from duckicelake.lake.side_tables import locations, reader
+from duckicelake.lake.writer import change_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class CloneRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ClonePlan:
     """A clone as changes: the new table and, where that is needed, its source's guard; checked against the source."""
 
     source: Materialized
@@ -68,79 +70,79 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
     Raises NoSuchTable, AlreadyExists, NoSuchNamespace, Forbidden for a source that the caller may not read, and what
     `snapshot_at` does.
     """
-    source = full_name(*request.source)
+    source = format_full_name(*request.source)
     if not services.caller.principal.may(Capability.READ, request.source[0]):
-        raise refusal(request.source[0])
+        raise build_refusal(request.source[0])
 
-    def attempt(_: bool) -> Written:
+    def attempt(_: bool) -> WrittenCommit:
         with services.database.reading() as cursor:
-            check_name_is_free(cursor, schema_name(namespace), name)
+            check_name_free(cursor, to_schema_name(namespace), name)
         plan = _plan(services, namespace, name, request)
-        return retrying(lambda: _write(services, namespace, name, plan, source))
+        return retry_transaction(lambda: _write(services, namespace, name, plan, source))
 
     return services.run_once(
-        lambda: committed(services, until_written(services, source, attempt)),
-        lambda table_ids: committed_before(services, table_ids),
+        lambda: materialize_committed(services, retry_on_conflict(services, source, attempt)),
+        lambda table_ids: load_committed_before(services, table_ids),
     )
 
 
-def _write(services: Services, namespace: Namespace, name: str, plan: _Plan, source: str) -> Written:
+def _write(services: Services, namespace: Namespace, name: str, plan: _ClonePlan, source: str) -> WrittenCommit:
     with services.database.transaction() as cursor:
-        lock(cursor)
-        written = writer.write(cursor, plan.creation)
+        lock_writers(cursor)
+        written = change_sets.write_change_set(cursor, plan.creation)
         row = plan.source.row
-        writer.check_base(cursor, row.table_id, (row.version, row.caught_up_to), written.snapshots[0] - 1)
+        change_sets.check_base(cursor, row.table_id, (row.version, row.caught_up_to), written.snapshots[0] - 1)
         if plan.guard is not None:
-            writer.write(cursor, plan.guard)
+            change_sets.write_change_set(cursor, plan.guard)
         if plan.is_guarded_by_us:
-            clones.share(cursor, row.table_id, written.table_id)
-        services.settle(cursor, [touched(namespace, name, {"cloned-from": source})], [written.table_id])
+            locations.record_sharing(cursor, row.table_id, written.table_id)
+        services.settle(cursor, [build_touched(namespace, name, {"cloned-from": source})], [written.table_id])
     return written
 
 
-def _plan(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> _Plan:
-    cached = current_table(services, *request.source)
+def _plan(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> _ClonePlan:
+    cached = load_current_table(services, *request.source)
     table = cached.materialized
     head = table.metadata.current_snapshot()
     if request.at is not None:
-        head = snapshot_at(services, table, request.at)
+        head = resolve_snapshot(services, table, request.at)
     snapshots = table.metadata.snapshots if request.with_history else (() if head is None else (head,))
-    origin = f"{full_name(*request.source)}@{head.snapshot_id if head else ''}"
-    metadata = clone_metadata(table.metadata, snapshots, head, origin.rstrip("@"), PLACES)
+    origin = f"{format_full_name(*request.source)}@{head.snapshot_id if head else ''}"
+    metadata = build_clone_metadata(table.metadata, snapshots, head, origin.rstrip("@"), PLACES)
     if head is not None and request.at is not None:
         metadata = _as_then(services, table, metadata, head)
-    metadata, is_ours = _guarded(services, table, metadata)
+    metadata, is_ours = _build_guarded(services, table, metadata)
     table_uuid = str(uuid4())
     location = services.policy.table_location(namespace, name, table_uuid)
     now = max(services.clock(), metadata.last_updated_ms)
-    metadata = metadata.replaced(table_uuid=table_uuid, location=location, last_updated_ms=now)
+    metadata = metadata.replace_fields(table_uuid=table_uuid, location=location, last_updated_ms=now)
     check_table_places(services, location, metadata.properties, None, None)
-    creation = Creation(schema_name(namespace), name, table_uuid)
+    creation = Creation(to_schema_name(namespace), name, table_uuid)
     change = _creation(services, table, metadata, creation, head)
-    return _Plan(table, change, _guard(services, request, cached) if is_ours else None, is_ours)
+    return _ClonePlan(table, change, _guard(services, request, cached) if is_ours else None, is_ours)
 
 
 def _as_then(services: Services, table: Materialized, metadata: TableMetadata, head: Snapshot) -> TableMetadata:
     """With the schema, spec and order that the source had at the snapshot."""
     row = next(row for row in table.state.snapshots if row.snapshot_id == head.snapshot_id)
     with services.database.reading() as cursor:
-        then = native.definition(cursor, table.row.table_id, row.ducklake_id)
-        listed = reader.manifests(cursor, row.manifest_ids).values()
+        then = native.read_definition(cursor, table.row.table_id, row.ducklake_id)
+        listed = reader.read_manifests(cursor, row.manifest_ids).values()
     used = {manifest.spec_id for manifest in listed if manifest.content == ManifestContent.DATA}
-    was = former(metadata, head, used, then)
-    return metadata.replaced(
+    was = find_former_definition(metadata, head, used, then)
+    return metadata.replace_fields(
         current_schema_id=was.schema_id, default_spec_id=was.spec_id, default_sort_order_id=was.order_id
     )
 
 
-def _guarded(services: Services, table: Materialized, metadata: TableMetadata) -> tuple[TableMetadata, bool]:
+def _build_guarded(services: Services, table: Materialized, metadata: TableMetadata) -> tuple[TableMetadata, bool]:
     """The metadata with a guard, and whether that is the server's: not where the source itself wants one for ever."""
     if not metadata.snapshots:
         return metadata, False
     with services.database.reading() as cursor:
-        if is_guarded(table.metadata) and not clones.is_guarded_by_us(cursor, table.row.table_id):
+        if is_guarded(table.metadata) and not locations.is_guarded_by_us(cursor, table.row.table_id):
             return metadata, False
-    return metadata.replaced(properties={**metadata.properties, **GUARD}), True
+    return metadata.replace_fields(properties={**metadata.properties, **GUARD}), True
 
 
 def _guard(services: Services, request: CloneRequest, cached: CachedTable) -> ChangeSet | None:
@@ -154,11 +156,11 @@ def _creation(
     rows = {row.snapshot_id: row for row in table.state.snapshots if row.snapshot_id in ids}
     wanted = sorted({manifest_id for row in rows.values() for manifest_id in row.manifest_ids})
     with services.database.reading() as cursor:
-        manifests, entries = reader.manifests(cursor, wanted), reader.entries(cursor, wanted)
+        manifests, entries = reader.read_manifests(cursor, wanted), reader.read_manifest_entries(cursor, wanted)
         known = {file.file_id for found in entries.values() for _, file in found}
-        deletions = reader.deletions_of(cursor, table.row.table_id, known)
-        stats = native.table_stats(cursor, table.row.table_id)
-    made = cloned(manifests, entries, deletions, file_ids(services), manifest_ids(services))
+        deletions = reader.read_data_file_deletions(cursor, table.row.table_id, known)
+        stats = native.read_table_stats(cursor, table.row.table_id)
+    made = build_clone(manifests, entries, deletions, take_file_ids(services), take_manifest_ids(services))
     files = (file for found in entries.values() for _, file in found if file.file_id in made.file_ids)
     lake_ids = {made.file_ids[each.file_id]: each.ducklake_id for each in files if each.ducklake_id is not None}
     main = made.manifests_of(rows[head.snapshot_id].manifest_ids) if head else ()
@@ -168,7 +170,7 @@ def _creation(
         for each in metadata.snapshots
     )
     increments = [Increment(lists, made.side, move)] if head else []
-    return _with_row_ids(change_set(Base(), metadata, increments, creation), stats[1] if stats else 0)
+    return _with_row_ids(build_change_set(Base(), metadata, increments, creation), stats[1] if stats else 0)
 
 
 def _move(
@@ -176,21 +178,24 @@ def _move(
     table: Materialized,
     metadata: TableMetadata,
     creation: Creation,
-    made: Cloned,
+    made: CloneRows,
     main: Listed,
     lake_ids: Mapping[int, int],
-) -> Move:
+) -> MainUpdate:
     """Main's files as DuckLake gets them: as it has them for the source already, where it has them."""
     space = Workspace(services, creation)
     space.learn(made.side.files, made.side.deletions)
-    changed = realise(difference(space, (), main))
+    changed = diff_main(build_difference(space, (), main))
     files = {file.file_id: file for file in changed.registered}
-    known = former_files(services, table.row.table_id, lake_ids, changed.registered)
-    at_source, of_source = metadata.replaced(location=table.metadata.location), Workspace(services, table.row.table_id)
-    return Move(
+    known = find_former_files(services, table.row.table_id, lake_ids, changed.registered)
+    at_source, of_source = (
+        metadata.replace_fields(location=table.metadata.location),
+        Workspace(services, table.row.table_id),
+    )
+    return MainUpdate(
         registered=tuple(changed.registered),
-        copies=(*known.copies, *copies_with_row_ids(services, space, at_source, known.unknown)),
-        name_maps={**known.name_maps, **name_maps(services, of_source, at_source, known.unknown)},
+        copies=(*known.copies, *write_row_id_copies(services, space, at_source, known.unknown)),
+        name_maps={**known.name_maps, **build_name_maps(services, of_source, at_source, known.unknown)},
         delete_files=tuple(write_delete_files(services, space, changed.delete_files, files)),
     )
 

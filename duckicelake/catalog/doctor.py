@@ -1,41 +1,106 @@
-"""Examines the tables of a lake: what DuckLake's rows and ours say against each other, and against the store."""
+"""Examine the tables of a lake: DuckLake's rows, side tables, store, and both sides' rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 
-from duckicelake.bridge.parquet_types import quoted
-from duckicelake.bridge.stale_stats import FileRange, gaps
-from duckicelake.bridge.types import iceberg_type
-from duckicelake.catalog.agreement import disagreements
-from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
-from duckicelake.iceberg.names import has_readable_name, readable_namespace
-from duckicelake.lake.doctor.damage import damaged, names_of_all, table_names
-from duckicelake.lake.doctor.examination import NeededFile, file_statistics, needed_files, table_wide_statistics
-from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.doctor.inlined_damage import damaged_inlining
-from duckicelake.lake.doctor.lost_deletes import lost_deletes
-from duckicelake.lake.doctor.repairs import end_data_file
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.policy import canonical
+from duckicelake.bridge.native.steps import replay_window
+from duckicelake.bridge.values.statistics import FileRange, find_gaps
+from duckicelake.bridge.values.types import quote_identifier, to_iceberg_type
+from duckicelake.catalog.table.native_changes import NativeChanges, read_native_changes
+from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, Unsupported
+from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
+from duckicelake.lake.doctor.damage import (
+    NeededFile,
+    find_damage,
+    read_all_names,
+    read_file_statistics,
+    read_needed_files,
+    read_table_names,
+    read_table_statistics,
+)
+from duckicelake.lake.doctor.findings import Finding, build_file_end, wrap_in_snapshot
+from duckicelake.lake.doctor.inlined_damage import find_inlined_damage, find_lost_deletes
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.model import LakeChange
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.state import LiveFiles
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import ObjectStore
 
+_ALL = frozenset({"compacted_table"})
+"""What a snapshot is said to have changed after which all files are compared."""
 PARALLEL_CHECKS = 16
+
+
+def find_disagreements(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+    """Rows that only one side shows, of tables in which nothing has happened since they were caught up."""
+    for table_id, name in names.items():
+        found = None
+        with (
+            suppress(DamagedTable),
+            cursor.connection.transaction(),
+        ):  # which is another finding; the others are read on
+            found = _compare(cursor, table_id)
+        if found is not None:
+            yield from _findings(table_id, name, found)
+
+
+def _compare(cursor: Transaction, table_id: int) -> NativeChanges | None:
+    upto, *_, row = reader.read_standing(cursor, table_id)
+    if row is None or native.read_changes(cursor, table_id, row.caught_up_to, upto):
+        return None
+    everything = LakeChange(upto, native.read_snapshot_time(cursor, upto), _ALL)
+    return read_native_changes(
+        cursor, reader.read_table_state(cursor, row), upto, [everything], frozenset(), expired=True
+    )
+
+
+def _findings(table_id: int, name: str, found: NativeChanges) -> Iterator[Finding]:
+    advice = "let all of it be compared when it is next loaded: " + wrap_in_snapshot(
+        "", f"deleted_from_table:{table_id},compacted_table:{table_id}"
+    )
+    for problem in _problems(found):
+        yield Finding("rows", ok=False, detail=f"{name}: {problem}", advice=advice)
+
+
+def _problems(found: NativeChanges) -> Iterator[str]:
+    unread = {file.file_id: dict[int, int | None]() for file in found.window.delete_files}
+    for step in replay_window(found.window, found.live, unread, count()):
+        deleted = sum(len(positions) for positions in step.positions.values())
+        deleted += sum(_rows_left(found.live, file_id) for file_id in step.removed)
+        if deleted:
+            yield f"Iceberg clients see {deleted} rows that DuckLake doesn't have any more"
+        rows = sum(len(keys) for _, keys in step.rows)
+        if rows:
+            yield f"Iceberg clients don't see {rows} rows that DuckLake has inlined"
+    live = {file.ducklake_id for file in found.live.files}
+    for file in found.window.delete_files:
+        if file.target_id in live:
+            yield f"delete file {file.file_id} ({file.path}) has come without a record, and no Iceberg client knows it"
+
+
+def _rows_left(live: LiveFiles, file_id: int) -> int:
+    """How many rows a file serves that DuckLake has inlined; 0 for DuckLake's own files, which others look after."""
+    file = live.virtual.get(file_id)
+    return len(file.keys) - len(live.deleted.get(file_id, ())) if file else 0
 
 
 def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]:
     """(What is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
     with database.reading() as cursor:
-        names = table_names(cursor)
+        names = read_table_names(cursor)
         found = [
-            *damaged(cursor),
-            *damaged_inlining(cursor, names),
-            *lost_deletes(cursor, names),
-            *disagreements(cursor, names),
+            *find_damage(cursor),
+            *find_inlined_damage(cursor, names),
+            *find_lost_deletes(cursor, names),
+            *find_disagreements(cursor, names),
             *_stale_statistics(cursor, names),
             *_unreadable_names(cursor),
         ]
-        files = needed_files(cursor, names)
+        files = read_needed_files(cursor, names)
     return sorted(found, key=lambda finding: (finding.name, finding.detail)), _each_once(files)
 
 
@@ -50,19 +115,19 @@ def _each_once(files: Sequence[NeededFile]) -> list[NeededFile]:
     by_path: dict[str, NeededFile] = {}
     for file in files:
         with suppress(InvalidRequest):
-            by_path.setdefault(canonical(file.path), file)
+            by_path.setdefault(canonicalize(file.path), file)
     return list(by_path.values())
 
 
 def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    by_column = file_statistics(cursor)
-    for column in table_wide_statistics(cursor):
+    by_column = read_file_statistics(cursor)
+    for column in read_table_statistics(cursor):
         files = by_column.get((column.table_id, column.stats.column_id))
         if files is None or column.table_id not in names:
             continue
         with suppress(Unsupported):
-            type_ = iceberg_type(column.type, column.name)
-            for gap in gaps(column.stats, FileRange(*files), type_, is_repeated=column.is_repeated):
+            type_ = to_iceberg_type(column.type, column.name)
+            for gap in find_gaps(column.stats, FileRange(*files), type_, is_repeated=column.is_repeated):
                 yield Finding(
                     "statistics",
                     ok=False,
@@ -75,14 +140,14 @@ def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator
 
 def _unreadable_names(cursor: Transaction) -> Iterator[Finding]:
     """Schemas, tables and views that DuckDB gave names which no request of Iceberg's clients can hold."""
-    for kind, schema, name in names_of_all(cursor):
-        if name is None and readable_namespace(schema) is None:
+    for kind, schema, name in read_all_names(cursor):
+        if name is None and parse_readable_namespace(schema) is None:
             yield _unreadable(
-                f"schema {quoted(schema)}",
+                f"schema {quote_identifier(schema)}",
                 "make another schema, CREATE TABLE … AS FROM these tables in it, and drop this one",
             )
         elif name is not None and not has_readable_name(name):
-            full = f"{quoted(schema)}.{quoted(name)}"
+            full = f"{quote_identifier(schema)}.{quote_identifier(name)}"
             yield _unreadable(f"{kind} {full}", f'ALTER {kind.upper()} {full} RENAME TO "another name"')
 
 
@@ -114,7 +179,9 @@ def _advice_if_missing(file: NeededFile) -> str:
         return restore + "let an Iceberg client expire the snapshots that list it"
     assert file.file_id is not None
     if file.kind == "data":
-        return restore + "its rows are lost, and it must leave the table: " + end_data_file(file.table_id, file.file_id)
+        return (
+            restore + "its rows are lost, and it must leave the table: " + build_file_end(file.table_id, file.file_id)
+        )
     return (
         restore + "and if the table still loads, let an Iceberg client rewrite the data file; else the rows that it "
         f"deletes come back: DELETE FROM ducklake_delete_file WHERE delete_file_id = {file.file_id};"

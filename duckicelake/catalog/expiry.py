@@ -7,22 +7,22 @@ files. The server goes by the rows of all tables.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.attempts import TableCommit
-from duckicelake.catalog.commits.committing import commit_all
-from duckicelake.catalog.commits.overtaken import Outdated, until_written
-from duckicelake.catalog.files.guards import lift_quietly
-from duckicelake.catalog.files.sharing import is_guarded
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.guards import lift_quietly
+from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.commit.rules import is_guarded
+from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.expiry import expirable
-from duckicelake.iceberg.names import Namespace, full_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name
+from duckicelake.iceberg.metadata import find_expirable_snapshots
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveSnapshots
-from duckicelake.lake import clones
-from duckicelake.lake.changes import Written
-from duckicelake.lake.postgres.database import Transaction
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.side_tables import locations
+from duckicelake.postgres.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def expire_snapshots(
     def attempt(is_alone: bool) -> Expired:
         return _expire(services, namespace, name, before_ms, kept, is_dry_run=is_dry_run, is_alone=is_alone)
 
-    called = full_name(namespace, name)
-    expired = services.run_once(lambda: until_written(services, called, attempt), lambda result: Expired(**result))
+    called = format_full_name(namespace, name)
+    expired = services.run_once(lambda: retry_on_conflict(services, called, attempt), lambda result: Expired(**result))
     if not is_dry_run:
         lift_quietly(services)
     return expired
@@ -58,21 +58,21 @@ def _expire(
     services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, *, is_dry_run: bool, is_alone: bool
 ) -> Expired:
     """Outdated if the table has changed since it was looked at: a tag, or main, may be on what nothing kept then."""
-    table = current_table(services, namespace, name).materialized
-    gone = expirable(table.metadata, before_ms, kept)
+    table = load_current_table(services, namespace, name).materialized
+    gone = find_expirable_snapshots(table.metadata, before_ms, kept)
     with services.database.reading() as cursor:
-        keeps = is_guarded(table.metadata) and not clones.is_guarded_by_us(cursor, table.row.table_id)
+        keeps = is_guarded(table.metadata) and not locations.is_guarded_by_us(cursor, table.row.table_id)
     expired = Expired(len(gone), len(table.metadata.snapshots) - len(gone), keeps)
     if is_dry_run:
         return expired
     if not gone:
-        services.settle_unchanged([touched(namespace, name)], asdict(expired))
+        services.settle_unchanged([build_touched(namespace, name)], asdict(expired))
         return expired
 
-    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         if any(each.change.base_version != table.row.version for each in written):
-            raise Outdated
-        services.settle(cursor, [touched(namespace, name, {"snapshots": len(gone)})], asdict(expired))
+            raise OutdatedPlanError
+        services.settle(cursor, [build_touched(namespace, name, {"snapshots": len(gone)})], asdict(expired))
 
     request = CommitTableRequest(requirements=(), updates=(RemoveSnapshots(snapshot_ids=gone),))
     commit_all(services, [TableCommit(namespace, name, request)], settle, is_alone=is_alone)

@@ -1,25 +1,30 @@
-"""Files that nobody needs: of commits that never came, of processes that were killed, temporary ones.
+"""Delete files that no table needs, and uploads that the server has replaced."""
 
-Looked for in the lake's two zones, in files that have lain there for a while: a commit's files are there before it is.
-A file stays if any row of DuckLake's or ours has its name, whether live, scheduled for deletion or of the past.
-"""
-
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Final
 
+from duckicelake.catalog.authz.confinement import check_readable, is_link
+from duckicelake.catalog.context.runtime import run_in_thread
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
-from duckicelake.catalog.loads.loading import refresh
-from duckicelake.catalog.services import Services
-from duckicelake.errors import CatalogError, NoSuchTable
-from duckicelake.lake import garbage
-from duckicelake.storage.objects import StoredFile
-from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.policy import at_and_above, is_within
+from duckicelake.catalog.table.load import refresh
+from duckicelake.errors import CatalogError, InvalidRequest, NoSuchTable
+from duckicelake.lake.side_tables import locations, writer
+from duckicelake.lake.side_tables.writer import UploadRow
+from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
+from duckicelake.storage.protocol import StoredFile
+from duckicelake.storage.threads import run_in_parallel
 
 _ASKED_AT_ONCE: Final = 10_000
 _DELETED_AT_ONCE: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
+PAUSE_SECONDS: Final = 600.0
+"""Seconds between two rounds."""
+MAX_BATCH_FILES: Final = 500
+"""Uploads that are looked at together: few, so that little happens between the last look and the deletion."""
 
 
 def find_orphans(
@@ -35,10 +40,10 @@ def find_orphans(
     for batch in _batches(list_lake_files(services), _ASKED_AT_ONCE):
         looked_at(len(batch))
         found += find_unneeded(services, kept, [file for file in batch if file.modified_ms < before_ms])
-    return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
+    return list(_still_unneeded(services, _find_unclaimed(services, found)))
 
 
-def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
+def list_unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
     """Those of some canonical files in the Iceberg zone that nobody needs; tables are brought up to date as above."""
     of_tables = [
         file
@@ -46,10 +51,10 @@ def unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile
         if is_lake_file(file, TABLE_SUFFIXES) and is_within(file.location, services.policy.data_zone)
     ]
     found = find_unneeded(services, read_kept_files(services), of_tables)
-    return list(_still_unneeded(services, _claimed_by_nobody(services, found)))
+    return list(_still_unneeded(services, _find_unclaimed(services, found)))
 
 
-def unnamed(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
+def find_unnamed(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
     """Those of some canonical files that no row names, and that lie where nobody else may keep files."""
     return list(_still_unneeded(services, files))
 
@@ -64,7 +69,7 @@ def delete_orphans(
         deleted(file)
 
     for batch in _batches(orphans, _DELETED_AT_ONCE):
-        in_parallel(delete, _still_unneeded(services, batch))
+        run_in_parallel(delete, _still_unneeded(services, batch))
 
 
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
@@ -72,16 +77,16 @@ def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator
         yield from find_unneeded(services, read_kept_files(services), batch)
 
 
-def _claimed_by_nobody(services: Services, files: Sequence[StoredFile]) -> Iterator[StoredFile]:
+def _find_unclaimed(services: Services, files: Sequence[StoredFile]) -> Iterator[StoredFile]:
     """The files but for those of live tables that can't be brought up to date.
 
     What a killed server has written gets the same name again, and is found there, when the next one writes it.
     """
     with services.database.reading() as cursor:
-        tables = garbage.live_tables(cursor)
+        tables = locations.read_live_tables(cursor)
     is_settled: dict[int, bool] = {}
     for file in files:
-        owners = {tables[place] for place in at_and_above(file.location) if place in tables}
+        owners = {tables[place] for place in list_prefixes(file.location) if place in tables}
         for table_id in owners - is_settled.keys():
             is_settled[table_id] = _settle(services, table_id)
         if all(is_settled[table_id] for table_id in owners):
@@ -103,3 +108,50 @@ def _batches(files: Iterable[StoredFile], size: int) -> Iterator[list[StoredFile
     rest = iter(files)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def collect_uploads(services: Services) -> int:
+    """Delete the files of at most `BATCH` uploads that are due; how many uploads were looked at."""
+    with services.database.statement() as cursor:
+        found = writer.read_due_uploads(cursor, MAX_BATCH_FILES)
+    candidates = {row.upload_id: _candidates(services, row) for row in found}
+    files = {file.location: file for some in candidates.values() for file in some or ()}
+    gone = {file.location for file in find_unnamed(services, list(files.values()))}
+    run_in_parallel(services.store.delete, sorted(gone))
+    done = [key for key, some in candidates.items() if some is not None and gone.issuperset(f.location for f in some)]
+    needed = sorted(candidates.keys() - set(done))
+    if found:
+        with services.database.transaction() as cursor:
+            writer.settle_uploads(cursor, done, needed)
+    return len(found)
+
+
+def _candidates(services: Services, row: UploadRow) -> Sequence[StoredFile] | None:
+    """The files of an upload, canonical; None if one may not be deleted, so that all of them stay."""
+    if row.location is None:
+        return None
+    folder = f"{canonicalize(row.location)}/metadata/"
+    try:
+        places = [canonicalize(path) for path in row.paths]
+        for place in places:
+            check_readable(services, place, row.location)
+    except InvalidRequest:
+        return None
+    if any(not place.startswith(folder) or "/" in place[len(folder) :] for place in places):
+        return None
+    return None if any(is_link(services, place) for place in places) else [StoredFile(place, 0, 0) for place in places]
+
+
+def collect_in_background(services: Services, failed: Callable[[Exception], object]) -> AbstractContextManager[None]:
+    """Collect for as long as the context lasts; `failed` hears of what went wrong, and the next round tries again."""
+
+    def run(ended: threading.Event) -> None:
+        while not ended.wait(PAUSE_SECONDS):
+            try:
+                while collect_uploads(services) == MAX_BATCH_FILES and not ended.is_set():
+                    pass
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next round may find it gone
+                with suppress(Exception):
+                    failed(error)
+
+    return run_in_thread("uploads", run)

@@ -8,13 +8,13 @@ from uuid import UUID
 import orjson
 from pydantic import AfterValidator, Field
 
-from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest, JobHeld, JobOver, NoSuchJob
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import Long, SpecModel
-from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
-from duckicelake.lake import jobs
-from duckicelake.lake.jobs import Job, NewJob, WantedJobs
+from duckicelake.lake.side_tables import jobs
+from duckicelake.lake.side_tables.jobs import Job, JobFilter, NewJob
 
 Kind = Literal[
     "ingest",
@@ -36,7 +36,7 @@ KINDS: Final = frozenset(get_args(Kind))
 RESULTS: Final = ("running", *get_args(Result), "lost")
 """What is told of a job."""
 
-LARGEST_JSON: Final = 64 * 1024
+MAX_JSON_BYTES: Final = 64 * 1024
 _MOST_SNAPSHOTS: Final = 10_000
 
 
@@ -45,8 +45,8 @@ def _small(value: dict[str, Any]) -> dict[str, Any]:
         size = len(orjson.dumps(value))
     except orjson.JSONEncodeError as error:
         raise ValueError(f"can't be kept: {error}") from error
-    if size > LARGEST_JSON:
-        raise ValueError(f"is larger than {LARGEST_JSON} bytes")
+    if size > MAX_JSON_BYTES:
+        raise ValueError(f"is larger than {MAX_JSON_BYTES} bytes")
     return value
 
 
@@ -113,7 +113,7 @@ def begin_job(services: Services, namespace: Namespace, table: str, request: Beg
     new = NewJob(
         id=request.id,
         kind=request.kind,
-        schema_name=schema_name(namespace),
+        schema_name=to_schema_name(namespace),
         table_name=table,
         run_id=request.run_id,
         lease=request.lease,
@@ -122,10 +122,10 @@ def begin_job(services: Services, namespace: Namespace, table: str, request: Beg
         parameters=request.parameters,
     )
     with services.database.transaction() as cursor:
-        is_new = jobs.begin(cursor, new, request.lease_seconds)
-        found = jobs.find(cursor, new.id, new.schema_name, table, who)
+        is_new = jobs.begin_job(cursor, new, request.lease_seconds)
+        found = jobs.find_job(cursor, new.id, new.schema_name, table, who)
         if found is None:
-            raise _held(jobs.holder(cursor, new.schema_name, table, new.lease), namespace, table)
+            raise _held(jobs.find_lease_holder(cursor, new.schema_name, table, new.lease), namespace, table)
         if not is_new and found.ended is not None:
             raise JobOver(f"Job {new.id} has ended before ({found.result}): begin one with an id of its own")
     return _answer(found)
@@ -134,10 +134,10 @@ def begin_job(services: Services, namespace: Namespace, table: str, request: Beg
 def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: RenewJob) -> JobAnswer:
     """Note how far a job is; JobOver if it has ended or another has taken over, NoSuchJob."""
     with services.database.transaction() as cursor:
-        renewed = jobs.renew(cursor, job_id, request.lease_seconds, request.counts)
-        job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
+        renewed = jobs.renew_lease(cursor, job_id, request.lease_seconds, request.counts)
+        job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {full_name(namespace, table)}: {job_id}")
+            raise NoSuchJob(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
         if not renewed:
             raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
@@ -146,10 +146,10 @@ def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID
 def end_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: EndJob) -> JobAnswer:
     """Note what came of a job, once or again; JobOver if something else did, NoSuchJob."""
     with services.database.transaction() as cursor:
-        ended = jobs.end(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
-        job = jobs.find(cursor, job_id, schema_name(namespace), table, services.caller.principal.name)
+        ended = jobs.end_job(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
+        job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {full_name(namespace, table)}: {job_id}")
+            raise NoSuchJob(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
         if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, request.snapshot_ids):
             raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
@@ -164,15 +164,15 @@ def list_jobs(
     kind: str | None = None,
     run_id: str | None = None,
     result: str | None = None,
-) -> Page[JobAnswer]:
+) -> ListPage[JobAnswer]:
     """Jobs on tables that the caller may read, newest first. InvalidRequest."""
     _check("kind", kind, get_args(Kind))
     _check("result", result, RESULTS)
     if table is not None and namespace is None:
         raise InvalidRequest("table is the name of one in a namespace: give that, too")
-    wanted = WantedJobs(
+    wanted = JobFilter(
         before=page.after_number,
-        schema_name=None if namespace is None else schema_name(namespace),
+        schema_name=None if namespace is None else to_schema_name(namespace),
         table_name=table,
         kind=kind,
         run_id=run_id,
@@ -180,9 +180,9 @@ def list_jobs(
         visible=services.caller.principal.readable_schemas(),
     )
     with services.database.reading() as cursor:
-        found = jobs.listed(cursor, wanted, page.fetch)
-    shown = cut(found, page, lambda job: str(job.number))
-    return Page(tuple(map(_answer, shown.items)), shown.next_token)
+        found = jobs.list_jobs(cursor, wanted, page.fetch)
+    shown = cut_page(found, page, lambda job: str(job.number))
+    return ListPage(tuple(map(_answer, shown.items)), shown.next_token)
 
 
 def _check(name: str, value: str | None, known: Sequence[str]) -> None:
@@ -190,8 +190,8 @@ def _check(name: str, value: str | None, known: Sequence[str]) -> None:
         raise InvalidRequest(f"{value!r} is no {name} of a job: there are {', '.join(known)}")
 
 
-def _held(holder: jobs.Holder | None, namespace: Namespace, table: str) -> JobHeld:
-    name = full_name(namespace, table)
+def _held(holder: jobs.LeaseHolder | None, namespace: Namespace, table: str) -> JobHeld:
+    name = format_full_name(namespace, table)
     if holder is None:
         return JobHeld(f"The id of the new job on {name} is another job's: choose a random one")
     until = holder.lease_until.astimezone(UTC)
@@ -205,7 +205,7 @@ def _answer(job: Job) -> JobAnswer:
     return JobAnswer(
         id=job.id,
         kind=job.kind,
-        namespace=namespace_of(job.schema_name),
+        namespace=parse_schema_name(job.schema_name),
         table=job.table_name,
         run_id=job.run_id,
         lease=job.lease,

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.catalog.services import Services
-from duckicelake.delta.listing import FOLDER as DELTA_LOG
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.log.segments import FOLDER as DELTA_LOG
 from duckicelake.errors import FileMissing, InvalidRequest
-from duckicelake.iceberg.metadata_file import MAX_BYTES
-from duckicelake.lake import garbage, ownership
-from duckicelake.storage.objects import StoredFile
-from duckicelake.storage.policy import at_and_above, canonical
+from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
+from duckicelake.lake.side_tables import locations
+from duckicelake.storage.policy import canonicalize, list_prefixes
+from duckicelake.storage.protocol import StoredFile
 
 _TEMPORARY_PREFIX: Final = ".tmp-"
 """Names of files that the local store hasn't finished begin so."""
@@ -27,7 +27,7 @@ TABLE_SUFFIXES: Final = (*_DATA_SUFFIXES, ".avro", ".stats", _METADATA_SUFFIX)
 def list_lake_files(services: Services) -> Iterator[StoredFile]:
     """List the files in both zones whose kind a lake may have made."""
     with services.database.reading() as cursor:
-        data_path = ownership.data_path(cursor)
+        data_path = locations.read_data_path(cursor)
     for zone, suffixes in ((services.policy.data_zone, TABLE_SUFFIXES), (data_path, _DATA_SUFFIXES)):
         for file in services.store.files_below(zone):
             if is_lake_file(file, suffixes):
@@ -45,7 +45,7 @@ class KeptFiles:
 def read_kept_files(services: Services) -> KeptFiles:
     """Read from the catalog which files stay although no row names them."""
     with services.database.reading() as cursor:
-        return KeptFiles(garbage.foreign_places(cursor), garbage.named_in_metadata(cursor))
+        return KeptFiles(locations.read_foreign_folders(cursor), locations.read_metadata_file_names(cursor))
 
 
 def find_unneeded_of_any_age(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
@@ -60,9 +60,9 @@ def find_unneeded(services: Services, kept: KeptFiles, files: Sequence[StoredFil
     if not names:
         return []
     with services.database.reading() as cursor:
-        unnamed = garbage.unnamed(cursor, sorted(names))
+        unnamed = locations.find_unnamed_files(cursor, sorted(names))
     ours = [file for file in files if _file_name(file) in unnamed]
-    ours = [file for file in ours if kept.foreign_places.isdisjoint(at_and_above(file.location))]
+    ours = [file for file in ours if kept.foreign_places.isdisjoint(list_prefixes(file.location))]
     return [file for file in ours if not _is_view_metadata(services, file)]
 
 
@@ -78,7 +78,7 @@ def _is_view_metadata(services: Services, file: StoredFile) -> bool:
     if not file.location.endswith(_METADATA_SUFFIX):
         return False
     try:
-        return b'"view-uuid"' in services.store.read(file.location, MAX_BYTES)
+        return b'"view-uuid"' in services.store.read(file.location, MAX_METADATA_BYTES)
     except FileMissing:
         return False
     except InvalidRequest:
@@ -93,6 +93,6 @@ def _file_name(file: StoredFile) -> str:
 def _is_usable(file: StoredFile) -> bool:
     """Whether a file of this name could be a table's at all."""
     try:
-        return canonical(file.location) == file.location
+        return canonicalize(file.location) == file.location
     except InvalidRequest:
         return False

@@ -7,15 +7,15 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from duckicelake.catalog import gc
-from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import Long, SpecModel
-from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
-from duckicelake.lake import maintenance
-from duckicelake.lake.maintenance import InlinedRows, Statistics
-from duckicelake.storage.objects import StoredFile
-from duckicelake.storage.policy import canonical, is_within
+from duckicelake.lake.ducklake import maintenance
+from duckicelake.lake.ducklake.maintenance import InlinedRowStats, UpkeepStatistics
+from duckicelake.storage.policy import canonicalize, is_within
+from duckicelake.storage.protocol import StoredFile
 
 _ASKED_AT_ONCE: Final = 10_000
 
@@ -70,21 +70,21 @@ class FindOrphans(SpecModel):
 
 def table_statistics(
     services: Services, page: PageRequest, namespace: Namespace | None = None, table: str | None = None
-) -> Page[TableStatistics]:
+) -> ListPage[TableStatistics]:
     """Tables that the caller may read, of a namespace and those below it, or one.
 
     NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
     """
     after = page.after_number or 0
-    schema = None if namespace is None else schema_name(namespace)
+    schema = None if namespace is None else to_schema_name(namespace)
     visible = services.caller.principal.readable_schemas()
     with services.database.statement() as cursor:
-        found = maintenance.tables(cursor, schema, table, after, page.fetch, visible)
-        listed = cut([table_id for table_id, _ in found], page, str)
-        rows = maintenance.statistics(cursor, listed.items, services.maintenance) if listed.items else []
+        found = maintenance.read_table_ids(cursor, schema, table, after, page.fetch, visible)
+        listed = cut_page([table_id for table_id, _ in found], page, str)
+        rows = maintenance.read_statistics(cursor, listed.items, services.maintenance) if listed.items else []
     if table is not None and not rows:
-        raise NoSuchTable(f"Table does not exist: {full_name(namespace or (), table)}")
-    return Page(tuple(_answer(*row) for row in rows), listed.next_token)
+        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace or (), table)}")
+    return ListPage(tuple(_answer(*row) for row in rows), listed.next_token)
 
 
 def find_orphans(services: Services, namespace: Namespace, table: str, files: Sequence[FoundFile]) -> tuple[str, ...]:
@@ -94,22 +94,22 @@ def find_orphans(services: Services, namespace: Namespace, table: str, files: Se
     commit looks the same: ask for old ones only. NoSuchTable, InvalidRequest.
     """
     with services.database.statement() as cursor:
-        location = maintenance.location(cursor, schema_name(namespace), table)
+        location = maintenance.read_location(cursor, to_schema_name(namespace), table)
     if location is None:
-        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {full_name(namespace, table)}")
-    given = {canonical(file.location): file for file in files}
-    inside = [place for place in given if is_within(place, canonical(location))]
+        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {format_full_name(namespace, table)}")
+    given = {canonicalize(file.location): file for file in files}
+    inside = [place for place in given if is_within(place, canonicalize(location))]
     stored = [StoredFile(place, given[place].size, given[place].modified_ms) for place in inside]
-    return tuple(given[file.location].location for file in gc.unneeded(services, stored))
+    return tuple(given[file.location].location for file in gc.list_unneeded(services, stored))
 
 
-_AS_THEY_ARE: Final = TableStatistics.model_fields.keys() & {each.name for each in fields(Statistics)}
+_AS_THEY_ARE: Final = TableStatistics.model_fields.keys() & {each.name for each in fields(UpkeepStatistics)}
 
 
-def _answer(row: Statistics, inlined: InlinedRows) -> TableStatistics:
+def _answer(row: UpkeepStatistics, inlined: InlinedRowStats) -> TableStatistics:
     return TableStatistics(
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
-        namespace=namespace_of(row.schema_name),
+        namespace=parse_schema_name(row.schema_name),
         table=row.table_name,
         inlined_rows=inlined.rows,
         inlined_oldest_ms=inlined.oldest_ms,

@@ -7,24 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from duckicelake.catalog.access.principal import Principal
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.mentioning import some
-from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.caller import Principal, build_touched
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.context.text import summarize
 from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
-from duckicelake.iceberg.names import Namespace, check_namespace, readable_namespace, schema_name
-from duckicelake.lake.audit import OK, UNCHANGED
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.schemas import (
+from duckicelake.iceberg.identifiers import Namespace, check_namespace, parse_readable_namespace, to_schema_name
+from duckicelake.lake.ducklake.schemas import (
     create_schema,
     drop_schema,
-    live_schemas,
-    schema_contents,
-    schema_properties,
+    read_live_schemas,
+    read_schema_contents,
+    read_schema_properties,
     set_schema_properties,
 )
-from duckicelake.lake.snapshots import begin_snapshot, lock, record_changes, retrying
+from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, record_changes, retry_transaction
+from duckicelake.lake.side_tables.audit import OK_RESULT, UNCHANGED_RESULT
+from duckicelake.postgres.database import Transaction
 
 _LOCATION: Final = "location"
 
@@ -38,19 +37,19 @@ class UpdatedProperties:
     missing: tuple[str, ...]
 
 
-def list_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> Page[Namespace]:
+def list_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> ListPage[Namespace]:
     """List the direct children of a namespace, or the top level, that the caller sees, in order of their schema names.
 
     Raises NoSuchNamespace for an unknown parent.
     """
     with services.database.reading() as cursor:
-        known = _known(cursor)
+        known = _find_known(cursor)
     if parent:
         _require(known, parent)
     sees = services.caller.principal.sees
     children = (child for child in _children(known, parent or ()) if sees(child))
-    after = sorted((child for child in children if schema_name(child) > page.after), key=schema_name)
-    return cut(after, page, schema_name)
+    after = sorted((child for child in children if to_schema_name(child) > page.after), key=to_schema_name)
+    return cut_page(after, page, to_schema_name)
 
 
 def create_namespace(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
@@ -61,15 +60,15 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
     """
     check_namespace(namespace)
     return services.run_once(
-        lambda: retrying(lambda: _create(services, namespace, dict(properties))), lambda _: dict(properties)
+        lambda: retry_transaction(lambda: _create(services, namespace, dict(properties))), lambda _: dict(properties)
     )
 
 
 def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
     """Return a namespace's properties; NoSuchNamespace."""
     with services.database.reading() as cursor:
-        schema_id = _require(_known(cursor), namespace)
-        return {} if schema_id is None else schema_properties(cursor, schema_id)
+        schema_id = _require(_find_known(cursor), namespace)
+        return {} if schema_id is None else read_schema_properties(cursor, schema_id)
 
 
 def with_location(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
@@ -82,7 +81,7 @@ def with_location(services: Services, namespace: Namespace, properties: Mapping[
 
 def drop_namespace(services: Services, namespace: Namespace) -> None:
     """Drop an empty namespace; NoSuchNamespace, or NamespaceNotEmpty naming what is inside."""
-    services.run_once(lambda: retrying(lambda: _drop(services, namespace)), lambda _: None)
+    services.run_once(lambda: retry_transaction(lambda: _drop(services, namespace)), lambda _: None)
 
 
 def update_namespace(
@@ -96,7 +95,7 @@ def update_namespace(
     if both:
         raise Unprocessable(f"properties both removed and updated: {', '.join(both)}; name each key once")
     return services.run_once(
-        lambda: retrying(lambda: _update(services, namespace, removals, updates)),
+        lambda: retry_transaction(lambda: _update(services, namespace, removals, updates)),
         lambda keys: UpdatedProperties(*map(tuple, keys)),
     )
 
@@ -104,26 +103,26 @@ def update_namespace(
 def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        _check_free(_known(cursor), namespace, services.caller.principal)
-        schema_id = create_schema(cursor, snapshot, schema_name(namespace))
+        _check_free(_find_known(cursor), namespace, services.caller.principal)
+        schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
-        services.settle(cursor, [touched(namespace)])
+        services.settle(cursor, [build_touched(namespace)])
     return properties
 
 
 def _drop(services: Services, namespace: Namespace) -> None:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True)
-        known = _known(cursor)
+        known = _find_known(cursor)
         schema_id = _require(known, namespace)
-        inside = [f"namespace {schema_name(child)}" for child in sorted(_children(known, namespace))]
+        inside = [f"namespace {to_schema_name(child)}" for child in sorted(_children(known, namespace))]
         if schema_id is not None:
-            inside += schema_contents(cursor, schema_id)
+            inside += read_schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"Namespace {schema_name(namespace)} is not empty. It holds {some(inside)}")
+            raise NamespaceNotEmpty(f"Namespace {to_schema_name(namespace)} is not empty. It holds {summarize(inside)}")
         drop_schema(cursor, snapshot, schema_id)
-        services.settle(cursor, [touched(namespace)])
+        services.settle(cursor, [build_touched(namespace)])
 
 
 def _update(
@@ -131,16 +130,16 @@ def _update(
 ) -> UpdatedProperties:
     gone = frozenset(removals)
     with services.database.transaction() as cursor:
-        lock(cursor)
-        schema_id = _require(_known(cursor), namespace)
-        before = {} if schema_id is None else schema_properties(cursor, schema_id)
+        lock_writers(cursor)
+        schema_id = _require(_find_known(cursor), namespace)
+        before = {} if schema_id is None else read_schema_properties(cursor, schema_id)
         after = {key: value for key, value in before.items() if key not in gone} | dict(updates)
         if after != before:
             _store_properties(cursor, namespace, schema_id, after)
         updated = _updated(before, removals, updates)
-        outcome = UNCHANGED if after == before else OK
+        outcome = UNCHANGED_RESULT if after == before else OK_RESULT
         keys = {"updated": sorted(updates), "removed": sorted(updated.removed)}
-        services.settle(cursor, [touched(namespace, detail=keys)], astuple(updated), outcome)
+        services.settle(cursor, [build_touched(namespace, detail=keys)], astuple(updated), outcome)
     return updated
 
 
@@ -158,24 +157,24 @@ def _store_properties(
 ) -> None:
     if schema_id is None:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        schema_id = _known(cursor).get(namespace)
+        schema_id = _find_known(cursor).get(namespace)
         if schema_id is None:
-            schema_id = create_schema(cursor, snapshot, schema_name(namespace))
+            schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         else:  # by DuckDB, which was faster
             record_changes(cursor, snapshot.id, [])
     set_schema_properties(cursor, schema_id, properties)
 
 
-def _known(cursor: Transaction) -> dict[Namespace, int]:
+def _find_known(cursor: Transaction) -> dict[Namespace, int]:
     """Schema ids by namespace; neither virtual ones are in it nor schemas that no request can name."""
-    schemas = live_schemas(cursor).items()
-    return {known: schema_id for name, schema_id in schemas if (known := readable_namespace(name))}
+    schemas = read_live_schemas(cursor).items()
+    return {known: schema_id for name, schema_id in schemas if (known := parse_readable_namespace(name))}
 
 
 def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
     """Return the schema's id, None if the namespace is virtual; NoSuchNamespace if it is neither."""
     if namespace not in known and not _children(known, namespace):
-        raise NoSuchNamespace(f"Namespace does not exist: {schema_name(namespace)}")
+        raise NoSuchNamespace(f"Namespace does not exist: {to_schema_name(namespace)}")
     return known.get(namespace)
 
 
@@ -187,11 +186,12 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
 
 def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal: Principal) -> None:
     if namespace in known:
-        raise AlreadyExists(f"Namespace already exists: {schema_name(namespace)}")
+        raise AlreadyExists(f"Namespace already exists: {to_schema_name(namespace)}")
     for depth in range(len(namespace)):
         for sibling in sorted(_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
-                other = f"{schema_name(sibling)}, which exists" if principal.sees(sibling) else "another"
+                other = f"{to_schema_name(sibling)}, which exists" if principal.sees(sibling) else "another"
                 raise InvalidRequest(
-                    f"Namespace {schema_name(namespace)} differs only by case from {other}; to DuckDB both are one name"
+                    f"Namespace {to_schema_name(namespace)} differs only by case from {other}; "
+                    "to DuckDB both are one name"
                 )

@@ -1,46 +1,163 @@
-"""Registering a table from a metadata.json that another catalog wrote, and giving one up to another catalog.
+"""Register tables that another catalog wrote, and give tables up."""
 
-Registration writes the whole history in one transaction; the files stay where they are. Main is realised in DuckLake;
-older snapshots are Iceberg's alone. Where two tables then share files, both are guarded: no engine may delete any.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from duckicelake.bridge.constraints.properties import constraints_of
-from duckicelake.bridge.delta.out_definition import check_sayable
-from duckicelake.bridge.diff import change_set
-from duckicelake.bridge.increments import Base
-from duckicelake.bridge.table_properties import check_values
-from duckicelake.catalog.access.ownership import check_table_places
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.attempts import TableCommit, change_over
-from duckicelake.catalog.commits.committing import committed
-from duckicelake.catalog.commits.overtaken import until_written
-from duckicelake.catalog.foreign_tables import ForeignTable, read_foreign_table, read_metadata
-from duckicelake.catalog.loads.cache import Materialized
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.errors import CommitStateUnknown, NoSuchTable
-from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.names import Namespace, full_name, namespace_of, schema_name
+from duckicelake.bridge.commit.change_set import build_change_set
+from duckicelake.bridge.commit.foreign_tables import Registration
+from duckicelake.bridge.commit.increments import Base, Increment, NewList
+from duckicelake.bridge.commit.uploads import check_manifests
+from duckicelake.bridge.manifest_lists import ListedManifest
+from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.ownership import check_may_read, check_table_places
+from duckicelake.catalog.commit.apply import TableCommit, change_over
+from duckicelake.catalog.commit.deletes import Targets, find_deletions, read_all_deletions
+from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
+from duckicelake.catalog.commit.main_update import move_main
+from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.commit.run import materialize_committed
+from duckicelake.catalog.commit.uploads import (
+    check_sizes,
+    check_statistics,
+    check_supported,
+    read_list,
+    read_manifest_at,
+    read_snapshot_files,
+)
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.constraints.properties import read_constraints
+from duckicelake.delta.export.definition import check_delta_writable
+from duckicelake.errors import CommitStateUnknown, FileMissing, NoSuchTable
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestFile
+from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES, read_document
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
-from duckicelake.lake import reader
-from duckicelake.lake import tables as lake_tables
-from duckicelake.lake.changes import ChangeSet, Creation, Written
-from duckicelake.lake.names import check_name_is_free
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.snapshots import lock, retrying
-from duckicelake.lake.writing import side_tables, writer
-from duckicelake.lake.writing.files import StaleBase
+from duckicelake.lake.additions import NewDeletion, NewFile, SideFiles
+from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.ducklake.schemas import check_name_free
+from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.side_tables import writer as side_tables
+from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer import tables as lake_tables
+from duckicelake.postgres.database import Transaction
+from duckicelake.properties import DUCKLAKE_ID, check_property_values
+from duckicelake.storage.threads import run_in_parallel
 
 GUARD = {"gc.enabled": "false"}
 """What keeps engines from deleting files; purges then fail, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class ForeignTableContent:
+    """A table with all its snapshots as one step of a commit that creates it."""
+
+    metadata: TableMetadata
+    increment: Increment
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every data and delete file."""
+        return tuple(file.path for file in self.increment.side.files)
+
+
+def read_metadata(services: Services, location: str) -> TableMetadata:
+    """The metadata of a file, gzipped or not; FileMissing, or InvalidRequest if it isn't any or may not be read."""
+    check_readable(services, location, services.policy.data_zone)
+    check_may_read(services, [location])
+    try:
+        data = services.store.read(location, MAX_METADATA_BYTES)
+    except FileMissing:
+        raise FileMissing(f"There is no metadata file at {location}") from None
+    metadata = parse_table_metadata(read_document(data, location))
+    others = {key: value for key, value in metadata.properties.items() if key != DUCKLAKE_ID}
+    return metadata.replace_fields(location=metadata.location.rstrip("/"), properties=others)
+
+
+def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTableContent:
+    """Everything that the metadata leads to; InvalidRequest, Unsupported."""
+    zone, snapshots = services.policy.data_zone, metadata.snapshots
+    check_may_read(services, (path for each in snapshots for path in read_snapshot_files(each)))
+    check_statistics(services, None, None, metadata)
+    read = run_in_parallel(partial(read_list, services, zone), snapshots)
+    lines = {snapshot.snapshot_id: listed for snapshot, listed in zip(snapshots, read, strict=True)}
+    registration = Registration(metadata, take_file_ids(services), take_manifest_ids(services))
+    _read_manifests(services, registration, lines)
+    metadata = registration.number_rows()
+    lists = registration.lists(lines)
+    space = Workspace(services, creation)
+    space.learn(registration.files, ())
+    deletions = _read_deletions(services, registration, space)
+    space.learn((), deletions)
+    main = lists.get(metadata.current_snapshot_id, ()) if metadata.current_snapshot_id is not None else ()
+    side = SideFiles(registration.files, deletions, (), tuple(registration.manifests))
+    increment = Increment(_rows(metadata, lists), side, move_main(services, space, metadata, (), main))
+    return ForeignTableContent(metadata, increment)
+
+
+def _rows(metadata: TableMetadata, lists: Mapping[int, Sequence[ListedManifest]]) -> tuple[NewList, ...]:
+    return tuple(
+        NewList(each, tuple(manifest.manifest_id for manifest in lists[each.snapshot_id]))
+        for each in metadata.snapshots
+    )
+
+
+def _read_manifests(
+    services: Services, registration: Registration, lists: Mapping[int, Sequence[ManifestFile]]
+) -> None:
+    """Take in each manifest once, with the line that says most of it: lists of before version 3 say no row ids."""
+    metadata, zone = registration.metadata, services.policy.data_zone
+    specs = {spec.spec_id: spec for spec in metadata.partition_specs}
+    lines = {line.manifest_path: line for lines in lists.values() for line in lines}
+    lines |= {line.manifest_path: line for each in lists.values() for line in each if line.first_row_id is not None}
+    check_may_read(services, lines)
+    check_sizes(lines.values())
+    read = run_in_parallel(partial(read_manifest_at, services, zone, {}), lines.values())
+    manifests: dict[str, Manifest] = dict(zip(lines, read, strict=True))
+    for manifest in read:
+        for entry in manifest.entries:
+            if entry.status is not EntryStatus.DELETED:
+                check_supported(entry.data_file, metadata.format_version)
+    check_may_read(services, {e.data_file.file_path for each in manifests.values() for e in each.entries})
+    for found in lists.values():
+        check_manifests(found, manifests, specs)
+    for path, line in lines.items():
+        registration.add(line, manifests[path])
+
+
+def _read_deletions(services: Services, registration: Registration, space: Workspace) -> tuple[NewDeletion, ...]:
+    """What all live delete files of the history delete."""
+    zone, live = services.policy.data_zone, registration.live
+    targets = Targets(space, tuple(registration.listed.values()), frozenset(), ())
+    found = read_all_deletions(services, zone, live, targets)
+    equality = [file for file in live if file.content == FileContent.EQUALITY_DELETES]
+    return (*found, *_read_equality_deletions(services, registration.metadata, space, live, equality))
+
+
+def _read_equality_deletions(
+    services: Services,
+    metadata: TableMetadata,
+    space: Workspace,
+    live: Sequence[NewFile],
+    equality: Sequence[NewFile],
+) -> list[NewDeletion]:
+    if not equality:
+        return []
+    data_files = [file for file in live if file.content == FileContent.DATA]
+    folders = (space.folder(), services.policy.data_zone)
+    return find_deletions(find_equality_deletes(services, metadata, folders, equality, data_files))
+
+
+@dataclass(frozen=True, slots=True)
+class _RegistrationPlan:
     """A registration as changes: the new table, and the guards of live tables, `sharing`, that have files of it."""
 
     creation: ChangeSet
@@ -57,89 +174,89 @@ def register_table(
     """
     if not overwrite:
         with services.database.reading() as cursor:
-            check_name_is_free(cursor, schema_name(namespace), name)
+            check_name_free(cursor, to_schema_name(namespace), name)
     metadata = read_metadata(services, location)
-    check_values(metadata.properties)
-    check_sayable(metadata)
-    constraints_of(metadata.properties, metadata.schema())
+    check_property_values(metadata.properties)
+    check_delta_writable(metadata)
+    read_constraints(metadata.properties, metadata.schema())
     check_table_places(services, metadata.location, metadata.properties, None, None)
-    creation = Creation(schema_name(namespace), name, metadata.table_uuid)
+    creation = Creation(to_schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)
 
-    def attempt(plan: _Plan) -> Written:
+    def attempt(plan: _RegistrationPlan) -> WrittenCommit:
         with services.database.transaction() as cursor:
-            lock(cursor)
+            lock_writers(cursor)
             if _sharing(cursor, table, creation) != plan.sharing:
-                raise StaleBase(f"other tables share files with {location} now")
+                raise StaleBaseError(f"other tables share files with {location} now")
             if overwrite:
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
             written = _write(cursor, plan, metadata, location)
             detail = _detail(plan, location, overwrite=overwrite)
-            services.settle(cursor, [touched(namespace, name, detail)], [written.table_id])
+            services.settle(cursor, [build_touched(namespace, name, detail)], [written.table_id])
         return written
 
-    def planned(_: bool) -> Written:
+    def planned(_: bool) -> WrittenCommit:
         plan = _plan(services, table, creation)
-        return retrying(lambda: attempt(plan))
+        return retry_transaction(lambda: attempt(plan))
 
-    return _shown(services, namespace, name, until_written(services, full_name(namespace, name), planned))
+    return _render(services, namespace, name, retry_on_conflict(services, format_full_name(namespace, name), planned))
 
 
-def _shown(services: Services, namespace: Namespace, name: str, written: Written) -> Materialized:
+def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> Materialized:
     """The registered table; what has its name by now, if another one was registered over it in the meantime."""
     try:
-        return committed(services, written)
+        return materialize_committed(services, written)
     except CommitStateUnknown as error:
         if not isinstance(error.__cause__, NoSuchTable):
             raise
         try:
-            return current_table(services, namespace, name).materialized
+            return load_current_table(services, namespace, name).materialized
         except NoSuchTable:
             raise error from error.__cause__
 
 
-def _write(cursor: Transaction, plan: _Plan, metadata: TableMetadata, location: str) -> Written:
-    written = writer.write(cursor, plan.creation)
+def _write(cursor: Transaction, plan: _RegistrationPlan, metadata: TableMetadata, location: str) -> WrittenCommit:
+    written = change_sets.write_change_set(cursor, plan.creation)
     table_id = written.table_id
     for guard in plan.guards:
-        writer.write(cursor, guard)
+        change_sets.write_change_set(cursor, guard)
     side_tables.forget_dropped(cursor, metadata.table_uuid, table_id)
     log = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
     side_tables.record_registered(cursor, table_id, [*log, (location, metadata.last_updated_ms)])
     return written
 
 
-def _detail(plan: _Plan, location: str, *, overwrite: bool) -> dict[str, object]:
+def _detail(plan: _RegistrationPlan, location: str, *, overwrite: bool) -> dict[str, object]:
     """What the audit trail says of it; `guarded` are other tables whose `gc.enabled` it turned off."""
     guarded = [f"{schema}.{name}" for schema, name in sorted(plan.sharing)]
     return {"from": location, "overwrite": overwrite} | ({"guarded": guarded} if guarded else {})
 
 
-def _plan(services: Services, table: ForeignTable, creation: Creation) -> _Plan:
+def _plan(services: Services, table: ForeignTableContent, creation: Creation) -> _RegistrationPlan:
     with services.database.reading() as cursor:
         sharing = _sharing(cursor, table, creation)
     guards = (_guard(services, *each) for each in sorted(sharing))
     metadata = table.metadata
     if sharing:
-        metadata = metadata.replaced(properties={**metadata.properties, **GUARD})
-    return _Plan(
-        creation=change_set(Base(), metadata, [table.increment], creation),
+        metadata = metadata.replace_fields(properties={**metadata.properties, **GUARD})
+    return _RegistrationPlan(
+        creation=build_change_set(Base(), metadata, [table.increment], creation),
         guards=[guard for guard in guards if guard is not None],
         sharing=sharing,
     )
 
 
-def _sharing(cursor: Transaction, table: ForeignTable, creation: Creation) -> frozenset[tuple[str, str]]:
+def _sharing(cursor: Transaction, table: ForeignTableContent, creation: Creation) -> frozenset[tuple[str, str]]:
     """Live tables, by schema and name, that have files of this one, but for the one in whose place it comes."""
-    return reader.sharing(cursor, table.paths) - {(creation.schema_name, creation.table_name)}
+    return reader.find_sharing_tables(cursor, table.paths) - {(creation.schema_name, creation.table_name)}
 
 
 def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
     """The change of a table that keeps its engines from deleting files; None if it is guarded, or gone."""
     update = SetProperties(updates=GUARD)
-    commit = TableCommit(namespace_of(schema), name, CommitTableRequest(requirements=(), updates=(update,)))
+    commit = TableCommit(parse_schema_name(schema), name, CommitTableRequest(requirements=(), updates=(update,)))
     try:
-        return change_over(services, commit, current_table(services, commit.namespace, name), 0)
+        return change_over(services, commit, load_current_table(services, commit.namespace, name), 0)
     except NoSuchTable:
         return None
 
@@ -148,15 +265,15 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> Mat
     """Give the table up, all its files written and kept; what it was at last. NoSuchTable."""
 
     def attempt(_: bool) -> Materialized:
-        table = current_table(services, namespace, name).materialized
-        retrying(lambda: _give_up(services, namespace, name, table))
+        table = load_current_table(services, namespace, name).materialized
+        retry_transaction(lambda: _give_up(services, namespace, name, table))
         return table
 
-    return until_written(services, full_name(namespace, name), attempt)
+    return retry_on_conflict(services, format_full_name(namespace, name), attempt)
 
 
 def _give_up(services: Services, namespace: Namespace, name: str, table: Materialized) -> None:
     with services.database.transaction() as cursor:
-        if not lake_tables.drop_table(cursor, schema_name(namespace), name, purge=False, expected=table.row):
-            raise NoSuchTable(f"Table does not exist: {full_name(namespace, name)}")
-        services.settle(cursor, [touched(namespace, name)], [table.row.table_id])
+        if not lake_tables.drop_table(cursor, to_schema_name(namespace), name, purge=False, expected=table.row):
+            raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+        services.settle(cursor, [build_touched(namespace, name)], [table.row.table_id])

@@ -11,32 +11,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from duckicelake.bridge.former import Former, former
-from duckicelake.bridge.realise import Difference
-from duckicelake.catalog.access.confinement import check_readable
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.attempts import TableCommit
-from duckicelake.catalog.commits.committing import commit_all
-from duckicelake.catalog.commits.moves import changed_files, difference
-from duckicelake.catalog.commits.overtaken import Outdated, until_written
-from duckicelake.catalog.commits.workspace import Workspace
-from duckicelake.catalog.loads.cache import Materialized
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.mentioning import some
-from duckicelake.catalog.moments import snapshot_at
-from duckicelake.catalog.services import Services
+from duckicelake.bridge.definitions import FormerDefinition, find_former_definition
+from duckicelake.bridge.main_diff import FileSetDifference
+from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.main_update import build_difference, find_changed_files
+from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.context.text import summarize
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.time_travel import resolve_snapshot
 from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
-from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.identifiers import Namespace, format_full_name
+from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.iceberg.names import Namespace, full_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
-from duckicelake.lake import native
-from duckicelake.lake.changes import Written
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.storage.parallel import in_parallel
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.ducklake import native
+from duckicelake.postgres.database import Transaction
+from duckicelake.storage.threads import run_in_parallel
 
 RESTORED_FROM: Final = "restored-from"
 RESTORED_OVER: Final = "restored-over"
@@ -80,45 +80,45 @@ def restore_table(
         if is_dry_run:
             return plan.restored
         if not plan.restored.changes_anything:
-            services.settle_unchanged([touched(namespace, name)], asdict(plan.restored))
+            services.settle_unchanged([build_touched(namespace, name)], asdict(plan.restored))
             return plan.restored
         return _commit(services, namespace, name, plan, is_alone=is_alone)
 
-    called = full_name(namespace, name)
-    return services.run_once(lambda: until_written(services, called, attempt), lambda result: Restored(**result))
+    called = format_full_name(namespace, name)
+    return services.run_once(lambda: retry_on_conflict(services, called, attempt), lambda result: Restored(**result))
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _RestorePlan:
     """What main is to become, and what that changes."""
 
     metadata: TableMetadata
     target: Snapshot
-    former: Former
+    former: FormerDefinition
     restored: Restored
 
 
-def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Plan:
-    table = current_table(services, namespace, name).materialized
-    metadata, target = table.metadata, snapshot_at(services, table, to)
+def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _RestorePlan:
+    table = load_current_table(services, namespace, name).materialized
+    metadata, target = table.metadata, resolve_snapshot(services, table, to)
     rows = {row.snapshot_id: row for row in table.state.snapshots}
     current = table.state.current()
     space = Workspace(services, table.row.table_id, table.known)
     before = space.listed(current.manifest_ids if current else ())
     after = space.listed(rows[target.snapshot_id].manifest_ids)
-    _check_there(services, table, space, changed_files(space, before, after)[1])
+    _check_there(services, table, space, find_changed_files(space, before, after)[1])
     used = {manifest.spec_id for manifest in after if manifest.content == ManifestContent.DATA}
     with services.database.reading() as cursor:
-        then = native.definition(cursor, table.row.table_id, rows[target.snapshot_id].ducklake_id)
-    definition = former(metadata, target, used, then)
-    counted = _counted(difference(space, before, after), space)
+        then = native.read_definition(cursor, table.row.table_id, rows[target.snapshot_id].ducklake_id)
+    definition = find_former_definition(metadata, target, used, then)
+    counted = _count(build_difference(space, before, after), space)
     restored = Restored(
         target.snapshot_id,
         metadata.current_snapshot_id,
         **counted,
         changes_definition=any(definition.updates(metadata)),
     )
-    return _Plan(metadata, target, definition, restored)
+    return _RestorePlan(metadata, target, definition, restored)
 
 
 def _check_there(services: Services, table: Materialized, space: Workspace, come: Iterable[int]) -> None:
@@ -133,12 +133,12 @@ def _check_there(services: Services, table: Materialized, space: Workspace, come
             return False
         return not services.store.exists(path)
 
-    gone = [path for path, gone in zip(paths, in_parallel(is_gone, paths), strict=True) if gone]
+    gone = [path for path, gone in zip(paths, run_in_parallel(is_gone, paths), strict=True) if gone]
     if gone:
-        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {some(gone)}")
+        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {summarize(gone)}")
 
 
-def _counted(changed: Difference, space: Workspace) -> dict[str, int]:
+def _count(changed: FileSetDifference, space: Workspace) -> dict[str, int]:
     """Files and rows that come and go."""
     left = space.files(changed.left)
     before, after = changed.deleted_before, changed.deleted_after
@@ -154,15 +154,15 @@ def _counted(changed: Difference, space: Workspace) -> dict[str, int]:
     }
 
 
-def _commit(services: Services, namespace: Namespace, name: str, plan: _Plan, *, is_alone: bool) -> Restored:
+def _commit(services: Services, namespace: Namespace, name: str, plan: _RestorePlan, *, is_alone: bool) -> Restored:
     done = plan.restored
 
-    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         (change,) = written
         at = change.snapshots[-1]
         made = replace(done, snapshot_id=change.change.target.current_snapshot_id, ducklake_id=at)
         detail: dict[str, Any] = {RESTORED_FROM: done.restored_from, RESTORED_OVER: done.restored_over}
-        entry = replace(touched(namespace, name, detail), table_id=change.table_id, snapshot_id=at)
+        entry = replace(build_touched(namespace, name, detail), table_id=change.table_id, snapshot_id=at)
         services.settle(cursor, [entry], asdict(made))
 
     try:
@@ -170,13 +170,13 @@ def _commit(services: Services, namespace: Namespace, name: str, plan: _Plan, *,
             services, [TableCommit(namespace, name, _request(services, plan))], settle, is_alone=is_alone
         )
     except CommitFailed as error:
-        raise Outdated from error
+        raise OutdatedPlanError from error
     assert outcome.written is not None
     change = outcome.written.change
     return replace(done, snapshot_id=change.target.current_snapshot_id, ducklake_id=outcome.written.snapshots[-1])
 
 
-def _request(services: Services, plan: _Plan) -> CommitTableRequest:
+def _request(services: Services, plan: _RestorePlan) -> CommitTableRequest:
     metadata = plan.metadata
     snapshot = _snapshot(services, plan)
     main = metadata.refs.get(MAIN, SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch"))
@@ -185,12 +185,12 @@ def _request(services: Services, plan: _Plan) -> CommitTableRequest:
         updates=(
             *plan.former.updates(metadata),
             AddSnapshot(snapshot=snapshot),
-            SetSnapshotRef(ref_name=MAIN, **main.replaced(snapshot_id=snapshot.snapshot_id).model_dump()),
+            SetSnapshotRef(ref_name=MAIN, **main.replace_fields(snapshot_id=snapshot.snapshot_id).model_dump()),
         ),
     )
 
 
-def _snapshot(services: Services, plan: _Plan) -> Snapshot:
+def _snapshot(services: Services, plan: _RestorePlan) -> Snapshot:
     metadata, target = plan.metadata, plan.target
     has_lineage = metadata.format_version >= ROW_LINEAGE_VERSION
     return Snapshot(

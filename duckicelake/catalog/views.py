@@ -1,23 +1,29 @@
-"""Views of the REST catalog: list, create, load, commit, drop, rename, register."""
+"""Views of the REST catalog: load, catch up, list, create, commit, drop, rename, register."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
-from duckicelake.bridge.views import definition_after, definition_of, metadata_folder
-from duckicelake.catalog.access.confinement import check_readable
-from duckicelake.catalog.access.ownership import check_may_read, check_may_settle
-from duckicelake.catalog.auditing import actions, touched
-from duckicelake.catalog.commits.overtaken import until_written
-from duckicelake.catalog.paging import Page, PageRequest, cut
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.view_loading import CurrentView, current_view, no_such_view, written
-from duckicelake.errors import NoSuchNamespace
-from duckicelake.iceberg.apply_view import apply, new_view_metadata
-from duckicelake.iceberg.metadata_file import MAX_BYTES
-from duckicelake.iceberg.names import Namespace, full_name, schema_name
+from duckicelake.bridge.views import (
+    build_first_view_metadata,
+    build_next_view_definition,
+    build_view_definition,
+    encode_view_metadata,
+    get_view_metadata_folder,
+    redefine_view,
+)
+from duckicelake.catalog.authz.confinement import check_readable, write
+from duckicelake.catalog.authz.ownership import check_may_read, check_may_settle
+from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.context.caller import actions, build_touched
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import NoSuchNamespace, NoSuchView
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.iceberg.rest import (
     CommitViewRequest,
     CreateViewRequest,
@@ -25,31 +31,91 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     TableIdentifier,
 )
-from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata, read_view_metadata
-from duckicelake.iceberg.view_updates import check
-from duckicelake.lake import views as lake_views
-from duckicelake.lake.audit import Touched
-from duckicelake.lake.names import check_name_is_free
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.snapshots import retrying
-from duckicelake.lake.views import ViewTarget
+from duckicelake.iceberg.view import ViewMetadata, check_view_requirements, parse_view_metadata, read_view_metadata
+from duckicelake.iceberg.view_builder import apply_view_updates, build_new_view_metadata
+from duckicelake.lake.ducklake import views
+from duckicelake.lake.ducklake import views as lake_views
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.ducklake.schemas import check_name_free
+from duckicelake.lake.ducklake.snapshots import retry_transaction
+from duckicelake.lake.ducklake.view_columns import ViewColumns, find_view_columns
+from duckicelake.lake.ducklake.views import ViewTarget
+from duckicelake.lake.model import LakeView, ViewDefinition
+from duckicelake.lake.side_tables.audit import AuditedResource
+from duckicelake.lake.state import ViewRow
+from duckicelake.postgres.database import Transaction
 
 Loaded = tuple[str, Mapping[str, Any]]
 """Where a view's metadata is written, and what it says."""
 
 
-def list_views(services: Services, namespace: Namespace, page: PageRequest) -> Page[str]:
+@dataclass(frozen=True, slots=True)
+class CurrentView:
+    """A view whose side row says what DuckDB's row says, and whose metadata.json is written."""
+
+    lake: LakeView
+    row: ViewRow
+
+
+def load_current_view(services: Services, namespace: Namespace, name: str) -> CurrentView:
+    """The view as it is now, DuckDB's changes included; NoSuchView."""
+    while True:
+        with services.database.reading() as cursor:
+            view = views.find_view(cursor, to_schema_name(namespace), name)
+            if view is None:
+                raise build_missing_view_error(namespace, name)
+            row = views.read_view_row(cursor, view.view_id)
+            if row is not None and row.view_id == view.view_id and row.definition == view.definition:
+                return CurrentView(view, row)
+            columns = find_view_columns(cursor, view)
+        target = write_view(services, _take_over(services, view, row, columns), row, view.definition)
+        try:
+            with services.database.transaction() as cursor:
+                views.adopt_view(cursor, row, view, target)
+        except StaleBaseError:
+            continue
+
+
+def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchView:
+    """The error, in Iceberg's words."""
+    return NoSuchView(f"View does not exist: {format_full_name(namespace, name)}")
+
+
+def write_view(
+    services: Services, metadata: ViewMetadata, base: ViewRow | None, definition: ViewDefinition | None = None
+) -> ViewTarget:
+    """The view's next state, its metadata.json in the store: the file must be there before anybody is told its name.
+
+    InvalidRequest if the view may not live where the metadata says.
+    """
+    services.policy.check_table_location(metadata.location)
+    services.policy.check_table_location(get_view_metadata_folder(metadata))
+    location, data = encode_view_metadata(metadata, 0 if base is None else base.version + 1)
+    write(services, location, data)
+    return ViewTarget(
+        metadata.to_json(), location, metadata.current_version_id, definition or build_view_definition(metadata)
+    )
+
+
+def _take_over(services: Services, view: LakeView, row: ViewRow | None, known: ViewColumns) -> ViewMetadata:
+    if row is not None:
+        return redefine_view(parse_view_metadata(row.metadata), row.definition, view, known.columns, known.unlike)
+    location = services.policy.table_location(parse_schema_name(view.schema_name), view.view_name, view.view_uuid)
+    return build_first_view_metadata(view, known.columns, known.unlike, location)
+
+
+def list_views(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:
     """The names of a namespace's views, in code point order; NoSuchNamespace."""
     with services.database.reading() as cursor:
-        names = lake_views.view_names(cursor, schema_name(namespace), page.after, page.fetch)
+        names = lake_views.read_view_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
-            raise NoSuchNamespace(f"Namespace does not exist: {schema_name(namespace)}")
-    return cut(names, page, lambda name: name)
+            raise NoSuchNamespace(f"Namespace does not exist: {to_schema_name(namespace)}")
+    return cut_page(names, page, lambda name: name)
 
 
 def create_view(services: Services, namespace: Namespace, request: CreateViewRequest) -> bytes:
     """Create a view; the answer to give. AlreadyExists, NoSuchNamespace, InvalidRequest."""
-    return _answer(services.run_once(lambda: _create(services, namespace, request), _again))
+    return _answer(services.run_once(lambda: _create(services, namespace, request), _parse_settled))
 
 
 def register_view(services: Services, namespace: Namespace, request: RegisterViewRequest) -> bytes:
@@ -57,20 +123,20 @@ def register_view(services: Services, namespace: Namespace, request: RegisterVie
 
     Raises AlreadyExists, NoSuchNamespace, FileMissing, and InvalidRequest for a file that isn't one or lies elsewhere.
     """
-    return _answer(services.run_once(lambda: _register(services, namespace, request), _again))
+    return _answer(services.run_once(lambda: _register(services, namespace, request), _parse_settled))
 
 
 def load_view(services: Services, namespace: Namespace, name: str) -> bytes:
     """The answer that holds the view as it is now; NoSuchView."""
-    row = current_view(services, namespace, name).row
+    row = load_current_view(services, namespace, name).row
     return _answer((row.metadata_location, row.metadata))
 
 
 def view_exists(services: Services, namespace: Namespace, name: str) -> None:
     """NoSuchView unless the view exists."""
     with services.database.reading() as cursor:
-        if lake_views.find_view(cursor, schema_name(namespace), name) is None:
-            raise no_such_view(namespace, name)
+        if lake_views.find_view(cursor, to_schema_name(namespace), name) is None:
+            raise build_missing_view_error(namespace, name)
 
 
 def commit_view(services: Services, namespace: Namespace, name: str, request: CommitViewRequest) -> bytes:
@@ -78,17 +144,17 @@ def commit_view(services: Services, namespace: Namespace, name: str, request: Co
 
     Raises NoSuchView, CommitFailed, InvalidRequest.
     """
-    return _answer(services.run_once(lambda: _commit(services, namespace, name, request), _again))
+    return _answer(services.run_once(lambda: _commit(services, namespace, name, request), _parse_settled))
 
 
 def drop_view(services: Services, namespace: Namespace, name: str) -> None:
     """Drop the view; NoSuchView. Its metadata files stay."""
 
     def drop(cursor: Transaction) -> None:
-        if not lake_views.drop_view(cursor, schema_name(namespace), name):
-            raise no_such_view(namespace, name)
+        if not lake_views.drop_view(cursor, to_schema_name(namespace), name):
+            raise build_missing_view_error(namespace, name)
 
-    services.run_once(lambda: _write(services, drop, touched(namespace, name)), lambda _: None)
+    services.run_once(lambda: _write(services, drop, build_touched(namespace, name)), lambda _: None)
 
 
 def rename_view(services: Services, request: RenameTableRequest) -> None:
@@ -97,11 +163,13 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchView, NoSuchNamespace, AlreadyExists.
     """
     source, destination = request.source, request.destination
-    renamed = touched(source.namespace, source.name, {"to": full_name(destination.namespace, destination.name)})
+    renamed = build_touched(
+        source.namespace, source.name, {"to": format_full_name(destination.namespace, destination.name)}
+    )
 
     def rename(cursor: Transaction) -> None:
         if not lake_views.rename_view(cursor, _full_name(source), _full_name(destination)):
-            raise no_such_view(source.namespace, source.name)
+            raise build_missing_view_error(source.namespace, source.name)
 
     def leave() -> None:
         view_exists(services, source.namespace, source.name)
@@ -115,7 +183,7 @@ def _create(services: Services, namespace: Namespace, request: CreateViewRequest
     _check_absent(services, namespace, request.name)
     view_uuid = str(uuid4())
     location = request.location or services.policy.table_location(namespace, request.name, view_uuid)
-    metadata = new_view_metadata(
+    metadata = build_new_view_metadata(
         view_uuid=view_uuid,
         location=location.rstrip("/"),
         schema=request.schema_,
@@ -124,7 +192,7 @@ def _create(services: Services, namespace: Namespace, request: CreateViewRequest
         now_ms=services.clock(),
     )
     _check_places(services, metadata)
-    return _write_new(services, namespace, request.name, metadata, written(services, metadata, None))
+    return _write_new(services, namespace, request.name, metadata, write_view(services, metadata, None))
 
 
 def _register(services: Services, namespace: Namespace, request: RegisterViewRequest) -> Loaded:
@@ -132,16 +200,16 @@ def _register(services: Services, namespace: Namespace, request: RegisterViewReq
     check_readable(services, location, services.policy.data_zone)
     check_may_read(services, [location])
     _check_absent(services, namespace, request.name)
-    metadata = read_view_metadata(services.store.read(location, MAX_BYTES), location)
+    metadata = read_view_metadata(services.store.read(location, MAX_METADATA_BYTES), location)
     _check_places(services, metadata)
-    target = ViewTarget(metadata.to_json(), location, metadata.current_version_id, definition_of(metadata))
+    target = ViewTarget(metadata.to_json(), location, metadata.current_version_id, build_view_definition(metadata))
     return _write_new(services, namespace, request.name, metadata, target, {"from": location})
 
 
 def _check_places(services: Services, metadata: ViewMetadata, base: ViewMetadata | None = None) -> None:
     """Check the places that a client gives a view; InvalidRequest, Forbidden."""
-    before = set() if base is None else {base.location, metadata_folder(base)}
-    for place in {metadata.location, metadata_folder(metadata)} - before:
+    before = set() if base is None else {base.location, get_view_metadata_folder(base)}
+    for place in {metadata.location, get_view_metadata_folder(metadata)} - before:
         services.policy.check_table_location(place)
         check_may_settle(services, place)
 
@@ -155,26 +223,26 @@ def _write_new(
     detail: dict[str, str] | None = None,
 ) -> Loaded:
     def create(cursor: Transaction) -> None:
-        lake_views.create_view(cursor, schema_name(namespace), name, metadata.view_uuid, target)
+        lake_views.create_view(cursor, to_schema_name(namespace), name, metadata.view_uuid, target)
 
     loaded = (target.metadata_location, target.metadata)
-    _write(services, create, touched(namespace, name, detail), loaded)
+    _write(services, create, build_touched(namespace, name, detail), loaded)
     return loaded
 
 
 def _commit(services: Services, namespace: Namespace, name: str, request: CommitViewRequest) -> Loaded:
     def attempt(_: bool) -> Loaded:
-        current = current_view(services, namespace, name)
+        current = load_current_view(services, namespace, name)
         base = parse_view_metadata(current.row.metadata)
-        check(request.requirements, base)
-        metadata = apply(base, request.updates, services.clock())
-        return _commit_over(services, current, base, metadata, touched(namespace, name, actions(request.updates)))
+        check_view_requirements(request.requirements, base)
+        metadata = apply_view_updates(base, request.updates, services.clock())
+        return _commit_over(services, current, base, metadata, build_touched(namespace, name, actions(request.updates)))
 
-    return until_written(services, full_name(namespace, name), attempt)
+    return retry_on_conflict(services, format_full_name(namespace, name), attempt)
 
 
 def _commit_over(
-    services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata, view: Touched
+    services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata, view: AuditedResource
 ) -> Loaded:
     """Commit the metadata over that which it was computed from; StaleBase if somebody was faster."""
     if metadata is base:
@@ -183,7 +251,7 @@ def _commit_over(
         return loaded
     _check_places(services, metadata, base)
     before = current.row.definition
-    target = written(services, metadata, current.row, definition_after(before, base, metadata))
+    target = write_view(services, metadata, current.row, build_next_view_definition(before, base, metadata))
     redefined = target.definition != before or metadata.current_version_id != base.current_version_id
 
     def change(cursor: Transaction) -> None:
@@ -194,7 +262,9 @@ def _commit_over(
     return loaded
 
 
-def _write(services: Services, act: Callable[[Transaction], None], view: Touched, result: Loaded | None = None) -> None:
+def _write(
+    services: Services, act: Callable[[Transaction], None], view: AuditedResource, result: Loaded | None = None
+) -> None:
     """Run the act in one transaction, again while it loses to DuckDB; the request is done with it."""
 
     def attempt() -> None:
@@ -202,15 +272,15 @@ def _write(services: Services, act: Callable[[Transaction], None], view: Touched
             act(cursor)
             services.settle(cursor, [view], result)
 
-    retrying(attempt)
+    retry_transaction(attempt)
 
 
 def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
     with services.database.reading() as cursor:
-        check_name_is_free(cursor, schema_name(namespace), name, "View")
+        check_name_free(cursor, to_schema_name(namespace), name, "View")
 
 
-def _again(result: list[Any]) -> Loaded:
+def _parse_settled(result: list[Any]) -> Loaded:
     """What the request was settled with, as it comes back from JSON."""
     location, metadata = result
     return location, metadata
@@ -222,4 +292,4 @@ def _answer(loaded: Loaded) -> bytes:
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:
-    return schema_name(identifier.namespace), identifier.name
+    return to_schema_name(identifier.namespace), identifier.name

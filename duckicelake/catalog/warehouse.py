@@ -9,12 +9,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import find_unneeded_of_any_age, list_lake_files
-from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
-from duckicelake.lake import ownership
-from duckicelake.lake.identity import Identity, LakeRecord, identity_of_json, read_lake, record_marked, record_warehouse
-from duckicelake.storage.policy import canonical, is_within
+from duckicelake.lake.setup.identity import (
+    LakeIdentity,
+    LakeRecord,
+    parse_identity,
+    read_lake,
+    record_marked_folders,
+    record_warehouse,
+)
+from duckicelake.lake.side_tables import locations
+from duckicelake.storage.policy import canonicalize, is_within
 
 MARKER: Final = ".duckicelake-lake"
 _MAX_BYTES: Final = 4096
@@ -116,7 +123,7 @@ def folders(services: Services) -> tuple[str, ...]:
     """The canonical folders that have a marker: the warehouse, and DATA_PATH where that isn't within it."""
     warehouse = _warehouse(services)
     with services.database.reading() as cursor:
-        data_path = ownership.data_path(cursor)
+        data_path = locations.read_data_path(cursor)
     return (warehouse,) if is_within(data_path, warehouse) else (warehouse, data_path)
 
 
@@ -129,14 +136,14 @@ def _applied(services: Services, standing: WarehouseStanding) -> WarehouseStandi
 def _record(services: Services) -> None:
     with services.database.transaction() as cursor:
         record_warehouse(cursor, _warehouse(services))
-        marked = [folder for folder in folders(services) if isinstance(_owner(services, folder), Identity)]
-        record_marked(cursor, marked)
+        marked = [folder for folder in folders(services) if isinstance(_owner(services, folder), LakeIdentity)]
+        record_marked_folders(cursor, marked)
 
 
-def _owner(services: Services, folder: str) -> Identity | str | None:
+def _owner(services: Services, folder: str) -> LakeIdentity | str | None:
     """Whom the folder's marker names: None if there is none, the error's text if it can't be read."""
     try:
-        return identity_of_json(services.store.read(_marker(folder), _MAX_BYTES))
+        return parse_identity(services.store.read(_marker(folder), _MAX_BYTES))
     except FileMissing:
         return None
     except InvalidRequest as error:
@@ -149,7 +156,7 @@ def _unknown_files(services: Services) -> Iterator[str]:
     yield from (file.location for file in find_unneeded_of_any_age(services, found))
 
 
-def _foreign(folder: str, owner: Identity | str, own: Identity) -> str:
+def _foreign(folder: str, owner: LakeIdentity | str, own: LakeIdentity) -> str:
     return (
         f"{folder} belongs to {_name(owner)}, and this is {own}. Give each lake a warehouse of its own; "
         "if the other one is gone, or this is the same after pg_upgrade or a restore, run `duckicelake adopt`"
@@ -163,7 +170,7 @@ def _lost(folder: str) -> str:
     )
 
 
-def _name(owner: Identity | str | None) -> str:
+def _name(owner: LakeIdentity | str | None) -> str:
     return "no lake" if owner is None else f"an unknown lake ({owner})" if isinstance(owner, str) else str(owner)
 
 
@@ -172,4 +179,4 @@ def _marker(folder: str) -> str:
 
 
 def _warehouse(services: Services) -> str:
-    return canonical(services.policy.warehouse)
+    return canonicalize(services.policy.warehouse)

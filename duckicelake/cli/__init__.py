@@ -1,0 +1,1 @@
+"""The `duckicelake` command: one module per command or small group of commands."""

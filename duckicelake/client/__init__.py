@@ -8,10 +8,9 @@
 It needs pyarrow for who appends Arrow or pandas, else no library, and nothing of the server.
 """
 
-from duckicelake.client.async_writer import AsyncWriter
-from duckicelake.client.portions import Batching
+from duckicelake.client.batch import Batching
 from duckicelake.client.stream import Progress
-from duckicelake.client.writer import Writer
+from duckicelake.client.writer import AsyncWriter, Writer
 from duckicelake.errors import RowsNotWritten
 from duckicelake.rest.connection import Connection
 

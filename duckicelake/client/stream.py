@@ -1,7 +1,4 @@
-"""The one core of both writers: rows wait in order, a thread sends them in batches, futures tell when.
-
-It never blocks who appends: that is for the faces to do, each in its own way, until the future is done.
-"""
+"""Queue rows, send them in batches by one thread, and complete futures."""
 
 import threading
 import time
@@ -10,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from duckicelake.client.portions import Batching, Portion, joined
-from duckicelake.client.sending import Sender, Target
+from duckicelake.client.batch import Batching, Portion, join_portions
+from duckicelake.client.sender import Sender, WriterTarget
 from duckicelake.errors import PipelineError, RowsNotWritten
 
 T = TypeVar("T")
@@ -37,7 +34,7 @@ class Progress:
 class Stream:
     """Rows on their way to a table."""
 
-    def __init__(self, target: Target, batching: Batching) -> None:
+    def __init__(self, target: WriterTarget, batching: Batching) -> None:
         self._batching = batching
         self._stopped = threading.Event()
         self._sender = Sender(target, self._stopped)
@@ -110,7 +107,7 @@ class Stream:
         batch: Portion | None = None
         try:
             while taken := self._next():
-                batch = joined(taken)
+                batch = join_portions(taken)
                 batch = self._unknown(batch)
                 newest = self._sender.send(batch, self._done) if batch.count else None
                 self._acknowledge(batch, newest)

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckicelake.delta.duckdb import connect as connect
-    from duckicelake.delta.duckdb import install as install
+    from duckicelake.delta.duckdb.connection import connect, install
 
 __all__ = ["connect", "install"]
 

@@ -1,41 +1,197 @@
-"""Avro object container files as bytes, both ways (Avro 1.12 specification, "Object Container Files").
-
-Written here rather than with fastavro because a container must be the same bytes twice, because fastavro takes 250 ms
-to encode a manifest of 1,000 files with metrics of 20 columns, and because its C reader ends the process on a file
-whose schema is recursive. fastavro still unpacks snappy, if its library is there.
-"""
+"""Encode Avro values, and read and write object container files (Avro 1.12 specification)."""
 
 import hashlib
 import io
+import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from decimal import Decimal
+from functools import lru_cache
+from itertools import chain
+from operator import add, attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 from fastavro.read import BLOCK_READERS
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.avro_encoding import encode_bytes, encode_long
-from duckicelake.iceberg.avro_numbers import read_long, take
+from duckicelake.iceberg.avro_decoder import ENCODED_LONGS, read_exactly, read_long
 from duckicelake.iceberg.model import Json
+from duckicelake.iceberg.values import to_unscaled
+
+Encode: TypeAlias = Callable[[Any], bytes]
+_LRU_ENTRIES: Final = 256
+_END: Final = b"\x00"
+_long: Final = ENCODED_LONGS.__getitem__
+MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_BLOCK_BYTES: Final = 1 << 14
+"""As fastavro's: deflating needs no interpreter, so that other threads come to work between any two blocks."""
+_DEFLATE_LEVEL: Final = 4
+"""Of zlib's 9: 60 % of the time that its default of 6 takes, for as many bytes; manifests repeat what is close by."""
+MAX_UNPACKED_BYTES: Final = 128 << 20
+"""Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
+MAX_SMALL_UNPACKED_BYTES: Final = 8 << 20
+MAX_RATIO: Final = 40
+"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
+
+
+def encode_long(number: int) -> bytes:
+    return ENCODED_LONGS[number]
+
+
+def encode_bytes(value: bytes) -> bytes:
+    return ENCODED_LONGS[len(value)] + value
+
+
+def encode_string(value: str) -> bytes:
+    return encode_bytes(value.encode())
+
+
+_PRIMITIVES: Final[dict[str, Encode]] = {
+    "null": lambda _: b"",
+    "boolean": lambda value: b"\x01" if value else b"\x00",
+    "int": encode_long,
+    "long": encode_long,
+    "float": struct.Struct("<f").pack,
+    "double": struct.Struct("<d").pack,
+    "bytes": encode_bytes,
+    "string": encode_string,
+}
+
+
+def compile_encoder(schema: Json, tuples: Collection[str] = ()) -> Encode:
+    """Compile a schema that this package made. tuples: names of the records whose values are tuples."""
+    if isinstance(schema, list):
+        return _compile_optional(compile_encoder(schema[1], tuples))
+    if isinstance(schema, str):
+        return _PRIMITIVES[schema]
+    match schema["type"]:
+        case "record":
+            return _compile_record(schema, tuples)
+        case "array" if schema.get("logicalType") == "map":
+            return _compile_map(schema["items"]["fields"][1]["type"])
+        case "array":
+            return _compile_array(compile_encoder(schema["items"], tuples))
+        case "fixed":
+            return _compile_fixed(schema)
+    return compile_encoder(schema["type"], tuples)
+
+
+def _compile_optional(encode: Encode) -> Encode:
+    return lambda value: b"\x00" if value is None else b"\x02" + encode(value)
+
+
+def _compile_record(schema: Json, tuples: Collection[str]) -> Encode:
+    encoders = [compile_encoder(field["type"], tuples) for field in schema["fields"]]
+    if schema["name"] in tuples:
+        return lambda values: b"".join([encode(value) for encode, value in zip(encoders, values, strict=True)])
+    attributes = attrgetter(*(field["name"] for field in schema["fields"]))
+
+    def encode_record(record: Any) -> bytes:
+        if isinstance(record, bytes):
+            return record
+        return b"".join([encode(value) for encode, value in zip(encoders, attributes(record), strict=True)])
+
+    return encode_record
+
+
+def _compile_array(encode: Encode) -> Encode:
+    def array(values: Collection[Any]) -> bytes:
+        return _prefix_count(len(values), (encode(value) for value in values))
+
+    return array
+
+
+class _MapKeys(NamedTuple):
+    """The keys of a map. in_order: by the integers that they are, None for those that come so.
+
+    encoded: each of them, in order; number: how many there are. Both are in hex, too.
+    """
+
+    in_order: tuple[Any, ...] | None
+    encoded: tuple[bytes, ...]
+    number: bytes
+    hex: tuple[str, ...]
+    hex_number: str
+
+
+def _compile_map(value_type: str) -> Encode:
+    def longs(values: Mapping[Any, int]) -> bytes:
+        keys, found = _sort_by_key(values)
+        return b"".join([keys.number, *map(add, keys.encoded, map(_long, found)), _END]) if found else _END
+
+    def blobs(values: Mapping[Any, bytes] | Mapping[Any, str]) -> bytes:
+        keys, found = _sort_by_key(values)
+        if isinstance(next(iter(found), None), str):  # all of them become bytes at once
+            pieces = zip(keys.hex, map(_hex_length, map(len, found)), found, strict=True)
+            return bytes.fromhex("".join([keys.hex_number, *chain.from_iterable(pieces), _END.hex()]))
+        stored = zip(keys.encoded, map(_long, map(len, found)), found, strict=True)
+        return b"".join([keys.number, *chain.from_iterable(stored), _END]) if found else _END
+
+    return blobs if value_type == "bytes" else longs
+
+
+def _sort_by_key(values: Mapping[Any, Any]) -> tuple[_MapKeys, Collection[Any]]:
+    """(the keys of a map; its values): both in the order of the integers that the keys are."""
+    keys = _build_keys(tuple(values))
+    return keys, values.values() if keys.in_order is None else [values[key] for key in keys.in_order]
+
+
+@lru_cache(_LRU_ENTRIES)
+def _build_keys(given: tuple[Any, ...]) -> _MapKeys:
+    """Many files have the same."""
+    in_order = tuple(sorted(given, key=int))
+    encoded, number = tuple(ENCODED_LONGS[int(key)] for key in in_order), ENCODED_LONGS[len(given)]
+    kept = None if in_order == given else in_order
+    return _MapKeys(kept, encoded, number, tuple(map(bytes.hex, encoded)), number.hex())
+
+
+class _HexLengths(dict[int, str]):
+    """Of so many digits the number of bytes, encoded, in hex."""
+
+    def __missing__(self, digits: int) -> str:
+        if digits % 2:
+            raise ValueError(f"{digits} digits are no bytes")
+        encoded = ENCODED_LONGS[digits // 2].hex()
+        if digits < _LRU_ENTRIES:
+            self[digits] = encoded
+        return encoded
+
+
+_hex_length: Final = _HexLengths().__getitem__
+
+
+def _prefix_count(count: int, items: Iterable[bytes]) -> bytes:
+    return ENCODED_LONGS[count] + b"".join(items) + _END if count else _END
+
+
+def _compile_fixed(schema: Json) -> Encode:
+    size: int = schema["size"]
+    match schema.get("logicalType"):
+        case "uuid":
+            return lambda value: bytes(value.bytes)
+        case "decimal":
+            precision, scale = schema["precision"], schema["scale"]
+
+            def decimal(value: Decimal) -> bytes:
+                return to_unscaled(value, precision, scale).to_bytes(size, "big", signed=True)
+
+            return decimal
+
+    def fixed(value: bytes) -> bytes:
+        if len(value) != size:
+            raise ValueError(f"{len(value)} bytes for fixed[{size}]")
+        return value
+
+    return fixed
+
 
 try:
     import zstandard
 except ImportError:  # an optional library
     zstandard = None  # type: ignore[assignment]
-
-MAGIC: Final = b"Obj\x01"
-_SYNC_BYTES: Final = 16
-_BLOCK_BYTES: Final = 1 << 14
-"""As fastavro's: deflating needs no interpreter, so that other threads come to work between any two blocks."""
-_EFFORT: Final = 4
-"""Of zlib's 9: 60 % of the time that its default of 6 takes, for as many bytes; manifests repeat what is close by."""
-MAX_UNPACKED: Final = 128 << 20
-"""Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
-MAX_UNPACKED_OF_SMALL: Final = 8 << 20
-MAX_RATIO: Final = 40
-"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +201,7 @@ class Container:
     schema_text: bytes
     metadata: Mapping[str, str]
     packed: tuple[tuple[int, bytes], ...]
-    limit: int = MAX_UNPACKED
+    limit: int = MAX_UNPACKED_BYTES
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """How many records, and their bytes one after the other; InvalidRequest if it can't be unpacked."""
@@ -72,8 +228,8 @@ def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable
     pairs = [encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()]
     opening = b"".join((MAGIC, encode_long(len(pairs)), *pairs, b"\x00"))
     blocks = [
-        encode_long(count) + encode_bytes(zlib.compress(data, _EFFORT, wbits=-zlib.MAX_WBITS))
-        for count, data in _chunks(records)
+        encode_long(count) + encode_bytes(zlib.compress(data, _DEFLATE_LEVEL, wbits=-zlib.MAX_WBITS))
+        for count, data in _split_records(records)
     ]
     digest = hashlib.sha256(opening)
     for block in blocks:
@@ -88,16 +244,16 @@ def read_container(data: bytes) -> Container:
         raise InvalidRequest("it isn't an Avro file" if data else "it is empty")
     try:
         header, at = _read_header(data)
-        sync, at = take(data, at, _SYNC_BYTES)
+        sync, at = read_exactly(data, at, _SYNC_BYTES)
         packed = tuple(_read_blocks(data, at, sync))
     except IndexError as error:
         raise InvalidRequest("it ends before its last block does") from error
     schema = header.pop("avro.schema", b"")
-    limit = min(MAX_UNPACKED, max(MAX_UNPACKED_OF_SMALL, MAX_RATIO * len(data)))
-    return Container(schema, {key: _text(header, key) for key in header}, packed, limit)
+    limit = min(MAX_UNPACKED_BYTES, max(MAX_SMALL_UNPACKED_BYTES, MAX_RATIO * len(data)))
+    return Container(schema, {key: _decode_header_text(header, key) for key in header}, packed, limit)
 
 
-def _chunks(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _split_records(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     chunk: list[bytes] = []
     size = 0
     for record in records:
@@ -118,14 +274,14 @@ def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
             _, at = read_long(data, at)
         for _ in range(abs(count)):
             size, at = read_long(data, at)
-            key, at = take(data, at, size)
+            key, at = read_exactly(data, at, size)
             size, at = read_long(data, at)
-            header[key.decode(errors="replace")], at = take(data, at, size)
+            header[key.decode(errors="replace")], at = read_exactly(data, at, size)
         count, at = read_long(data, at)
     return header, at
 
 
-def _text(header: Mapping[str, bytes], key: str) -> str:
+def _decode_header_text(header: Mapping[str, bytes], key: str) -> str:
     try:
         return header.get(key, b"").decode()
     except UnicodeDecodeError as error:
@@ -136,8 +292,8 @@ def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes
     while at < len(data):
         count, at = read_long(data, at)
         size, at = read_long(data, at)
-        packed, at = take(data, at, size)
-        marker, at = take(data, at, _SYNC_BYTES)
+        packed, at = read_exactly(data, at, size)
+        marker, at = read_exactly(data, at, _SYNC_BYTES)
         if marker != sync:
             raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
         yield count, packed
@@ -152,8 +308,10 @@ def _unpack(packed: bytes, codec: str, budget: int) -> bytes:
             return _inflate(packed, budget)
         case "zstandard":
             return _unpack_zstd(packed, budget)
-        case "snappy" if _snappy_length(packed) > budget:
-            raise InvalidRequest(f"a block says that it unpacks to {_snappy_length(packed)} bytes, of {budget} at most")
+        case "snappy" if _read_snappy_length(packed) > budget:
+            raise InvalidRequest(
+                f"a block says that it unpacks to {_read_snappy_length(packed)} bytes, of {budget} at most"
+            )
     return _unpack_other(packed, codec)
 
 
@@ -179,7 +337,7 @@ def _unpack_zstd(packed: bytes, budget: int) -> bytes:
         raise InvalidRequest(f"a block can't be unpacked with codec zstandard: {error}") from error
 
 
-def _snappy_length(packed: bytes) -> int:
+def _read_snappy_length(packed: bytes) -> int:
     """What the block says that it unpacks to, in seven bits of each of its first bytes; no more is ever unpacked."""
     length = 0
     for place, byte in enumerate(packed[:5]):

@@ -14,7 +14,7 @@ _TIME: Final = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII
 
 
 def format_date(days: int) -> str:
-    year, month, day = civil(days)
+    year, month, day = split_days(days)
     text = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
     return f"{text}-{month:02d}-{day:02d}"
 
@@ -25,8 +25,8 @@ def parse_date(text: str) -> int:
     if match:
         year, month, day = (int(part) for part in match.groups())
         if 1 <= month <= 12 and 1 <= day <= 31:
-            days = days_of(year, month, day)
-            if civil(days) == (year, month, day):
+            days = count_days(year, month, day)
+            if split_days(days) == (year, month, day):
                 return days
     raise InvalidRequest(f"{text!r} isn't a date: write it as 2026-08-31")
 
@@ -65,7 +65,7 @@ def parse_timestamp(text: str, digits: int) -> int:
     return parse_date(date) * DAY_SECONDS * ticks + parse_time(time, digits)
 
 
-def civil(days: int) -> tuple[int, int, int]:
+def split_days(days: int) -> tuple[int, int, int]:
     """Year, month and day of the proleptic Gregorian calendar, counted in 400-year eras that start on 1 March."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
@@ -75,7 +75,7 @@ def civil(days: int) -> tuple[int, int, int]:
     return era * 400 + year + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
 
 
-def days_of(year: int, month: int, day: int) -> int:
+def count_days(year: int, month: int, day: int) -> int:
     era, year_of_era = divmod(year - (month <= 2), 400)
     day_of_year = (153 * ((month - 3) % 12) + 2) // 5 + day - 1
     return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468

@@ -23,14 +23,14 @@ _TYPES: Final = (*sorted(_JUNCTIONS), "not", *sorted(_COMPARISONS), *sorted(_SET
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantPredicate:
     """A predicate that is the same of every row."""
 
     holds: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NotPredicate:
     child: "Predicate"
 
 
@@ -44,7 +44,7 @@ class Junction:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class JsonConstant:
     """A constant as JSON has it; `data_type` is what the expression says of it."""
 
     json: Any
@@ -52,7 +52,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class ColumnTest:
     """A column compared with constants: with one, with several (in, not-in) or with none.
 
     The column is a name or a field id, and the values are `Value`; once bound, a field id and values of its type.
@@ -63,7 +63,7 @@ class Test:
     values: tuple[Any, ...] = ()
 
 
-Predicate: TypeAlias = Constant | Not | Junction | Test
+Predicate: TypeAlias = ConstantPredicate | NotPredicate | Junction | ColumnTest
 
 
 def parse_predicate(json: Any) -> Predicate:
@@ -71,15 +71,15 @@ def parse_predicate(json: Any) -> Predicate:
     return _Parser().predicate(json, 0)
 
 
-def tests_of(predicate: Predicate) -> list[Test]:
+def collect_tests(predicate: Predicate) -> list[ColumnTest]:
     """The tests of columns in it, in order."""
     match predicate:
-        case Constant():
+        case ConstantPredicate():
             return []
-        case Not():
-            return tests_of(predicate.child)
+        case NotPredicate():
+            return collect_tests(predicate.child)
         case Junction():
-            return tests_of(predicate.left) + tests_of(predicate.right)
+            return collect_tests(predicate.left) + collect_tests(predicate.right)
     return [predicate]
 
 
@@ -92,8 +92,8 @@ class _Parser:
     _readers: Mapping[str, Callable[[dict[str, Any], str, int], Predicate]] = field(init=False)
 
     def __post_init__(self) -> None:
-        kinds = [(_JUNCTIONS, self._junction), (_COMPARISONS, self._comparison), (_SETS, self._set)]
-        self._readers = {"not": self._not} | dict.fromkeys(_UNARY, self._unary)
+        kinds = [(_JUNCTIONS, self._read_junction), (_COMPARISONS, self._read_comparison), (_SETS, self._set)]
+        self._readers = {"not": self._not} | dict.fromkeys(_UNARY, self._read_unary)
         self._readers |= {name: read for names, read in kinds for name in names}
 
     def predicate(self, json: Any, depth: int) -> Predicate:
@@ -101,85 +101,85 @@ class _Parser:
         if depth > MAX_DEPTH or self.predicates > MAX_PREDICATES:
             raise InvalidRequest(f"A filter has up to {MAX_PREDICATES} predicates, {MAX_DEPTH} inside each other")
         if type(json) is bool:
-            return Constant(json)
+            return ConstantPredicate(json)
         kind = json.get("type") if type(json) is dict else None
         match kind:
             case "true" | "false":
-                return Constant(kind == "true")
+                return ConstantPredicate(kind == "true")
             case "literal" if type(json.get("value")) is bool:
-                return Constant(json["value"])
+                return ConstantPredicate(json["value"])
             case str() if kind in self._readers:
                 return self._readers[kind](json, kind, depth)
-        raise InvalidRequest(f"{_shown(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}")
+        raise InvalidRequest(f"{_render(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}")
 
     def _not(self, json: dict[str, Any], _: str, depth: int) -> Predicate:
-        _expect(json, {"child"})
-        return Not(self.predicate(json["child"], depth + 1))
+        _match_members(json, {"child"})
+        return NotPredicate(self.predicate(json["child"], depth + 1))
 
-    def _junction(self, json: dict[str, Any], kind: Any, depth: int) -> Predicate:
-        _expect(json, {"left", "right"})
+    def _read_junction(self, json: dict[str, Any], kind: Any, depth: int) -> Predicate:
+        _match_members(json, {"left", "right"})
         return Junction(kind, self.predicate(json["left"], depth + 1), self.predicate(json["right"], depth + 1))
 
-    def _unary(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
-        (name,) = _expect(json, {"child"}, {"term"})
-        return Test(kind, _column(json[name]))
+    def _read_unary(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
+        (name,) = _match_members(json, {"child"}, {"term"})
+        return ColumnTest(kind, _parse_column(json[name]))
 
-    def _comparison(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
-        if _expect(json, {"left", "right"}, {"term", "value"}) == {"term", "value"}:
-            return Test(kind, _column(json["term"]), (self._value(json["value"]),))
+    def _read_comparison(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
+        if _match_members(json, {"left", "right"}, {"term", "value"}) == {"term", "value"}:
+            return ColumnTest(kind, _parse_column(json["term"]), (self._value(json["value"]),))
         if _is_value(json["left"]) and not _is_value(json["right"]) and kind in _MIRRORED:
-            return Test(_MIRRORED[kind], _column(json["right"]), (self._value(json["left"]),))
-        return Test(kind, _column(json["left"]), (self._value(json["right"]),))
+            return ColumnTest(_MIRRORED[kind], _parse_column(json["right"]), (self._value(json["left"]),))
+        return ColumnTest(kind, _parse_column(json["left"]), (self._value(json["right"]),))
 
     def _set(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
-        found = _expect(json, {"child", "values"}, {"term", "values"})
+        found = _match_members(json, {"child", "values"}, {"term", "values"})
         values, data_type = json["values"], None
         if type(values) is dict and values.get("type") == "literals":
-            _expect(values, {"values", "data-type"})
-            values, data_type = values["values"], _data_type(values["data-type"])
+            _match_members(values, {"values", "data-type"})
+            values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
-            raise InvalidRequest(f"{_shown(values)} is no list of values to look for")
-        return Test(kind, _column(json[min(found)]), tuple(self._value(each, data_type) for each in values))
+            raise InvalidRequest(f"{_render(values)} is no list of values to look for")
+        return ColumnTest(kind, _parse_column(json[min(found)]), tuple(self._value(each, data_type) for each in values))
 
-    def _value(self, json: Any, data_type: PrimitiveType | None = None) -> Value:
+    def _value(self, json: Any, data_type: PrimitiveType | None = None) -> JsonConstant:
         self.values += 1
         if self.values > MAX_VALUES:
             raise InvalidRequest(f"A filter has up to {MAX_VALUES} values")
         if type(json) is dict and json.get("type") == "literal":
-            _expect(json, {"value"}, {"value", "data-type"})
-            data_type = _data_type(json["data-type"]) if "data-type" in json else data_type
+            _match_members(json, {"value"}, {"value", "data-type"})
+            data_type = _parse_data_type(json["data-type"]) if "data-type" in json else data_type
             json = json["value"]
         if type(json) is dict:
-            raise _refusal(json)
+            raise _explain_refusal(json)
         if json is None:
             raise InvalidRequest("Nothing is compared with null: test for it by is-null or not-null")
-        return Value(json, data_type)
+        return JsonConstant(json, data_type)
 
 
-def _column(json: Any) -> str | int:
+def _parse_column(json: Any) -> str | int:
     """What a reference names; the deprecated forms are a name, and one of `term`."""
     if type(json) is str:
         return json
     if type(json) is dict and json.get("type") == "reference":
-        (name,) = _expect(json, {"id"}, {"name"}, {"term"})
+        (name,) = _match_members(json, {"id"}, {"name"}, {"term"})
         if type(json[name]) is (int if name == "id" else str):
             column: str | int = json[name]
             return column
-    raise _refusal(json)
+    raise _explain_refusal(json)
 
 
 def _is_value(json: Any) -> bool:
     return type(json) is not dict or json.get("type") == "literal"
 
 
-def _refusal(json: Any) -> CatalogError:
+def _explain_refusal(json: Any) -> CatalogError:
     """Why this can't be compared."""
     if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
-        return Unsupported("filter-terms", f"Filters compare columns with constants, not {_shown(json)}")
-    return InvalidRequest(f"{_shown(json)} is no column: write its name")
+        return Unsupported("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
+    return InvalidRequest(f"{_render(json)} is no column: write its name")
 
 
-def _expect(json: dict[str, Any], *choices: set[str]) -> set[str]:
+def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
     """Which of these sets of members the object has besides its type; InvalidRequest if none."""
     found = json.keys() - {"type"}
     if found not in choices:
@@ -188,12 +188,12 @@ def _expect(json: dict[str, Any], *choices: set[str]) -> set[str]:
     return found
 
 
-def _data_type(json: Any) -> PrimitiveType:
+def _parse_data_type(json: Any) -> PrimitiveType:
     if type(json) is str:
         return PrimitiveType.parse(json)
-    raise InvalidRequest(f"{_shown(json)} is no type of a constant")
+    raise InvalidRequest(f"{_render(json)} is no type of a constant")
 
 
-def _shown(json: Any) -> str:
+def _render(json: Any) -> str:
     text = repr(json)
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,4 +1,4 @@
-"""Table metadata, format versions 1 to 3 (table spec, "Table Metadata Fields")."""
+"""Table metadata, format versions 1 to 3, and the snapshots to expire (table spec, "Table Metadata Fields")."""
 
 import uuid
 from collections import Counter
@@ -11,27 +11,33 @@ import orjson
 from pydantic import AfterValidator, Field
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.encryption import EncryptedKey
+from duckicelake.iceberg.metadata_file import normalize_metadata
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
-from duckicelake.iceberg.older_metadata import uniform
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.snapshot import MAIN, MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
+from duckicelake.iceberg.snapshot import (
+    MAIN,
+    EncryptedKey,
+    MetadataLogEntry,
+    PartitionStatisticsFile,
+    Snapshot,
+    SnapshotLogEntry,
+    SnapshotRef,
+    StatisticsFile,
+    walk_ancestry,
+)
 from duckicelake.iceberg.sort import SortOrder
-from duckicelake.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 
 SUPPORTED_FORMAT_VERSION = 3
 ROW_LINEAGE_VERSION = 3
 SEQUENCE_NUMBER_VERSION = 2
-
 Item = TypeVar("Item")
-
 _INVALID = "invalid table metadata"
 _SNAPSHOT_ID = attrgetter("snapshot_id")
 _ENCODED = attrgetter("encoded")
 
 
-def canonical_uuid(text: str) -> str:
+def canonicalize_uuid(text: str) -> str:
     """Give a UUID in its usual spelling; InvalidRequest if it is none."""
     try:
         return str(uuid.UUID(text))
@@ -39,7 +45,7 @@ def canonical_uuid(text: str) -> str:
         raise InvalidRequest(f"{text!r} is not a UUID") from error
 
 
-TableUuid = Annotated[str, AfterValidator(canonical_uuid)]
+TableUuid = Annotated[str, AfterValidator(canonicalize_uuid)]
 
 
 class TableMetadata(SpecModel):
@@ -77,12 +83,14 @@ class TableMetadata(SpecModel):
     def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
         """Give the schema of that id, the current one by default; InvalidRequest if there is none."""
         wanted = self.current_schema_id if schema_id is None else schema_id
-        return _only((each for each in self.schemas if each.schema_id == wanted), f"schema {wanted}")
+        return _require_single((each for each in self.schemas if each.schema_id == wanted), f"schema {wanted}")
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
         """Give the partition spec of that id, the default one by default; InvalidRequest if there is none."""
         wanted = self.default_spec_id if spec_id is None else spec_id
-        return _only((each for each in self.partition_specs if each.spec_id == wanted), f"partition spec {wanted}")
+        return _require_single(
+            (each for each in self.partition_specs if each.spec_id == wanted), f"partition spec {wanted}"
+        )
 
     @cached_property
     def specs_to_try(self) -> tuple[PartitionSpec, ...]:
@@ -94,7 +102,7 @@ class TableMetadata(SpecModel):
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Give the sort order of that id, the default one by default; InvalidRequest if there is none."""
         wanted = self.default_sort_order_id if order_id is None else order_id
-        return _only((each for each in self.sort_orders if each.order_id == wanted), f"sort order {wanted}")
+        return _require_single((each for each in self.sort_orders if each.order_id == wanted), f"sort order {wanted}")
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Give the snapshot of that id, None if it isn't listed."""
@@ -106,9 +114,9 @@ class TableMetadata(SpecModel):
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of this format version; what may be absent and is None is left out."""
-        return self._scalars() | self._versioned() | _lists(self, _json)
+        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(self, _serialize)
 
-    def without_history(self) -> dict[str, Json]:
+    def drop_history(self) -> dict[str, Json]:
         """Give the same without snapshots and logs; nobody may change what is in it, which is made but once."""
         return self._with_schemas(self.schemas)
 
@@ -117,23 +125,23 @@ class TableMetadata(SpecModel):
         values = self._with_schemas(())
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION
-        values["schemas"] = _joined(self.schemas)
-        values["snapshots"] = _joined(listed) if numbered else [snapshot.to_json(1) for snapshot in listed]
+        values["schemas"] = _join_json(self.schemas)
+        values["snapshots"] = _join_json(listed) if numbered else [snapshot.to_json(1) for snapshot in listed]
         values["snapshot-log"] = self.encoded_log
-        values["metadata-log"] = _joined(self.metadata_log)
+        values["metadata-log"] = _join_json(self.metadata_log)
         return orjson.dumps(values)
 
     @cached_property
     def encoded_log(self) -> orjson.Fragment:
         """The snapshot log's JSON."""
-        return _joined(self.snapshot_log)
+        return _join_json(self.snapshot_log)
 
     def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
         """The JSON without history, with these schemas only: as values they take many times what they do as text."""
-        short = self.replaced(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
-        return self._scalars() | self._versioned() | _lists(short, _kept)
+        short = self.replace_fields(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
+        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(short, _serialize_cached)
 
-    def _scalars(self) -> dict[str, Json]:
+    def _serialize_scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
         return {
             "format-version": self.format_version,
@@ -149,24 +157,24 @@ class TableMetadata(SpecModel):
             "properties": dict(self.properties),
         }
 
-    def _versioned(self) -> dict[str, Json]:
+    def _serialize_versioned(self) -> dict[str, Json]:
         if self.format_version == 1:
             return {"schema": self.schema().to_json(), "partition-spec": self.spec().to_json()["fields"]}
         values: dict[str, Json] = {"last-sequence-number": self.last_sequence_number}
         if self.format_version >= ROW_LINEAGE_VERSION:
             values["next-row-id"] = self.next_row_id or 0
         if self.encryption_keys:
-            values["encryption-keys"] = list(map(_json, self.encryption_keys))
+            values["encryption-keys"] = list(map(_serialize, self.encryption_keys))
         return values
 
 
-def _only(found: Iterable[Item], what: str) -> Item:
+def _require_single(found: Iterable[Item], what: str) -> Item:
     for item in found:
         return item
     raise InvalidRequest(f"the table has no {what}")
 
 
-def _lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Json]) -> dict[str, Json]:
+def _serialize_lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Json]) -> dict[str, Json]:
     return {
         "schemas": list(map(as_json, metadata.schemas)),
         "partition-specs": list(map(as_json, metadata.partition_specs)),
@@ -184,16 +192,16 @@ def _lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Json]) -> dic
     }
 
 
-def _json(model: SpecModel) -> Json:
+def _serialize(model: SpecModel) -> Json:
     return model.to_json()
 
 
-def _kept(model: SpecModel) -> Json:
+def _serialize_cached(model: SpecModel) -> Json:
     """The same, made but once."""
-    return model.remembered(_json)
+    return model.remembered(_serialize)
 
 
-def _joined(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataLogEntry]) -> orjson.Fragment:
+def _join_json(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataLogEntry]) -> orjson.Fragment:
     return orjson.Fragment(b"[" + b",".join(map(_ENCODED, models)) + b"]")
 
 
@@ -207,7 +215,7 @@ def parse_table_metadata(data: Json) -> TableMetadata:
     version = data.get("format-version") if isinstance(data, dict) else None
     if version not in range(1, SUPPORTED_FORMAT_VERSION + 1):
         raise InvalidRequest(f"{_INVALID}: format-version {version!r}, expected 1, 2 or 3")
-    metadata = parse(TableMetadata, uniform(data), "table metadata")
+    metadata = parse(TableMetadata, normalize_metadata(data), "table metadata")
     _check_ids(metadata)
     _check_refs(metadata)
     for snapshot in metadata.snapshots:
@@ -252,3 +260,23 @@ def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
         )
     if snapshot.manifest_list is None and snapshot.manifests is None:
         raise InvalidRequest(f"{_INVALID}: snapshot {snapshot.snapshot_id} has no manifest-list")
+
+
+def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int = 1) -> tuple[int, ...]:
+    """The ids of snapshots from before a moment that nothing keeps, oldest first.
+
+    kept: so many of each branch stay however old they are. A branch's own retention keeps more.
+    """
+    stays = {each.snapshot_id for each in metadata.snapshots if each.timestamp_ms >= before_ms}
+    stays |= {ref.snapshot_id for ref in metadata.refs.values()}
+    for branch in (ref for ref in metadata.refs.values() if ref.type == "branch"):
+        stays |= _find_retained(metadata, branch, before_ms, kept)
+    return tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stays)
+
+
+def _find_retained(metadata: TableMetadata, branch: SnapshotRef, before_ms: int, kept: int) -> set[int]:
+    age = branch.max_snapshot_age_ms
+    moment = before_ms if age is None else min(before_ms, metadata.last_updated_ms - age)
+    least = branch.min_snapshots_to_keep or kept
+    line = enumerate(walk_ancestry(metadata.snapshots_by_id, branch.snapshot_id))
+    return {id_ for number, id_ in line if number < least or metadata.snapshots_by_id[id_].timestamp_ms >= moment}

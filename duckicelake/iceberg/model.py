@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Made = TypeVar("Made")
 
 
-def kebab(name: str) -> str:
+def to_kebab_case(name: str) -> str:
     """Give the JSON key of an attribute: `schema_id` is `schema-id`, `schema_` is `schema`."""
     return name.rstrip("_").replace("_", "-")
 
@@ -25,7 +25,7 @@ def kebab(name: str) -> str:
 class SpecModel(BaseModel):
     """One JSON object of the Iceberg specification."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=kebab, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, alias_generator=to_kebab_case, populate_by_name=True, extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
@@ -38,7 +38,7 @@ class SpecModel(BaseModel):
         """Give the object as JSON values, absent keys left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    def replaced(self, **changes: Any) -> Self:
+    def replace_fields(self, **changes: Any) -> Self:
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
         held = self.__dict__  # of the fields and of what was worked out from them
         return self.trusted({name: held[name] for name in type(self).model_fields} | changes)
@@ -72,15 +72,15 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise InvalidRequest(f"invalid {what}: {explain(error)}") from error
+        raise InvalidRequest(f"invalid {what}: {explain_errors(error)}") from error
 
 
-def digest(value: Json) -> bytes:
+def compute_digest(value: Json) -> bytes:
     """The same for equal JSON, and quicker to compare."""
     return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
-def explain(error: ValidationError) -> str:
+def explain_errors(error: ValidationError) -> str:
     """Say in one line which keys are wrong and why."""
     return "; ".join(
         f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" if problem["loc"] else problem["msg"]
@@ -88,7 +88,7 @@ def explain(error: ValidationError) -> str:
     )
 
 
-def tag_of(
+def get_tag(
     value: Any,
     key: str,
     what: str,

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, SpecModel, explain
+from duckicelake.iceberg.model import Int, SpecModel, explain_errors
 from duckicelake.iceberg.schema import Schema
 
 NAME_MAPPING = "schema.name-mapping.default"
@@ -24,44 +24,46 @@ class MappedField(SpecModel):
 _MAPPING = TypeAdapter(tuple[MappedField, ...])
 
 
-def mapped_names(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
+def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
     """Field ids by name as the table's properties map them; None if they don't, InvalidRequest for no name mapping."""
     text = properties.get(NAME_MAPPING)
     if text is None:
         return None
     try:
-        return dict(_paths(_MAPPING.validate_json(text), ()))
+        return dict(_walk_paths(_MAPPING.validate_json(text), ()))
     except ValidationError as error:
-        raise InvalidRequest(f"The table property {NAME_MAPPING} isn't a name mapping: {explain(error)}") from error
+        raise InvalidRequest(
+            f"The table property {NAME_MAPPING} isn't a name mapping: {explain_errors(error)}"
+        ) from error
 
 
-def name_mapping(ids: Mapping[NamePath, int]) -> str:
+def build_name_mapping(ids: Mapping[NamePath, int]) -> str:
     """The table property that maps these names."""
     inside: dict[int | None, dict[int, set[str]]] = {}
     for path, field_id in ids.items():
         inside.setdefault(ids.get(path[:-1]), {}).setdefault(field_id, set()).add(path[-1])
-    return _MAPPING.dump_json(_fields(inside, None), by_alias=True, exclude_none=True).decode()
+    return _MAPPING.dump_json(_build_fields(inside, None), by_alias=True, exclude_none=True).decode()
 
 
-def _fields(inside: Mapping[int | None, Mapping[int, set[str]]], parent: int | None) -> tuple[MappedField, ...]:
+def _build_fields(inside: Mapping[int | None, Mapping[int, set[str]]], parent: int | None) -> tuple[MappedField, ...]:
     return tuple(
-        MappedField(field_id=field_id, names=tuple(sorted(names)), fields=_fields(inside, field_id))
+        MappedField(field_id=field_id, names=tuple(sorted(names)), fields=_build_fields(inside, field_id))
         for field_id, names in inside.get(parent, {}).items()
     )
 
 
-def schema_names(schema: Schema) -> dict[NamePath, int]:
+def collect_schema_names(schema: Schema) -> dict[NamePath, int]:
     """Field ids by the names that a schema has."""
     parents, paths = schema.parents(), dict[int, NamePath]()
-    for field_id, field in schema.fields_by_id().items():
+    for field_id, field in schema.map_fields_by_id().items():
         parent = parents[field_id]
         paths[field_id] = (*(() if parent is None else paths[parent]), field.name)
     return {path: field_id for field_id, path in paths.items()}
 
 
-def _paths(fields: Iterable[MappedField], inside: NamePath) -> Iterator[tuple[NamePath, int]]:
+def _walk_paths(fields: Iterable[MappedField], inside: NamePath) -> Iterator[tuple[NamePath, int]]:
     for field in fields:
         for name in field.names:
             if field.field_id is not None:
                 yield (*inside, name), field.field_id
-            yield from _paths(field.fields, (*inside, name))
+            yield from _walk_paths(field.fields, (*inside, name))

@@ -1,7 +1,7 @@
-"""Partition transforms and specs (table spec, "Partitioning")."""
+"""Partition transforms, specs, and the names of partition fields (table spec, "Partitioning")."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Self
 
@@ -16,12 +16,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, SpecModel, digest
+from duckicelake.iceberg.model import Int, SpecModel, compute_digest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 
 FIRST_PARTITION_FIELD_ID = 1000
-
 _TIMESTAMPS = frozenset(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"))
 _PLAIN = frozenset(("identity", "year", "month", "day", "hour", "void"))
 _SIZED = frozenset(("bucket", "truncate"))
@@ -35,8 +34,9 @@ _SOURCES = {
 }
 _NOT_IDENTITY = frozenset(("geometry", "geography", "variant"))
 _RESULTS = {"bucket": "int", "year": "int", "month": "int", "day": "date", "hour": "int"}
-_LONGEST_REMEMBERED = 100
+_MAX_CACHED_CHARS = 100
 _WITH_WIDTH = re.compile(r"(\w+)\[(\d{1,10})\]")
+_NO_VALUES = StructType(fields=())
 
 
 class Transform(SpecModel):
@@ -57,7 +57,7 @@ class Transform(SpecModel):
     @staticmethod
     def parse(text: str) -> "Transform":
         """Read the spec's text of a transform; InvalidRequest for a width of zero or beyond 32 bits."""
-        return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parse(text)
+        return _parse_cached(text) if len(text) <= _MAX_CACHED_CHARS else _parse_transform(text)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -87,7 +87,7 @@ class Transform(SpecModel):
         return PrimitiveType.parse(_RESULTS[self.name]) if self.name in _RESULTS else source
 
 
-def _parse(text: str) -> Transform:
+def _parse_transform(text: str) -> Transform:
     match = _WITH_WIDTH.fullmatch(text.strip().lower())
     if match and match[1] in _SIZED:
         width = int(match[2])
@@ -98,7 +98,7 @@ def _parse(text: str) -> Transform:
     return Transform(name=lowered if lowered in _PLAIN else text)
 
 
-_remembered = lru_cache(maxsize=1024)(_parse)
+_parse_cached = lru_cache(maxsize=1024)(_parse_transform)
 
 
 class Sourced(SpecModel):
@@ -152,12 +152,12 @@ class UnboundPartitionSpec(SpecModel):
     @cached_property
     def meaning(self) -> bytes:
         """What `same_as` compares."""
-        return _meaning(self.fields)
+        return _describe_meaning(self.fields)
 
 
-def _meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
+def _describe_meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
     """Of source, transform and name; not of the field ids."""
-    return digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
+    return compute_digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
 
 
 class PartitionSpec(SpecModel):
@@ -171,7 +171,7 @@ class PartitionSpec(SpecModel):
     @cached_property
     def meaning(self) -> bytes:
         """What `same_as` compares."""
-        return _meaning(self.fields)
+        return _describe_meaning(self.fields)
 
     def highest_field_id(self) -> int:
         """Give the highest partition field id, 999 if there is none."""
@@ -179,10 +179,9 @@ class PartitionSpec(SpecModel):
 
 
 UNPARTITIONED = PartitionSpec(spec_id=0)
-_NO_VALUES = StructType(fields=())
 
 
-def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
+def build_partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
     """Give the struct of a spec's partition values: ids are the partition field ids, all optional.
 
     Where the source column isn't in the schema, its type is `unknown`; so is the result, unless the transform fixes it.
@@ -220,11 +219,11 @@ def check_spec(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> No
         if columns.get(field.name, field.source_id) != field.source_id:
             raise InvalidRequest(f"partition field {field.name!r} has the name of a column that is not its source")
         names.add(field.name.lower())
-        check_known(field.transform)
+        check_known_transform(field.transform)
     check_sources(spec, schema)
 
 
-def check_known(transform: Transform) -> None:
+def check_known_transform(transform: Transform) -> None:
     """Check that this server knows the transform, so that others may write by it; InvalidRequest otherwise."""
     if not transform.is_known:
         raise InvalidRequest(f"unknown transform {str(transform)!r}: it can be read but not added to a table")
@@ -240,7 +239,7 @@ def check_source(schema: Schema, source_id: int, transform: Transform, what: str
     """Check that `transform` takes the field `source_id` (void and unknown ones take any); InvalidRequest otherwise."""
     if transform.name == "void" or not transform.is_known:
         return
-    source = schema.fields_by_id().get(source_id)
+    source = schema.map_fields_by_id().get(source_id)
     if source is None:
         raise InvalidRequest(f"{what}: source field {source_id} doesn't exist in the schema")
     if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
@@ -250,9 +249,71 @@ def check_source(schema: Schema, source_id: int, transform: Transform, what: str
 
 
 def _check_only_in_structs(schema: Schema, source_id: int, what: str) -> None:
-    fields, parents = schema.fields_by_id(), schema.parents()
+    fields, parents = schema.map_fields_by_id(), schema.parents()
     parent = parents[source_id]
     while parent is not None:
         if not isinstance(fields[parent].type, StructType):
             raise InvalidRequest(f"{what}: its source is inside {fields[parent].name!r}, a list or map")
         parent = parents[parent]
+
+
+def check_column_names(specs: Iterable[PartitionSpec], schema: Schema) -> bool:
+    """Check that no partition field has the name of a column that it isn't made of; InvalidRequest otherwise.
+
+    A field whose source has left the schema may have one, as in Java's library. Gives whether there is such a field:
+    not all readers take it, so it needs another name.
+    """
+    columns, sources = schema.names(), schema.map_fields_by_id()
+    clashing = [
+        field for spec in specs for field in spec.fields if columns.get(field.name, field.source_id) != field.source_id
+    ]
+    for field in clashing:
+        if field.source_id in sources:
+            raise InvalidRequest(
+                f"Cannot create identity partition sourced from different field in schema: {field.name} is a partition "
+                f"field made of column {sources[field.source_id].name}; give the new column another name"
+            )
+    return bool(clashing)
+
+
+def rename_clashing_fields(specs: Sequence[PartitionSpec], schema: Schema) -> tuple[PartitionSpec, ...]:
+    """Give the specs with other names for fields that have a column's name or that of an earlier field.
+
+    A field has one id and, where one of its names can't stay, one name in all specs: the newest, if that can.
+    """
+    columns = {name.lower(): field_id for name, field_id in schema.names().items()}
+    taken: set[str] = set()
+    changed: dict[int, str] = {}
+    newest = {field.field_id: field for spec in sorted(specs, key=_get_spec_id) for field in spec.fields}
+    for field_id, field in sorted(newest.items()):
+        others = {name for name, column_id in columns.items() if column_id != field.source_id}
+        names = {other.name.lower() for spec in specs for other in spec.fields if other.field_id == field_id}
+        name = field.name
+        if name.lower() in taken | others:
+            name = _find_free_name(field, taken | columns.keys())
+        if name != field.name or names & others:
+            changed[field_id] = name
+        taken.add(name.lower())
+    if not changed:
+        return tuple(specs)
+    return tuple(_rename_fields(spec, changed) for spec in specs)
+
+
+def _get_spec_id(spec: PartitionSpec) -> int:
+    return spec.spec_id
+
+
+def _find_free_name(field: PartitionField, taken: set[str]) -> str:
+    """The name as Java's library would complete it: by the width, else by the field's id."""
+    width = [] if field.transform.width is None else [f"{field.name}_{field.transform.width}"]
+    name = next((name for name in (*width, f"{field.name}_{field.field_id}") if name.lower() not in taken), field.name)
+    while name.lower() in taken:
+        name += "_"
+    return name
+
+
+def _rename_fields(spec: PartitionSpec, names: dict[int, str]) -> PartitionSpec:
+    fields = tuple(
+        field.replace_fields(name=names[field.field_id]) if field.field_id in names else field for field in spec.fields
+    )
+    return spec if fields == spec.fields else spec.replace_fields(fields=fields)

@@ -1,5 +1,6 @@
-"""Puffin files as bytes (Puffin spec): deletion vectors of any number of data files in one, and footers read."""
+"""Puffin files, and the deletion vectors in them (Puffin spec)."""
 
+import zlib
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -7,21 +8,75 @@ from typing import Final
 
 import orjson
 from pydantic import Field
+from pyroaring import BitMap64
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.deletes import MAX_POSITIONS, read_vector, write_vector
 from duckicelake.iceberg.model import Int, Long, SpecModel, parse
 
+DELETION_VECTOR_VERSION: Final = 3
+"""The format version from which on a data file's deletes are one vector, in the place of all it had before."""
+VECTOR_MAGIC: Final = bytes.fromhex("d1d33964")
+_LENGTH, _CRC = 4, 4
+_FRAME: Final = _LENGTH + len(VECTOR_MAGIC) + _CRC
+MAX_POSITION: Final = ((2**31 - 2) << 32) | 2**31
+"""The highest position that Java takes."""
+MAX_POSITIONS: Final = 1 << 24
+"""Positions of one data file that are taken from clients; unpacked they are about a gigabyte."""
 FILE_FORMAT: Final = "PUFFIN"
 """What manifest entries call it."""
-MAGIC: Final = b"PFA1"
+PUFFIN_MAGIC: Final = b"PFA1"
 DELETION_VECTOR: Final = "deletion-vector-v1"
 REFERENCED_DATA_FILE, CARDINALITY = "referenced-data-file", "cardinality"
 _ROW_POSITION: Final = 2147483645
 _INHERITED: Final = -1
 """What deletion vectors state as their snapshot and sequence number: those of the snapshot that adds the file."""
-_TRAILER: Final = 4 + 4 + len(MAGIC)
+_TRAILER: Final = 4 + 4 + len(PUFFIN_MAGIC)
 _FLAGS, _PLAIN = slice(-8, -4), bytes(4)
+
+
+def write_bitmap(positions: Iterable[int]) -> bytes:
+    """The 64-bit roaring bitmap in its portable format; the same positions always give the same bytes."""
+    bitmap = BitMap64(positions)
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
+    """The positions of a portable bitmap; InvalidRequest if it isn't one, or holds more than `at_most`."""
+    try:
+        bitmap = BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise InvalidRequest(f"its bitmap can't be read: {error}") from error
+    if at_most is not None and len(bitmap) > at_most:
+        raise InvalidRequest(f"it holds {len(bitmap)} positions; this server takes up to {at_most} of one data file")
+    if bitmap and bitmap.max() > MAX_POSITION:
+        raise InvalidRequest(f"it holds the position {bitmap.max()}; the highest that there can be is {MAX_POSITION}")
+    return frozenset(bitmap)
+
+
+def write_vector(positions: Iterable[int]) -> bytes:
+    """The blob: length of magic and bitmap, magic, bitmap, CRC of magic and bitmap."""
+    body = VECTOR_MAGIC + write_bitmap(positions)
+    return len(body).to_bytes(_LENGTH, "big") + body + zlib.crc32(body).to_bytes(_CRC, "big")
+
+
+def read_vector(blob: bytes, at_most: int | None = None) -> frozenset[int]:
+    """The positions of a blob; InvalidRequest saying what isn't as it should be, or if there are more than `at_most`.
+
+    Ask for a limit where strangers write the blob: a run of 65,536 positions takes four bytes.
+    """
+    if len(blob) < _FRAME:
+        raise InvalidRequest(f"it has {len(blob)} bytes, no deletion vector has fewer than {_FRAME}")
+    length, body, crc = blob[:_LENGTH], blob[_LENGTH:-_CRC], blob[-_CRC:]
+    if int.from_bytes(length, "big") != len(body):
+        raise InvalidRequest(f"its length says {int.from_bytes(length, 'big')} bytes, but it has {len(body)}")
+    if not body.startswith(VECTOR_MAGIC):
+        raise InvalidRequest(
+            f"it begins with {body[: len(VECTOR_MAGIC)].hex()}, a deletion vector with {VECTOR_MAGIC.hex()}"
+        )
+    if zlib.crc32(body) != int.from_bytes(crc, "big"):
+        raise InvalidRequest("its checksum isn't that of its content")
+    return read_bitmap(body[len(VECTOR_MAGIC) :], at_most)
 
 
 class PuffinBlob(SpecModel):
@@ -52,19 +107,19 @@ class PuffinFile:
 
 def write_deletion_vectors(vectors: Iterable[tuple[str, AbstractSet[int]]]) -> PuffinFile:
     """A file with a deletion vector for each (data file path, deleted positions); same input, same bytes."""
-    parts, blobs = [MAGIC], []
-    offset = len(MAGIC)
+    parts, blobs = [PUFFIN_MAGIC], []
+    offset = len(PUFFIN_MAGIC)
     for path, positions in vectors:
         part = write_vector(positions)
-        blobs.append(_blob(path, len(positions), offset, len(part)))
+        blobs.append(_describe_blob(path, len(positions), offset, len(part)))
         parts.append(part)
         offset += len(part)
     footer = orjson.dumps(PuffinFooter(blobs=tuple(blobs)).to_json())
-    parts += [MAGIC, footer, len(footer).to_bytes(4, "little"), _PLAIN, MAGIC]
+    parts += [PUFFIN_MAGIC, footer, len(footer).to_bytes(4, "little"), _PLAIN, PUFFIN_MAGIC]
     return PuffinFile(b"".join(parts), tuple(blobs))
 
 
-def _blob(path: str, cardinality: int, offset: int, length: int) -> PuffinBlob:
+def _describe_blob(path: str, cardinality: int, offset: int, length: int) -> PuffinBlob:
     return PuffinBlob(
         type=DELETION_VECTOR,
         fields=(_ROW_POSITION,),
@@ -78,22 +133,22 @@ def _blob(path: str, cardinality: int, offset: int, length: int) -> PuffinBlob:
 
 def read_footer(data: bytes) -> PuffinFooter:
     """What a file holds; every blob lies within it. Raises InvalidRequest saying what isn't as it should be."""
-    if len(data) < 2 * len(MAGIC) + _TRAILER or {data[:4], data[-4:]} != {MAGIC}:
+    if len(data) < 2 * len(PUFFIN_MAGIC) + _TRAILER or {data[:4], data[-4:]} != {PUFFIN_MAGIC}:
         raise InvalidRequest("it isn't a Puffin file")
     if data[_FLAGS] != _PLAIN:
         raise InvalidRequest("its footer is compressed; this server reads plain ones, as deletion vectors have")
     length = int.from_bytes(data[-_TRAILER : -_TRAILER + 4], "little")
     start = len(data) - _TRAILER - length
-    if start < 2 * len(MAGIC) or data[start - len(MAGIC) : start] != MAGIC:
+    if start < 2 * len(PUFFIN_MAGIC) or data[start - len(PUFFIN_MAGIC) : start] != PUFFIN_MAGIC:
         raise InvalidRequest(f"its footer has no magic {length} bytes before its end")
-    footer = parse(PuffinFooter, _json(data[start:-_TRAILER]), "Puffin footer")
+    footer = parse(PuffinFooter, _serialize_footer(data[start:-_TRAILER]), "Puffin footer")
     for blob in footer.blobs:
-        if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > start - len(MAGIC):
+        if blob.offset < len(PUFFIN_MAGIC) or blob.length < 0 or blob.offset + blob.length > start - len(PUFFIN_MAGIC):
             raise InvalidRequest(f"its {blob.type} of {blob.length} bytes at {blob.offset} isn't within its blobs")
     return footer
 
 
-def _json(footer: bytes) -> object:
+def _serialize_footer(footer: bytes) -> object:
     try:
         return orjson.loads(footer)
     except orjson.JSONDecodeError as error:

@@ -12,28 +12,28 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from duckicelake.iceberg.expressions import MAX_DEPTH, MAX_PREDICATES
 from duckicelake.iceberg.model import Long, SpecModel
 
-MOST_COLUMNS: Final = 1000
+MAX_COLUMNS: Final = 1000
 """Names of one report that are kept."""
-LONGEST_NAME: Final = 255
+MAX_REPORTED_NAME_CHARS: Final = 255
 _RESERVED: Final = range(2**31 - 201, 2**31)
 """Ids of columns that tables don't have, such as `_file` and `_pos` (format specification, "Reserved Field IDs")."""
 
 
-def _kept(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in dict.fromkeys(names) if 0 < len(name) <= LONGEST_NAME)[:MOST_COLUMNS]
+def _filter_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys(names) if 0 < len(name) <= MAX_REPORTED_NAME_CHARS)[:MAX_COLUMNS]
 
 
-def _columns_of(json: Any) -> tuple[str, ...]:
+def _collect_columns(json: Any) -> tuple[str, ...]:
     """The columns that a filter names; ValueError if it is too large."""
     names: list[str] = []
-    for number, name in enumerate(_referred(json, 0)):
+    for number, name in enumerate(_walk_references(json, 0)):
         if number > MAX_PREDICATES:
             raise ValueError(f"a filter has up to {MAX_PREDICATES} predicates")
         names.append(name)
-    return _kept(names)
+    return _filter_names(names)
 
 
-def _referred(json: Any, depth: int) -> Iterator[str]:
+def _walk_references(json: Any, depth: int) -> Iterator[str]:
     """Texts beside others, as in `left`, may be constants: a column is said by `term` or `child`, or is a reference."""
     if depth > MAX_DEPTH:
         raise ValueError(f"a filter has up to {MAX_DEPTH} predicates inside each other")
@@ -43,10 +43,10 @@ def _referred(json: Any, depth: int) -> Iterator[str]:
         if type(json.get(key)) is str:
             yield json[key]
     for key in ("term", "child", "left", "right"):
-        yield from _referred(json.get(key), depth + 1)
+        yield from _walk_references(json.get(key), depth + 1)
 
 
-def _texts(json: Any) -> Any:
+def _select_texts(json: Any) -> Any:
     """Of an object, the members that are texts."""
     return {key: each for key, each in json.items() if type(each) is str} if type(json) is dict else json
 
@@ -58,13 +58,13 @@ class MetricsReport(SpecModel):
     snapshot_id: Long | None = None
     projected_field_ids: tuple[Long, ...] = ()
     projected_field_names: tuple[str, ...] = ()
-    filtered: Annotated[Any, AfterValidator(_columns_of)] = Field(default=(), alias="filter")
-    metadata: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
+    filtered: Annotated[Any, AfterValidator(_collect_columns)] = Field(default=(), alias="filter")
+    metadata: Annotated[dict[str, str], BeforeValidator(_select_texts)] = Field(default_factory=dict)
 
     @property
     def projected(self) -> tuple[str, ...]:
         """Columns of the table that were read, those of the filter too, as far as the report names them."""
         ids, names = self.projected_field_ids, self.projected_field_names
         if len(ids) != len(names):
-            return _kept(names)
-        return _kept(name for field_id, name in zip(ids, names, strict=True) if field_id not in _RESERVED)
+            return _filter_names(names)
+        return _filter_names(name for field_id, name in zip(ids, names, strict=True) if field_id not in _RESERVED)

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Tag
 
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.model import Int, Long, SpecModel, tag_of
+from duckicelake.iceberg.model import Int, Long, SpecModel, get_tag
 
 VIEW_REQUIREMENTS = ("assert-view-uuid",)
 
@@ -69,8 +69,8 @@ TABLE_REQUIREMENTS = (
 )
 
 
-def _type_of(value: Any) -> str:
-    return tag_of(value, "type", "requirement", TABLE_REQUIREMENTS, VIEW_REQUIREMENTS)
+def _get_type(value: Any) -> str:
+    return get_tag(value, "type", "requirement", TABLE_REQUIREMENTS, VIEW_REQUIREMENTS)
 
 
 TableRequirement = Annotated[
@@ -82,11 +82,11 @@ TableRequirement = Annotated[
     | Annotated[AssertLastAssignedPartitionId, Tag("assert-last-assigned-partition-id")]
     | Annotated[AssertDefaultSpecId, Tag("assert-default-spec-id")]
     | Annotated[AssertDefaultSortOrderId, Tag("assert-default-sort-order-id")],
-    Discriminator(_type_of),
+    Discriminator(_get_type),
 ]
 
 
-def check(requirements: Sequence[TableRequirement], base: TableMetadata | None) -> None:
+def check_requirements(requirements: Sequence[TableRequirement], base: TableMetadata | None) -> None:
     """Check what a commit assumes about the table; `base` is None where it doesn't exist.
 
     Raises:
@@ -99,12 +99,12 @@ def check(requirements: Sequence[TableRequirement], base: TableMetadata | None) 
     if creates and others:
         raise InvalidRequest(f"Invalid create requirements: {', '.join(others)}; assert-create stands alone")
     for requirement in requirements:
-        problem = _problem(requirement, base)
+        problem = _find_problem(requirement, base)
         if problem is not None:
             raise CommitFailed(f"Requirement failed: {problem}", requirement.type)
 
 
-def _problem(requirement: TableRequirement, base: TableMetadata | None) -> str | None:
+def _find_problem(requirement: TableRequirement, base: TableMetadata | None) -> str | None:
     if isinstance(requirement, AssertCreate):
         return None if base is None else "table already exists"
     if base is None:
@@ -114,12 +114,12 @@ def _problem(requirement: TableRequirement, base: TableMetadata | None) -> str |
         same = requirement.uuid.lower() == base.table_uuid.lower()
         return None if same else f"UUID does not match: expected {base.table_uuid} != {requirement.uuid}"
     if isinstance(requirement, AssertRefSnapshotId):
-        return _ref_problem(requirement, base)
+        return _find_ref_problem(requirement, base)
     what, expected, actual = _ID_CHECKS[type(requirement)](requirement, base)
     return None if expected == actual else f"{what} changed: expected id {expected} != {actual}"
 
 
-def _ref_problem(requirement: AssertRefSnapshotId, base: TableMetadata) -> str | None:
+def _find_ref_problem(requirement: AssertRefSnapshotId, base: TableMetadata) -> str | None:
     name, expected, ref = requirement.ref, requirement.snapshot_id, base.refs.get(requirement.ref)
     if ref is None:
         return None if expected is None else f"branch or tag {name} is missing, expected {expected}"

@@ -5,32 +5,31 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, Field
 
+from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.iceberg.names import NamespaceField, TableNameField
 from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.requirements import TableRequirement
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortOrder
 from duckicelake.iceberg.updates import AddSchema, AddSortOrder, AddSpec, TableUpdate
-from duckicelake.iceberg.view import ViewVersion
-from duckicelake.iceberg.view_updates import AddViewVersion, ViewRequirement, ViewUpdate
+from duckicelake.iceberg.view import AddViewVersion, ViewRequirement, ViewUpdate, ViewVersion
 
-MOST_ADDED: Final = 1000
+MAX_ADDED: Final = 1000
 """Schemas, specs and orders with their fields, and versions of views: each that is added is compared with all."""
 Update = TypeVar("Update", bound=TableUpdate | ViewUpdate)
 
 
-def _few(updates: tuple[Update, ...]) -> tuple[Update, ...]:
-    added = sum(_added(updates))
-    if added > MOST_ADDED:
+def _limit_updates(updates: tuple[Update, ...]) -> tuple[Update, ...]:
+    added = sum(_count_added(updates))
+    if added > MAX_ADDED:
         raise ValueError(
             f"add {added} schemas, partition specs, sort orders, fields of these, and versions, but one request "
-            f"may add {MOST_ADDED}: send several"
+            f"may add {MAX_ADDED}: send several"
         )
     return updates
 
 
-def _added(updates: Sequence[TableUpdate | ViewUpdate]) -> Iterator[int]:
+def _count_added(updates: Sequence[TableUpdate | ViewUpdate]) -> Iterator[int]:
     for update in updates:
         match update:
             case AddSchema() | AddViewVersion():
@@ -73,7 +72,7 @@ class CommitTableRequest(SpecModel):
 
     identifier: TableIdentifier | None = None
     requirements: tuple[TableRequirement, ...] = ()
-    updates: Annotated[tuple[TableUpdate, ...], AfterValidator(_few)]
+    updates: Annotated[tuple[TableUpdate, ...], AfterValidator(_limit_updates)]
 
 
 class CommitTransactionRequest(SpecModel):
@@ -122,7 +121,7 @@ class CommitViewRequest(SpecModel):
 
     identifier: TableIdentifier | None = None
     requirements: tuple[ViewRequirement, ...] = ()
-    updates: Annotated[tuple[ViewUpdate, ...], AfterValidator(_few)]
+    updates: Annotated[tuple[ViewUpdate, ...], AfterValidator(_limit_updates)]
 
 
 class RegisterViewRequest(SpecModel):

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, Json, SpecModel, digest
+from duckicelake.iceberg.model import Int, Json, SpecModel, compute_digest
 from duckicelake.iceberg.types import (
     FIRST_VERSION,
     IcebergType,
@@ -18,7 +18,7 @@ from duckicelake.iceberg.types import (
     NestedField,
     PrimitiveType,
     StructType,
-    walk,
+    walk_fields,
 )
 from duckicelake.iceberg.values import from_json
 
@@ -43,9 +43,9 @@ class Schema(SpecModel):
 
     @cached_property
     def _walked(self) -> tuple[tuple[NestedField, int | None], ...]:
-        return tuple(walk(self.struct))
+        return tuple(walk_fields(self.struct))
 
-    def fields_by_id(self) -> dict[int, NestedField]:
+    def map_fields_by_id(self) -> dict[int, NestedField]:
         """Give every field at any depth by its id, in document order; see `types.children` for lists and maps."""
         return {field.id: field for field, _ in self._walked}
 
@@ -74,7 +74,7 @@ class Schema(SpecModel):
         Names are full ones, and short ones without the `element` and `value` of structs in lists and maps, where no
         field has that as its full name.
         """
-        fields, full, short = self.fields_by_id(), dict[int, str](), dict[int, str]()
+        fields, full, short = self.map_fields_by_id(), dict[int, str](), dict[int, str]()
         for field, parent in self._walked:
             full[field.id] = field.name if parent is None else f"{full[parent]}.{field.name}"
             is_silent = parent is not None and _is_silent(field, fields[parent])
@@ -83,7 +83,7 @@ class Schema(SpecModel):
         shorts = {name: field_id for field_id, name in reversed(short.items())}
         return shorts | {name: field_id for field_id, name in full.items()}
 
-    def clashing_name(self) -> str | None:
+    def find_clashing_name(self) -> str | None:
         """Give a full name that two fields have, upper and lower case being one, or None.
 
         Engines find fields by their full names, those that ignore case also in lower case.
@@ -96,7 +96,7 @@ class Schema(SpecModel):
         """Give the highest field id at any depth, 0 for an empty schema."""
         return max((field.id for field, _ in self._walked), default=0)
 
-    def lowest_version(self) -> int:
+    def find_lowest_version(self) -> int:
         """Give the first format version that has all the types."""
         return max((FIRST_VERSION.get(kind.name, 1) for kind in self.leaves().values()), default=1)
 
@@ -107,7 +107,7 @@ class Schema(SpecModel):
     @cached_property
     def meaning(self) -> bytes:
         """What `same_as` compares."""
-        return digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
+        return compute_digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of the spec; identifier-field-ids only where there are any."""
@@ -133,35 +133,35 @@ def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, 
         InvalidRequest: two fields have one id, or an identifier field doesn't exist.
 
     """
-    check_ids(schema)
+    check_field_ids(schema)
     ids = count(start)
     new: dict[int, int] = {}
-    fields = _renumbered_fields(schema.fields, ids, new)
+    fields = _renumber_fields(schema.fields, ids, new)
     unknown = [each for each in schema.identifier_field_ids if each not in new]
     if unknown:
         raise InvalidRequest(f"identifier field {unknown[0]} doesn't exist in the schema")
     identifiers = tuple(new[each] for each in schema.identifier_field_ids)
-    return schema.replaced(fields=fields, identifier_field_ids=identifiers), new
+    return schema.replace_fields(fields=fields, identifier_field_ids=identifiers), new
 
 
-def _renumbered_fields(
+def _renumber_fields(
     fields: tuple[NestedField, ...], ids: Iterator[int], new: dict[int, int]
 ) -> tuple[NestedField, ...]:
     for field in fields:
         new[field.id] = next(ids)
-    return tuple(field.replaced(id=new[field.id], type=_renumbered(field.type, ids, new)) for field in fields)
+    return tuple(field.replace_fields(id=new[field.id], type=_renumber_type(field.type, ids, new)) for field in fields)
 
 
-def _renumbered(kind: IcebergType, ids: Iterator[int], new: dict[int, int]) -> IcebergType:
+def _renumber_type(kind: IcebergType, ids: Iterator[int], new: dict[int, int]) -> IcebergType:
     if isinstance(kind, StructType):
-        return kind.replaced(fields=_renumbered_fields(kind.fields, ids, new))
+        return kind.replace_fields(fields=_renumber_fields(kind.fields, ids, new))
     if isinstance(kind, ListType):
         new[kind.element_id] = next(ids)
-        return kind.replaced(element_id=new[kind.element_id], element=_renumbered(kind.element, ids, new))
+        return kind.replace_fields(element_id=new[kind.element_id], element=_renumber_type(kind.element, ids, new))
     if isinstance(kind, MapType):
         new[kind.key_id], new[kind.value_id] = next(ids), next(ids)
-        key, value = _renumbered(kind.key, ids, new), _renumbered(kind.value, ids, new)
-        return kind.replaced(key_id=new[kind.key_id], key=key, value_id=new[kind.value_id], value=value)
+        key, value = _renumber_type(kind.key, ids, new), _renumber_type(kind.value, ids, new)
+        return kind.replace_fields(key_id=new[kind.key_id], key=key, value_id=new[kind.value_id], value=value)
     return kind
 
 
@@ -176,28 +176,28 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
             format version, or an identifier field isn't a required, exact primitive.
 
     """
-    check_size(schema)
-    check_ids(schema)
+    check_schema_size(schema)
+    check_field_ids(schema)
     _check_names(schema.fields, "")
-    for field, _ in walk(schema.struct):
+    for field, _ in walk_fields(schema.struct):
         _check_names(field.type.fields if isinstance(field.type, StructType) else (), f" in {field.name!r}")
         _check_version(field, format_version, (served or {}).get(field.id))
         _check_default(field)
     _check_dotted_names(schema)
-    fields, parents = schema.fields_by_id(), schema.parents()
+    fields, parents = schema.map_fields_by_id(), schema.parents()
     for field_id in schema.identifier_field_ids:
         _check_identifier(fields, parents, field_id)
 
 
-def check_size(schema: Schema) -> None:
+def check_schema_size(schema: Schema) -> None:
     """Check that the schema isn't too large to be worked with, before any work; InvalidRequest otherwise."""
-    if sum(1 for _ in islice(walk(schema.struct), MAX_FIELDS + 1)) > MAX_FIELDS:
+    if sum(1 for _ in islice(walk_fields(schema.struct), MAX_FIELDS + 1)) > MAX_FIELDS:
         raise InvalidRequest(f"The schema has more than {MAX_FIELDS} fields, nested ones included: divide the table")
 
 
-def check_ids(schema: Schema) -> None:
+def check_field_ids(schema: Schema) -> None:
     """Check that no two fields share an id and that none is in the reserved range; InvalidRequest otherwise."""
-    for field_id, times in Counter(field.id for field, _ in walk(schema.struct)).items():
+    for field_id, times in Counter(field.id for field, _ in walk_fields(schema.struct)).items():
         if times > 1:
             raise InvalidRequest(f"{times} fields of the schema have the id {field_id}; ids are unique")
         if not 0 <= field_id <= HIGHEST_FIELD_ID:
@@ -220,7 +220,7 @@ def _check_names(fields: tuple[NestedField, ...], where: str) -> None:
 
 
 def _check_dotted_names(schema: Schema) -> None:
-    name = schema.clashing_name()
+    name = schema.find_clashing_name()
     if name is not None:
         raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
 
@@ -250,16 +250,16 @@ def _check_default(field: NestedField) -> None:
 
 
 def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int) -> None:
-    problem = identifier_problem(fields, parents, field_id)
+    problem = find_identifier_problem(fields, parents, field_id)
     if problem is not None:
         raise InvalidRequest(f"identifier field {field_id} {problem}")
 
 
-def identifier_problem(
+def find_identifier_problem(
     fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int
 ) -> str | None:
     """Give what keeps a field from identifying rows, None if nothing does."""
-    problem = "doesn't exist" if field_id not in fields else _identifier_problem(fields[field_id])
+    problem = "doesn't exist" if field_id not in fields else _find_identifier_problem(fields[field_id])
     parent = parents.get(field_id)
     while problem is None and parent is not None:
         around = fields[parent]
@@ -269,7 +269,7 @@ def identifier_problem(
     return problem
 
 
-def _identifier_problem(field: NestedField) -> str | None:
+def _find_identifier_problem(field: NestedField) -> str | None:
     if not isinstance(field.type, PrimitiveType) or field.type.name == "variant":
         return f"({field.name}) is not a primitive"
     if not field.required:

@@ -1,18 +1,51 @@
-"""Snapshots, the references to them and the two logs (table spec, "Snapshots", "Table Metadata")."""
+"""Snapshots, refs, logs, statistics files and encryption keys (table spec, "Snapshots")."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel
-from duckicelake.iceberg.sort import lowered
+from duckicelake.iceberg.sort import lower_text
 
 MAIN = "main"
+RefType = Annotated[Literal["branch", "tag"], BeforeValidator(lower_text)]
 
-RefType = Annotated[Literal["branch", "tag"], BeforeValidator(lowered)]
+
+class BlobMetadata(SpecModel):
+    type: str
+    snapshot_id: Long
+    sequence_number: Long
+    fields: tuple[Int, ...]
+    properties: dict[str, str] | None = None
+
+
+class StatisticsFile(SpecModel):
+    snapshot_id: Long
+    statistics_path: str
+    file_size_in_bytes: Long
+    file_footer_size_in_bytes: Long
+    key_metadata: str | None = None
+    blob_metadata: tuple[BlobMetadata, ...] = ()
+
+
+class PartitionStatisticsFile(SpecModel):
+    snapshot_id: Long
+    statistics_path: str
+    file_size_in_bytes: Long
+
+
+class EncryptedKey(SpecModel):
+    """`key-metadata`, the spelling of the spec's appendix, is read too."""
+
+    key_id: str
+    encrypted_key_metadata: str = Field(
+        validation_alias=AliasChoices("encrypted-key-metadata", "key-metadata", "encrypted_key_metadata")
+    )
+    encrypted_by_id: str | None = None
+    properties: dict[str, str] | None = None
 
 
 class Snapshot(SpecModel):
@@ -61,7 +94,7 @@ class Snapshot(SpecModel):
         return orjson.dumps(self.to_json())
 
 
-def ancestry(snapshots: Mapping[int, Snapshot], newest: int | None) -> Iterator[int]:
+def walk_ancestry(snapshots: Mapping[int, Snapshot], newest: int | None) -> Iterator[int]:
     """Give a snapshot's id and those of its ancestors, as far as they are known; parents in a circle end, too."""
     seen: set[int] = set()
     while newest is not None and newest in snapshots and newest not in seen:

@@ -1,24 +1,28 @@
-"""Sort orders (table spec, "Sorting")."""
+"""Sort orders, by field id and by column name (table spec, "Sorting")."""
 
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationError
 
-from duckicelake.iceberg.model import Int, SpecModel, digest
-from duckicelake.iceberg.partition import Sourced, check_known, check_source
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Int, SpecModel, compute_digest, explain_errors
+from duckicelake.iceberg.partition import Sourced, Transform, check_known_transform, check_source
 from duckicelake.iceberg.schema import Schema
 
 FIRST_SORT_ORDER_ID = 1  # 0 is unsorted
+SORT_ORDER_PROPERTY: Final = "duckicelake.sort-order"
+"""`{"fields": [{"column": "place.lat", "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}`."""
 
 
-def lowered(value: Any) -> Any:
+def lower_text(value: Any) -> Any:
     """Lower a text that a client may have written in capitals; anything else is left as it is."""
     return value.lower() if isinstance(value, str) else value
 
 
-Direction = Annotated[Literal["asc", "desc"], BeforeValidator(lowered)]
-NullOrder = Annotated[Literal["nulls-first", "nulls-last"], BeforeValidator(lowered)]
+Direction = Annotated[Literal["asc", "desc"], BeforeValidator(lower_text)]
+
+NullOrder = Annotated[Literal["nulls-first", "nulls-last"], BeforeValidator(lower_text)]
 
 
 class SortField(Sourced):
@@ -37,7 +41,7 @@ class SortOrder(SpecModel):
     @cached_property
     def meaning(self) -> bytes:
         """What `same_as` compares."""
-        return digest([field.to_json() for field in self.fields])
+        return compute_digest([field.to_json() for field in self.fields])
 
 
 UNSORTED = SortOrder(order_id=0)
@@ -46,7 +50,7 @@ UNSORTED = SortOrder(order_id=0)
 def check_order(order: SortOrder, schema: Schema) -> None:
     """Check that a table with this schema may get the order; InvalidRequest names what doesn't fit."""
     for field in order.fields:
-        check_known(field.transform)
+        check_known_transform(field.transform)
     check_order_sources(order, schema)
 
 
@@ -54,3 +58,35 @@ def check_order_sources(order: SortOrder, schema: Schema) -> None:
     """Check that the schema has what the rows are sorted by; unknown transforms are let be. InvalidRequest."""
     for field in order.fields:
         check_source(schema, field.source_id, field.transform, f"sort field on {field.source_id}")
+
+
+class _NamedField(SpecModel):
+    column: str
+    transform: Transform
+    direction: Direction
+    null_order: NullOrder
+
+
+class _NamedOrder(SpecModel):
+    fields: tuple[_NamedField, ...]
+
+
+def parse_named_order(text: str, schema: Schema) -> SortOrder:
+    """The order by the schema's field ids, columns found regardless of case; InvalidRequest."""
+    ids = {name.lower(): field_id for field_id, name in schema.full_names().items()}
+    try:
+        named = _NamedOrder.model_validate_json(text)
+        fields = [
+            SortField(
+                source_id=ids[each.column.lower()],
+                transform=each.transform,
+                direction=each.direction,
+                null_order=each.null_order,
+            )
+            for each in named.fields
+        ]
+    except ValidationError as error:
+        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY} is no sort order: {explain_errors(error)}") from error
+    except KeyError as error:
+        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY}: Cannot find column {error}") from error
+    return SortOrder(order_id=1, fields=tuple(fields))

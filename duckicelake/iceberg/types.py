@@ -29,7 +29,7 @@ MAX_PRECISION = 38
 
 _BLANK = re.compile(r"\s{9}")
 """Between what patterns take for blanks there could be so many that matching takes hours."""
-_LONGEST = 1000
+_MAX_TYPE_CHARS = 1000
 _FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.IGNORECASE)
 _GEOMETRY = re.compile(r"geometry\s*\(\s*(['\"]?)([^'\",]*?)\1\s*\)", re.IGNORECASE)
@@ -53,7 +53,7 @@ class PrimitiveType(SpecModel):
     @model_validator(mode="wrap")
     @classmethod
     def _from_text(cls, value: Any, build: ModelWrapValidatorHandler[Self]) -> Any:
-        return _parse(value) if isinstance(value, str) else build(value)
+        return _parse_type(value) if isinstance(value, str) else build(value)
 
     @model_serializer
     def _to_text(self) -> str:
@@ -71,7 +71,7 @@ class PrimitiveType(SpecModel):
             InvalidRequest: no such type, or parameters out of range.
 
         """
-        return _parse(text)
+        return _parse_type(text)
 
     def __str__(self) -> str:
         """Give the spec's text, spelled as the Java library does."""
@@ -119,7 +119,7 @@ class MapType(SpecModel):
     value_required: bool
 
 
-def _kind(value: Any) -> str:
+def _discriminate_type(value: Any) -> str:
     if isinstance(value, str | PrimitiveType):
         return "primitive"
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
@@ -135,39 +135,39 @@ IcebergType = Annotated[
     | Annotated[StructType, Tag("struct")]
     | Annotated[ListType, Tag("list")]
     | Annotated[MapType, Tag("map")],
-    Discriminator(_kind),
+    Discriminator(_discriminate_type),
 ]
 
 for _model in (NestedField, StructType, ListType, MapType):
     _model.model_rebuild()
 
 
-def children(kind: IcebergType) -> tuple[NestedField, ...]:
+def list_children(kind: IcebergType) -> tuple[NestedField, ...]:
     """Give the fields directly inside a type: a struct's, or `element`, or `key` and `value`."""
     if isinstance(kind, StructType):
         return kind.fields
     if isinstance(kind, ListType):
-        return (_part(kind.element_id, "element", kind.element, required=kind.element_required),)
+        return (_make_part(kind.element_id, "element", kind.element, required=kind.element_required),)
     if isinstance(kind, MapType):
-        key = _part(kind.key_id, "key", kind.key, required=True)
-        return key, _part(kind.value_id, "value", kind.value, required=kind.value_required)
+        key = _make_part(kind.key_id, "key", kind.key, required=True)
+        return key, _make_part(kind.value_id, "value", kind.value, required=kind.value_required)
     return ()
 
 
-def walk(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[NestedField, int | None]]:
+def walk_fields(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[NestedField, int | None]]:
     """Give every field inside a type at any depth, each before its children, with the id of the field it is in."""
-    for field in children(kind):
+    for field in list_children(kind):
         yield field, parent
-        yield from walk(field.type, field.id)
+        yield from walk_fields(field.type, field.id)
 
 
-def _part(field_id: int, name: str, kind: IcebergType, *, required: bool) -> NestedField:
+def _make_part(field_id: int, name: str, kind: IcebergType, *, required: bool) -> NestedField:
     return NestedField.model_construct(id=field_id, name=name, required=required, type=kind)
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> PrimitiveType:
-    if len(text) > _LONGEST or _BLANK.search(text):
+def _parse_type(text: str) -> PrimitiveType:
+    if len(text) > _MAX_TYPE_CHARS or _BLANK.search(text):
         raise InvalidRequest(f"unknown type {text[:80]!r}…: no type is that long, or holds so many blanks")
     lowered = text.strip().lower()
     if lowered in PLAIN_TYPES:
@@ -193,14 +193,14 @@ def _parse_sized(text: str) -> PrimitiveType | None:
 
 def _parse_geo(text: str) -> PrimitiveType | None:
     if match := _GEOMETRY.fullmatch(text):
-        return PrimitiveType(name="geometry", crs=_crs(match[2]))
+        return PrimitiveType(name="geometry", crs=_parse_crs(match[2]))
     if match := _GEOGRAPHY.fullmatch(text):
         algorithm = match[4].lower() if match[4] else None
         if algorithm not in (None, *GEOGRAPHY_ALGORITHMS):
             raise InvalidRequest(f"{text}: the algorithm is one of {', '.join(GEOGRAPHY_ALGORITHMS)}")
-        return PrimitiveType(name="geography", crs=_crs(match[2]), algorithm=algorithm)
+        return PrimitiveType(name="geography", crs=_parse_crs(match[2]), algorithm=algorithm)
     return None
 
 
-def _crs(text: str) -> str | None:
+def _parse_crs(text: str) -> str | None:
     return None if text == "" or text.upper() == DEFAULT_CRS else text

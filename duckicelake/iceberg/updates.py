@@ -4,14 +4,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, Discriminator, Field, Tag
 
-from duckicelake.iceberg.encryption import EncryptedKey
 from duckicelake.iceberg.metadata import TableUuid
-from duckicelake.iceberg.model import Int, Long, SpecModel, tag_of
+from duckicelake.iceberg.model import Int, Long, SpecModel, get_tag
 from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.snapshot import RefType, Snapshot
+from duckicelake.iceberg.snapshot import EncryptedKey, PartitionStatisticsFile, RefType, Snapshot, StatisticsFile
 from duckicelake.iceberg.sort import SortOrder
-from duckicelake.iceberg.statistics import PartitionStatisticsFile, StatisticsFile
 
 LAST_ADDED: Final = -1  # in place of an id: what this request added last
 VIEW_ONLY_UPDATES: Final = ("add-view-version", "set-current-view-version")
@@ -172,8 +170,8 @@ TABLE_UPDATES: Final = (
 )
 
 
-def _action_of(value: Any) -> str:
-    return tag_of(value, "action", "update", TABLE_UPDATES, VIEW_ONLY_UPDATES)
+def _get_action(value: Any) -> str:
+    return get_tag(value, "action", "update", TABLE_UPDATES, VIEW_ONLY_UPDATES)
 
 
 TableUpdate = Annotated[
@@ -200,5 +198,5 @@ TableUpdate = Annotated[
     | Annotated[RemoveSchemas, Tag("remove-schemas")]
     | Annotated[AddEncryptionKey, Tag("add-encryption-key")]
     | Annotated[RemoveEncryptionKey, Tag("remove-encryption-key")],
-    Discriminator(_action_of),
+    Discriminator(_get_action),
 ]

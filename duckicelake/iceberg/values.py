@@ -1,15 +1,10 @@
-"""Single values and their two encodings, binary (bounds) and JSON (defaults): spec Appendix D.
-
-In memory: boolean bool · int, long, date (days), time and timestamps (micros, or nanos for the _ns types) int · float,
-double float · string str · uuid UUID · fixed, binary, geometry, geography, variant bytes · decimal Decimal ·
-struct a mapping by field id · list a tuple · map a tuple of pairs.
-"""
+"""Single values: decimals, bounds as bytes, and JSON defaults (table spec, Appendix D)."""
 
 import math
 import re
 import struct
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -23,15 +18,18 @@ from duckicelake.iceberg.calendar import (
     parse_time,
     parse_timestamp,
 )
-from duckicelake.iceberg.decimals import MAX_BYTES, minimal_bytes, scaled, unscaled
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
 
-Value: TypeAlias = bool | int | float | str | UUID | bytes | Decimal
+MAX_DECIMAL_BYTES: Final = 16
+"""Two's complement of the largest precision, 38, fits."""
+_EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
+SingleValue: TypeAlias = bool | int | float | str | UUID | bytes | Decimal
 """A primitive value in memory."""
 Json: TypeAlias = Any
-
-_INTEGERS: Final = {"int": 4, "date": 4, "long": 8, "time": 8}
-_INTEGERS.update(dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), 8))
+_INTEGERS: Final = {
+    **dict.fromkeys(("int", "date"), 4),
+    **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), 8),
+}
 _FLOATS: Final = {"float": "<f", "double": "<d"}
 _BYTES: Final = frozenset({"fixed", "binary", "geometry", "geography", "variant"})
 _TICK_DIGITS: Final = {"time": 6, "timestamp": 6, "timestamptz": 6, "timestamp_ns": 9, "timestamptz_ns": 9}
@@ -49,7 +47,37 @@ _MEMORY: Final[dict[str, type]] = {
 }
 
 
-def to_bytes(kind: PrimitiveType, value: Value) -> bytes:
+def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
+    """The decimal times ten to its scale. Raises InvalidRequest if it fits neither scale nor precision."""
+    misfit = f"{value} doesn't fit decimal({precision}, {scale})"
+    if not value.is_finite() or (value and not -scale <= value.adjusted() < precision - scale):
+        raise InvalidRequest(misfit)
+    try:
+        shifted = value.scaleb(scale, _EXACT)
+    except Inexact as error:
+        raise InvalidRequest(misfit) from error
+    if shifted != int(shifted):
+        raise InvalidRequest(misfit)
+    return int(shifted)
+
+
+def from_unscaled(number: int, scale: int) -> Decimal:
+    """The decimal whose unscaled value is number."""
+    return Decimal(number).scaleb(-scale, _EXACT)
+
+
+def to_minimal_bytes(number: int) -> bytes:
+    """Two's complement, big endian, in as few bytes as hold it."""
+    magnitude = number if number >= 0 else ~number
+    return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def compute_fixed_size(precision: int) -> int:
+    """The bytes that every unscaled value of this precision fits (spec Appendix A: minimum number of bytes)."""
+    return len(to_minimal_bytes(10**precision - 1))
+
+
+def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
     """The value as a bound is stored. Raises InvalidRequest if it isn't a value of the type."""
     _check_memory(kind, value)
     match value:
@@ -64,12 +92,12 @@ def to_bytes(kind: PrimitiveType, value: Value) -> bytes:
         case UUID():
             return value.bytes
         case Decimal():
-            return minimal_bytes(_unscaled(kind, value))
+            return to_minimal_bytes(_unscaled(kind, value))
         case _:
             return value
 
 
-def from_bytes(kind: PrimitiveType, data: bytes) -> Value:
+def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
     """The value of a stored bound, whose length tells the type it was written with before a promotion.
 
     Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequest for a wrong length.
@@ -107,12 +135,12 @@ def from_json(kind: IcebergType, value: Json) -> Any:
         return None
     match kind:
         case StructType():
-            fields = _expect(dict, kind, value)
+            fields = _require_json(dict, kind, value)
             return {field.id: from_json(field.type, fields.get(str(field.id))) for field in kind.fields}
         case ListType():
-            return tuple(from_json(kind.element, element) for element in _expect(list, kind, value))
+            return tuple(from_json(kind.element, element) for element in _require_json(list, kind, value))
         case MapType():
-            return _map_from_json(kind, _expect(dict, kind, value))
+            return _map_from_json(kind, _require_json(dict, kind, value))
     read = _FROM_JSON.get(kind.name)
     if read is None:
         raise InvalidRequest(f"type {kind} has no JSON single values other than null")
@@ -132,12 +160,12 @@ def _check_memory(kind: PrimitiveType, value: object) -> None:
 
 
 def _unscaled(kind: PrimitiveType, value: Decimal) -> int:
-    return unscaled(value, kind.precision or 0, kind.scale or 0)
+    return to_unscaled(value, kind.precision or 0, kind.scale or 0)
 
 
-def _quantised(kind: PrimitiveType, value: Decimal) -> Decimal:
+def _quantize(kind: PrimitiveType, value: Decimal) -> Decimal:
     """The same number with exactly the type's decimals."""
-    return scaled(_unscaled(kind, value), kind.scale or 0)
+    return from_unscaled(_unscaled(kind, value), kind.scale or 0)
 
 
 def _integer_from_bytes(kind: PrimitiveType, data: bytes) -> int:
@@ -160,12 +188,12 @@ def _boolean_from_bytes(_: PrimitiveType, data: bytes) -> bool:
 
 
 def _decimal_from_bytes(kind: PrimitiveType, data: bytes) -> Decimal:
-    if not 1 <= len(data) <= MAX_BYTES:
+    if not 1 <= len(data) <= MAX_DECIMAL_BYTES:
         raise ValueError(len(data))
-    return scaled(int.from_bytes(data, "big", signed=True), kind.scale or 0)
+    return from_unscaled(int.from_bytes(data, "big", signed=True), kind.scale or 0)
 
 
-_FROM_BYTES: Final[dict[str, Callable[[PrimitiveType, bytes], Value]]] = {
+_FROM_BYTES: Final[dict[str, Callable[[PrimitiveType, bytes], SingleValue]]] = {
     "boolean": _boolean_from_bytes,
     "string": lambda _, data: data.decode(),
     "uuid": lambda _, data: UUID(bytes=data),
@@ -187,7 +215,7 @@ def _primitive_to_json(kind: PrimitiveType, value: Any) -> Json:
         case "timestamptz" | "timestamptz_ns":
             return format_timestamp(value, _TICK_DIGITS[kind.name]) + "+00:00"
         case "decimal":
-            return f"{_quantised(kind, value):f}"
+            return f"{_quantize(kind, value):f}"
         case "uuid":
             return str(value)
         case "fixed" | "binary":
@@ -200,7 +228,7 @@ def _primitive_to_json(kind: PrimitiveType, value: Any) -> Json:
 
 
 def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, Any], ...]:
-    keys, elements = (_expect(list, kind, value.get(part)) for part in ("keys", "values"))
+    keys, elements = (_require_json(list, kind, value.get(part)) for part in ("keys", "values"))
     if len(keys) != len(elements):
         raise InvalidRequest(f"a map of {len(keys)} keys has {len(elements)} values")
     return tuple(
@@ -208,15 +236,15 @@ def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, An
     )
 
 
-def _expect(wanted: type, kind: IcebergType, value: Json) -> Any:
+def _require_json(wanted: type, kind: IcebergType, value: Json) -> Any:
     if type(value) is not wanted:
         what = str(kind) if isinstance(kind, PrimitiveType) else f"a {type(kind).__name__.removesuffix('Type').lower()}"
         raise InvalidRequest(f"{value!r} isn't the JSON form of {what}")
     return value
 
 
-def _text(kind: PrimitiveType, value: Json) -> str:
-    text: str = _expect(str, kind, value)
+def _parse_text(kind: PrimitiveType, value: Json) -> str:
+    text: str = _require_json(str, kind, value)
     return text
 
 
@@ -225,12 +253,12 @@ def _float_from_json(kind: PrimitiveType, value: Json) -> float:
         if not -(1 << 63) <= value < 1 << 64:  # which our JSON can't hold
             raise InvalidRequest(f"{value} as a {kind} is written with an exponent, as 1e30")
         return float(value)
-    number: float = _expect(float, kind, value)
+    number: float = _require_json(float, kind, value)
     return number
 
 
 def _timestamp_from_json(kind: PrimitiveType, value: Json) -> int:
-    text, digits = _text(kind, value), _TICK_DIGITS[kind.name]
+    text, digits = _parse_text(kind, value), _TICK_DIGITS[kind.name]
     if kind.name.startswith("timestamptz"):
         if not text.endswith(("+00:00", "Z")):
             raise InvalidRequest(f"{text!r} isn't a {kind}: write it in UTC, ending in +00:00")
@@ -240,21 +268,21 @@ def _timestamp_from_json(kind: PrimitiveType, value: Json) -> int:
 
 def _decimal_from_json(kind: PrimitiveType, value: Json) -> Decimal:
     try:
-        number = Decimal(_text(kind, value))
+        number = Decimal(_parse_text(kind, value))
     except InvalidOperation as error:
         raise InvalidRequest(f"{value!r} isn't a value of type {kind}") from error
-    return _quantised(kind, number)
+    return _quantize(kind, number)
 
 
 def _uuid_from_json(kind: PrimitiveType, value: Json) -> UUID:
-    text = _text(kind, value)
+    text = _parse_text(kind, value)
     if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text):
         raise InvalidRequest(f"{text!r} isn't a uuid")
     return UUID(text)
 
 
 def _hex_from_json(kind: PrimitiveType, value: Json) -> bytes:
-    text = _text(kind, value)
+    text = _parse_text(kind, value)
     if not re.fullmatch(r"([0-9a-fA-F]{2})*", text):
         raise InvalidRequest(f"{text!r} isn't a value of type {kind} in hexadecimal digits")
     if kind.name == "fixed" and len(text) != 2 * (kind.length or 0):
@@ -262,16 +290,16 @@ def _hex_from_json(kind: PrimitiveType, value: Json) -> bytes:
     return bytes.fromhex(text)
 
 
-_FROM_JSON: Final[dict[str, Callable[[PrimitiveType, Json], Value]]] = {
-    "boolean": lambda kind, value: _expect(bool, kind, value),
-    "int": lambda kind, value: _expect(int, kind, value),
-    "long": lambda kind, value: _expect(int, kind, value),
+_FROM_JSON: Final[dict[str, Callable[[PrimitiveType, Json], SingleValue]]] = {
+    "boolean": lambda kind, value: _require_json(bool, kind, value),
+    "int": lambda kind, value: _require_json(int, kind, value),
+    "long": lambda kind, value: _require_json(int, kind, value),
     "float": _float_from_json,
     "double": _float_from_json,
-    "date": lambda kind, value: parse_date(_text(kind, value)),
-    "time": lambda kind, value: parse_time(_text(kind, value), 6),
+    "date": lambda kind, value: parse_date(_parse_text(kind, value)),
+    "time": lambda kind, value: parse_time(_parse_text(kind, value), 6),
     **dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _timestamp_from_json),
-    "string": _text,
+    "string": _parse_text,
     "uuid": _uuid_from_json,
     "decimal": _decimal_from_json,
     "fixed": _hex_from_json,

@@ -1,23 +1,43 @@
-"""Views: versions of a query in one or several SQL dialects, and which was current when (view spec, version 1)."""
+"""View metadata, the updates of a view, and its requirements (view spec, version 1)."""
 
 from collections import Counter
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from duckicelake.errors import InvalidView
+from duckicelake.errors import CommitFailed, InvalidView
 from duckicelake.iceberg.metadata import TableUuid
 from duckicelake.iceberg.metadata_file import read_document
-from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel, get_tag, parse
+from duckicelake.iceberg.requirements import TABLE_REQUIREMENTS, VIEW_REQUIREMENTS
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.updates import (
+    TABLE_UPDATES,
+    VIEW_ONLY_UPDATES,
+    AddSchema,
+    AssignUuid,
+    RemoveProperties,
+    SetLocation,
+    SetProperties,
+    UpgradeFormatVersion,
+)
 
 VIEW_FORMAT_VERSION: Final = 1
 COMMENT: Final = "comment"
 HISTORY_SIZE, DEFAULT_HISTORY_SIZE = "version.history.num-entries", 10
 DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
 METADATA_LOCATION: Final = "write.metadata.path"
-
 _INVALID: Final = "invalid view metadata"
+VIEW_UPDATES: Final = (
+    "assign-uuid",
+    "upgrade-format-version",
+    "add-schema",
+    "set-location",
+    "set-properties",
+    "remove-properties",
+    *VIEW_ONLY_UPDATES,
+)
 
 
 class SqlViewRepresentation(SpecModel):
@@ -62,7 +82,9 @@ class ViewVersion(SpecModel):
 
     def same_as(self, other: "ViewVersion") -> bool:
         """Tell whether both mean the same, whatever their ids and times."""
-        return self.replaced(version_id=other.version_id, timestamp_ms=other.timestamp_ms) == other.replaced()
+        return (
+            self.replace_fields(version_id=other.version_id, timestamp_ms=other.timestamp_ms) == other.replace_fields()
+        )
 
 
 class ViewLogEntry(SpecModel):
@@ -145,3 +167,51 @@ def _check_unique(what: str, ids: list[int]) -> None:
 def _check_known(what: str, wanted: int, known: list[int]) -> None:
     if wanted not in known:
         raise InvalidView(f"{_INVALID}: Cannot find {what} {wanted}, only {known}")
+
+
+class AddViewVersion(SpecModel):
+    action: Literal["add-view-version"] = "add-view-version"
+    view_version: ViewVersion
+
+
+class SetCurrentViewVersion(SpecModel):
+    action: Literal["set-current-view-version"] = "set-current-view-version"
+    view_version_id: Int
+
+
+class AssertViewUuid(SpecModel):
+    type: Literal["assert-view-uuid"] = "assert-view-uuid"
+    uuid: str
+
+
+def _get_action(value: Any) -> str:
+    return get_tag(value, "action", "update", VIEW_UPDATES, TABLE_UPDATES, "view")
+
+
+def _get_type(value: Any) -> str:
+    return get_tag(value, "type", "requirement", VIEW_REQUIREMENTS, TABLE_REQUIREMENTS, "view")
+
+
+ViewUpdate = Annotated[
+    Annotated[AssignUuid, Tag("assign-uuid")]
+    | Annotated[UpgradeFormatVersion, Tag("upgrade-format-version")]
+    | Annotated[AddSchema, Tag("add-schema")]
+    | Annotated[SetLocation, Tag("set-location")]
+    | Annotated[SetProperties, Tag("set-properties")]
+    | Annotated[RemoveProperties, Tag("remove-properties")]
+    | Annotated[AddViewVersion, Tag("add-view-version")]
+    | Annotated[SetCurrentViewVersion, Tag("set-current-view-version")],
+    Discriminator(_get_action),
+]
+
+ViewRequirement = Annotated[Annotated[AssertViewUuid, Tag("assert-view-uuid")], Discriminator(_get_type)]
+
+
+def check_view_requirements(requirements: Sequence[ViewRequirement], base: ViewMetadata) -> None:
+    """Check what a commit assumes about the view; CommitFailed, in the reference server's words, where it isn't so."""
+    for requirement in requirements:
+        if requirement.uuid.lower() != base.view_uuid.lower():
+            raise CommitFailed(
+                f"Requirement failed: view UUID does not match: expected {base.view_uuid} != {requirement.uuid}",
+                requirement.type,
+            )

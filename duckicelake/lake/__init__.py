@@ -1,0 +1,1 @@
+"""DuckLake and the side tables: here the pure models, in the folders SQL."""

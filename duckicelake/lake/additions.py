@@ -1,8 +1,4 @@
-"""PURE. The rows that a commit adds: files with all that is said of them, manifests and snapshots.
-
-Their ids known before the lock (our file and manifest ids, Iceberg's snapshot ids and sequence numbers) are in here.
-Files are named tuples: there may be a hundred thousand, and dataclasses take three times as long to make.
-"""
+"""PURE. Rows that a commit adds: files, deletions, manifests and snapshots, with ids known before the lock."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

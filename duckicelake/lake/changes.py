@@ -1,10 +1,7 @@
-"""PURE. A commit as a value: everything that `writer` puts into the catalog, with no ids that only the lock can give.
-
-DuckLake's snapshot, file and catalog ids are allocated by the writer; those that are known before are in here.
-"""
+"""PURE. A commit as a value, its predicted result, and its shift to later snapshot ids."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from duckicelake.lake.additions import InlinedRows, NewDataFile, NewDeleteFile, NewSnapshot, SideFiles
@@ -83,7 +80,7 @@ class LakeStep:
     side: SideFiles = field(default_factory=SideFiles)
 
     @property
-    def makes_inlined(self) -> bool:
+    def has_new_inlined_table(self) -> bool:
         """Whether it makes a table of inlined rows: clients of DuckDB look for it once the schema changes."""
         return self.inlined is not None and self.inlined.into.version is not None
 
@@ -145,7 +142,7 @@ class VersionFiles:
     caught_up_to: int
     files: tuple[WrittenFile, ...]
 
-    def fit(self, written: "Written") -> bool:
+    def is_fit_for(self, written: "WrittenCommit") -> bool:
         """Whether the commit came to be what they were written for."""
         return (self.snapshots, self.caught_up_to) == (written.snapshots, written.caught_up_to)
 
@@ -171,7 +168,7 @@ class ChangeSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenCommit:
     """What a ChangeSet got when it was written: the table's id, and the DuckLake snapshot of each step.
 
     `caught_up_to` is the newest DuckLake snapshot that the table's row takes in. `change` has the numbers that it came
@@ -186,9 +183,81 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CatchUpProgress:
     """How far a table is caught up: a DuckLake snapshot, an expiry epoch, and the delete files that were read."""
 
     upto: int
     epoch: int
     seen_deletes: tuple[int, ...] = ()
+
+
+def predict_commit(table_id: int, change: ChangeSet) -> WrittenCommit:
+    """What becomes of a change if nobody commits before: its snapshots follow the one up to which it was checked."""
+    first = change.checked_upto + 1
+    snapshots = tuple(range(first, first + len(change.steps)))
+    return WrittenCommit(table_id, snapshots, change.checked_upto + len(snapshots), change)
+
+
+def is_as_predicted(written: WrittenCommit) -> bool:
+    """Whether nobody committed between the moment up to which a change was checked and its own."""
+    return written.caught_up_to == written.change.checked_upto + len(written.snapshots)
+
+
+def attach_predicted_files(change: ChangeSet, files: tuple[WrittenFile, ...]) -> ChangeSet:
+    """The change with what was written for the version that it is expected to make."""
+    assert change.table_id is not None
+    expected = predict_commit(change.table_id, change)
+    return replace(change, files=VersionFiles(expected.snapshots, expected.caught_up_to, files))
+
+
+def shift_snapshot_ids(change: ChangeSet, later: int) -> ChangeSet | None:
+    """The change as it is computed for snapshot ids that are `later` ones; None if more than numbers depends on them.
+
+    More does where a file was written for it, and where Iceberg's snapshot ids are DuckLake's, too.
+    """
+    if not all(map(_can_shift, change.steps)):
+        return None
+    numbers = {step.ducklake_id: step.ducklake_id + later for step in change.steps if step.ducklake_id is not None}
+    last = change.target.last_sequence_number
+    return replace(
+        change,
+        steps=tuple(_shift_step(step, numbers) for step in change.steps),
+        target=replace(change.target, last_sequence_number=numbers.get(last, last)),
+    )
+
+
+def _can_shift(step: LakeStep) -> bool:
+    """Whether the step adds files as the client wrote them, in a snapshot with its own number and the client's id."""
+    written = any(file.path_is_relative for file in step.data_files) or step.side.deletions or step.side.virtual_files
+    changes = step.creation or step.definition or step.ended_files or step.ended_rows or step.delete_files
+    numbers = [each.sequence_number for each in step.snapshots if each.proposed_id is None]
+    return not (written or changes) and numbers == [step.ducklake_id]
+
+
+def _shift_step(step: LakeStep, numbers: Mapping[int, int]) -> LakeStep:
+    assert step.ducklake_id is not None
+    return replace(
+        step,
+        ducklake_id=numbers[step.ducklake_id],
+        snapshots=tuple(replace(each, sequence_number=numbers[each.sequence_number]) for each in step.snapshots),
+        side=_shift_side_files(step.side, numbers),
+    )
+
+
+def _shift_side_files(side: SideFiles, numbers: Mapping[int, int]) -> SideFiles:
+    files = tuple(
+        file._replace(
+            sequence_number=numbers.get(file.sequence_number, file.sequence_number),
+            file_sequence_number=numbers.get(file.file_sequence_number, file.file_sequence_number),
+        )
+        for file in side.files
+    )
+    manifests = tuple(
+        replace(
+            manifest,
+            sequence_number=numbers.get(manifest.sequence_number, manifest.sequence_number),
+            min_sequence_number=numbers.get(manifest.min_sequence_number, manifest.min_sequence_number),
+        )
+        for manifest in side.manifests
+    )
+    return replace(side, files=files, manifests=manifests)

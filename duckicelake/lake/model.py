@@ -1,17 +1,19 @@
-"""PURE. DuckLake's rows as values, named as DuckLake names them; what `reader` returns and `bridge` computes with."""
+"""PURE. DuckLake's rows as values, named as DuckLake names them, and the check of column trees."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 FORMAT_VERSION: Final = "1.0"
 """The DuckLake format of new lakes."""
-SERVED_FORMATS: Final = (FORMAT_VERSION,)
+SERVED_FORMAT_VERSIONS: Final = (FORMAT_VERSION,)
 """The DuckLake formats that this server reads and writes."""
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER_PATTERN = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
 )
+_CHILD_COUNTS = {"list": 1, "map": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class ViewDefinition:
 
         A table without a schema is in `main`.
         """
-        return _PLACEHOLDER.sub(lambda found: found["text"] or ("" if found["more"] else "main."), self.sql)
+        return _PLACEHOLDER_PATTERN.sub(lambda found: found["text"] or ("" if found["more"] else "main."), self.sql)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class ColumnStats(NamedTuple):
 class KnownColumns(NamedTuple):
     """What DuckLake knows of a data file's columns: which hold no NaN, and whether they go by their names."""
 
-    go_by_name: bool
+    is_mapped_by_name: bool
     without_nan: frozenset[int]
 
 
@@ -152,7 +154,7 @@ class LakeFile(NamedTuple):
         """Whether DuckLake's visibility rule shows this row at the snapshot."""
         return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or snapshot_id < self.end_snapshot)
 
-    def exact(self, snapshot_id: int) -> bool:
+    def is_exact(self, snapshot_id: int) -> bool:
         """Whether the whole file belongs to the snapshot, with no row of a later one."""
         return self.partial_max is None or self.partial_max <= snapshot_id
 
@@ -212,12 +214,12 @@ def _split_outside_quotes(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def folded(name: str) -> str:
+def fold_case(name: str) -> str:
     """A name as DuckDB and Postgres compare names: only the 26 letters have an upper and a lower case."""
     return name.encode().lower().decode()
 
 
-def children_of(columns: Sequence[Column], parent: int | None) -> list[Column]:
+def find_children(columns: Sequence[Column], parent: int | None) -> list[Column]:
     """The direct children of a column (None: the top level), in DuckLake's order."""
     return [column for column in columns if column.parent_column == parent]
 
@@ -245,3 +247,42 @@ class NameMap:
     def __hash__(self) -> int:
         """Made once: many files have the same map."""
         return self._hash
+
+
+def find_flaw(columns: Sequence[Column]) -> str | None:
+    """What keeps the columns from being a tree of named and typed ones, as of a table; None if they are."""
+    return next(_find_flaws(columns), None)
+
+
+def _find_flaws(columns: Sequence[Column]) -> Iterator[str]:
+    if not columns:
+        yield "it has no columns"
+    for column_id, count in Counter(column.column_id for column in columns).items():
+        if count > 1:
+            yield f"it has column {column_id} {count} times"
+    children: defaultdict[int | None, list[Column]] = defaultdict(list)
+    for column in columns:
+        children[column.parent_column].append(column)
+    waiting: list[Column | None] = [None]
+    while waiting:
+        parent = waiting.pop()
+        inside = children.pop(None if parent is None else parent.column_id, [])
+        yield from _find_child_flaws(parent, inside)
+        waiting += inside
+    if children:
+        yield f"its columns {sorted(c.column_id for each in children.values() for c in each)} are in none that it has"
+
+
+def _find_child_flaws(parent: Column | None, inside: Sequence[Column]) -> Iterator[str]:
+    if (
+        parent is not None
+        and parent.column_type != "struct"
+        and len(inside) != _CHILD_COUNTS.get(parent.column_type, 0)
+    ):
+        yield f"its column {parent.column_name}, a {parent.column_type}, has {len(inside)} fields in it"
+    for column in inside:
+        if not column.column_name or not column.column_type:
+            yield f"its column {column.column_id} has no name or no type"
+    for name, count in Counter(fold_case(column.column_name) for column in inside).items():
+        if count > 1:
+            yield f"{count} of its columns are named {name!r}: DuckDB makes no difference between upper and lower case"

@@ -1,4 +1,4 @@
-"""PURE. What is kept as JSON text until somebody looks into it: as values it takes ten times the memory."""
+"""PURE. JSON kept as text until it is read: parsed values take ten times the memory."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ class Packed(Mapping[str, Any]):
     __slots__ = ("text",)
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.text = _text(values)
+        self.text = _encode_compact(values)
 
     def __getitem__(self, key: str) -> Any:
         return self.unpacked()[key]
@@ -38,23 +38,23 @@ class PackedStats(Sequence[ColumnStats]):
     __slots__ = ("_kept",)
 
     def __init__(self, rows: Sequence[ColumnStats]) -> None:
-        self._kept = _text([tuple(row) for row in rows])
+        self._kept = _encode_compact([tuple(row) for row in rows])
 
     @classmethod
-    def of_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
+    def from_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
         """Of rows that are the fields of ColumnStats, in their order."""
-        return cls.of_text(_text(rows))
+        return cls.from_text(_encode_compact(rows))
 
     @classmethod
-    def of_text(cls, text: bytes) -> "PackedStats":
+    def from_text(cls, text: bytes) -> "PackedStats":
         """Of the same as JSON."""
         made = cls.__new__(cls)
         made._kept = text  # noqa: SLF001
         return made
 
-    def deflated(self) -> "PackedStats":
+    def deflate(self) -> "PackedStats":
         """The same in a third of the memory, for what waits to be written; looking into it takes twice as long."""
-        return self.of_text(zlib.compress(self.text, 1))
+        return self.from_text(zlib.compress(self.text, 1))
 
     @property
     def text(self) -> bytes:
@@ -85,6 +85,6 @@ class PackedStats(Sequence[ColumnStats]):
         return rows
 
 
-def _text(value: object) -> bytes:
+def _encode_compact(value: object) -> bytes:
     """JSON in as many bytes as it has: orjson gives several times as many away with it, which a copy doesn't have."""
     return bytes(memoryview(orjson.dumps(value)))

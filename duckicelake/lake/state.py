@@ -1,4 +1,4 @@
-"""PURE. Our side tables' rows as values; what `reader` returns, `bridge.project` turns into TableMetadata."""
+"""PURE. Rows of the side tables as values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ViewRow:
     definition: ViewDefinition
 
 
-class Asked(NamedTuple):
+class FreshnessQuery(NamedTuple):
     """A table by its name. checked_upto: the DuckLake snapshot up to which what is known of it was found right."""
 
     schema_name: str

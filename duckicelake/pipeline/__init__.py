@@ -1,0 +1,1 @@
+"""Spark jobs: load, import, compare and maintain tables, and read their changes."""

@@ -1,30 +1,180 @@
-"""The change stream of a table: the rows that each snapshot inserted, deleted and updated.
-
-    for step, rows in changes(spark, client, ChangesRequest(("web",), "events", after=17)):
-        rows.show()    # _change_type, _change_ordinal, _commit_snapshot_id, and the table's columns
-
-Iceberg's own changelog refuses tables with delete files and knows no row ids. Here a snapshot is compared with the one
-before it, and only files are read in which they differ. Rows that were only moved to other files are no changes.
-"""
+"""Read the changes of a table and write them to an outlet, one snapshot after another."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from duckicelake.errors import CatalogUnreachable
-from duckicelake.pipeline.failures import explained
-from duckicelake.pipeline.history import Step, steps_between
-from duckicelake.pipeline.outlets import Outlet
-from duckicelake.pipeline.reporting import Reporter
-from duckicelake.pipeline.streaming import Outage
+from duckicelake.errors import BadInput, CatalogUnreachable
+from duckicelake.pipeline.destination import Target, build_load_request
+from duckicelake.pipeline.failures import explain_failure
+from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.progress import Reporter
+from duckicelake.pipeline.row_changes import SnapshotStep, list_steps
+from duckicelake.pipeline.stream import Outage
 from duckicelake.rest.client import CatalogClient
-from duckicelake.rest.names import Namespace, shown
+from duckicelake.rest.names import Namespace, format_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+CHANGES_UPTO_KEY: Final = "duckicelake.changes-upto"
+"""In the summary of a snapshot of changes: the snapshot that made them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePosition:
+    """The snapshot up to which changes are taken, and the ordinal of the next one that has any."""
+
+    snapshot_id: int
+    ordinal: int
+
+    @staticmethod
+    def by(step: SnapshotStep, before: ChangePosition | None) -> ChangePosition:
+        """What a step reaches."""
+        taken = 0 if before is None else before.ordinal
+        return ChangePosition(step.snapshot_id, taken if step.only_moves else taken + 1)
+
+
+class ChangeOutlet(Protocol):
+    """What takes changes. reached: None if it has none; counts: what it has taken itself."""
+
+    reached: ChangePosition | None
+    counts: Counter[str]
+
+    def take(self, step: SnapshotStep, rows: DataFrame) -> None:
+        """Keep what the next snapshot changed, which is nothing where it only moves rows."""
+
+
+class Bookmark:
+    """A file that keeps how far the changes of a table were told."""
+
+    def __init__(self, path: Path, table_uuid: str) -> None:
+        self._path, self._uuid = path, table_uuid
+
+    def read(self) -> ChangePosition | None:
+        """None: there is no file yet. BadInput for one that is another table's, or none of these."""
+        try:
+            told = json.loads(self._path.read_text())
+            uuid, reached = told["table-uuid"], ChangePosition(int(told["snapshot-id"]), int(told["next-ordinal"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"--state {self._path} can't be read: {error}; name a file of its own for it") from error
+        if uuid != self._uuid:
+            raise BadInput(f"--state {self._path} is of another table ({uuid}): give each table a file of its own")
+        return reached
+
+    def write(self, reached: ChangePosition) -> None:
+        """The old one or the new one is there, whatever happens."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        told = {"table-uuid": self._uuid, "snapshot-id": reached.snapshot_id, "next-ordinal": reached.ordinal}
+        with new.open("w") as file:
+            json.dump(told, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+
+
+class JsonLinesOutlet:
+    """A line of JSON for each change; the bookmark moves when a snapshot's lines are all written.
+
+    Who dies in between writes that snapshot's lines again.
+    """
+
+    def __init__(self, out: TextIO, bookmark: Bookmark | None = None) -> None:
+        self._out, self._bookmark = out, bookmark
+        self.reached = None if bookmark is None else bookmark.read()
+        self.counts: Counter[str] = Counter()
+
+    def take(self, step: SnapshotStep, rows: DataFrame) -> None:
+        """Write them."""
+        if not step.only_moves:
+            self._write(rows)
+        self.reached = ChangePosition.by(step, self.reached)
+        if self._bookmark is not None:
+            self._bookmark.write(self.reached)
+
+    def _write(self, rows: DataFrame) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        from duckicelake.pipeline.row_changes import JSON_OPTIONS
+
+        for (line,) in rows.select(F.to_json(F.struct("*"), JSON_OPTIONS)).toLocalIterator(prefetchPartitions=True):
+            self._out.write(f"{line}\n")
+            self.counts["changes"] += 1
+        self._out.flush()
+        self.counts["snapshots"] += 1
+
+
+class TotalsOutlet:
+    """Counts them, by kind."""
+
+    def __init__(self) -> None:
+        self.reached: ChangePosition | None = None
+        self.counts: Counter[str] = Counter()
+
+    def take(self, step: SnapshotStep, rows: DataFrame) -> None:
+        """Count them."""
+        if not step.only_moves:
+            self.counts.update(dict(rows.groupBy(rows[0]).count().collect()))
+            self.counts["snapshots"] += 1
+        self.reached = ChangePosition.by(step, self.reached)
+
+
+class ChangeTableOutlet:
+    """A table of changes, made if it isn't there; each snapshot's are committed once, whoever tries and however often.
+
+    It remembers itself what it has, by the snapshots in its history.
+    """
+
+    def __init__(
+        self, spark: SparkSession, client: CatalogClient, target: Target, source_uuid: str, job: PipelineJob
+    ) -> None:
+        self._spark, self._client, self._job = spark, client, job
+        self._load = build_load_request(target)
+        self._run_id = f"changes of {source_uuid}"
+        run: Any = client.run(target.namespace, target.table, self._run_id)
+        self.reached = None if run is None else ChangePosition(int(run["summary"][CHANGES_UPTO_KEY]), run["epoch"] + 1)
+        self.counts: Counter[str] = Counter()
+
+    def take(self, step: SnapshotStep, rows: DataFrame) -> None:
+        """Append them."""
+        if not step.only_moves:
+            self._append(step, rows)
+        self.reached = ChangePosition.by(step, self.reached)
+
+    def _append(self, step: SnapshotStep, rows: DataFrame) -> None:
+        from duckicelake.pipeline.ingest import count_rows
+        from duckicelake.pipeline.load import load_rows, read_columns
+        from duckicelake.pipeline.reader import build_frame_group
+        from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch
+
+        upto = str(step.snapshot_id)
+        number = 0 if self.reached is None else self.reached.ordinal
+        epoch = Epoch(self._run_id, number, {CHANGES_UPTO_KEY: upto, SOURCE_KEY: upto, JOB_KEY: self._job.id})
+        columns = read_columns(self._spark, self._client, self._load.target)
+        loaded = load_rows(self._spark, self._client, self._load, epoch, [build_frame_group(rows)], columns=columns)
+        self.counts.update(changes=count_rows(loaded.run), snapshots=1)
+        self._job.counts.update(self.counts)
+        self._job.ends("done", snapshot_ids=[loaded.run["snapshot-id"]])
+
+
+@contextmanager
+def open_change_table(
+    spark: SparkSession, client: CatalogClient, source: str, source_uuid: str, target: Target
+) -> Iterator[ChangeTableOutlet]:
+    """The target, with a job's row while it takes the source's changes."""
+    with run_job(client, "changes", target.namespace, target.table, parameters={"source": source}) as job:
+        job.ends("unchanged")
+        yield ChangeTableOutlet(spark, client, target, source_uuid, job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +193,12 @@ class ChangesRequest:
     ordinal: int = 0
 
     def __str__(self) -> str:
-        return shown(self.namespace, self.table)
+        return format_name(self.namespace, self.table)
 
 
-def changes(spark: SparkSession, client: CatalogClient, request: ChangesRequest) -> Iterator[tuple[Step, DataFrame]]:
+def read_changes(
+    spark: SparkSession, client: CatalogClient, request: ChangesRequest
+) -> Iterator[tuple[SnapshotStep, DataFrame]]:
     """Each snapshot that the request asks for, with its changes, to be read before the next one is asked for.
 
     They have the columns that the table has now; one that only moved rows has none. BadInput, BadColumn, NoTable.
@@ -54,7 +206,7 @@ def changes(spark: SparkSession, client: CatalogClient, request: ChangesRequest)
     from duckicelake.pipeline.row_changes import RowChanges
 
     metadata = client.load_table(request.namespace, request.table)["metadata"]
-    steps = steps_between(metadata, request.after, request.upto)
+    steps = list_steps(metadata, request.after, request.upto)
     if not steps:
         return
     table = RowChanges(spark, request.namespace, request.table, request.keys)
@@ -66,13 +218,13 @@ def changes(spark: SparkSession, client: CatalogClient, request: ChangesRequest)
 
 
 def send_changes(
-    spark: SparkSession, client: CatalogClient, request: ChangesRequest, outlet: Outlet, reporter: Reporter
+    spark: SparkSession, client: CatalogClient, request: ChangesRequest, outlet: ChangeOutlet, reporter: Reporter
 ) -> None:
     """Send the outlet all that it doesn't have yet; where it has something, that counts, and not `after`."""
     wanted, reached = request, outlet.reached
     if reached is not None:
         wanted = replace(request, after=reached.snapshot_id, ordinal=reached.ordinal)
-    for step, rows in changes(spark, client, wanted):
+    for step, rows in read_changes(spark, client, wanted):
         outlet.take(step, rows)
         reporter.advance()
 
@@ -81,7 +233,7 @@ def follow_changes(
     spark: SparkSession,
     client: CatalogClient,
     request: ChangesRequest,
-    outlet: Outlet,
+    outlet: ChangeOutlet,
     reporter: Reporter,
     wait: Callable[[], object],
 ) -> None:
@@ -96,7 +248,7 @@ def follow_changes(
             seen = head
             outage.end()
         except Exception as error:
-            failure = explained(error)
+            failure = explain_failure(error)
             if not isinstance(failure, CatalogUnreachable) or outage.is_too_long(time.monotonic()):
                 raise
             reporter.say(f"{failure}; it goes on when it is back")

@@ -1,14 +1,19 @@
-"""PURE. Where rows go, and how."""
+"""PURE. The table that rows go to, how they are written, and its name in Spark."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.spark_names import sql_name
-from duckicelake.rest.names import Namespace, shown
+from duckicelake.rest.names import Namespace, format_name, quote_name
 
-Mode = Literal["append", "overwrite", "overwrite-partitions", "merge"]
-MODES: Final = frozenset(get_args(Mode))
+CATALOG_NAME: Final = "lake"
+WriteMode = Literal["append", "overwrite", "overwrite-partitions", "merge"]
+WRITE_MODES: Final = frozenset(get_args(WriteMode))
+
+
+def format_sql_name(namespace: Namespace, table: str) -> str:
+    """A table of the catalog in Spark's SQL."""
+    return quote_name(CATALOG_NAME, *namespace, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,37 +27,37 @@ class Target:
 
     @property
     def sql(self) -> str:
-        return sql_name(self.namespace, self.table)
+        return format_sql_name(self.namespace, self.table)
 
     def __str__(self) -> str:
-        return shown(self.namespace, self.table)
+        return format_name(self.namespace, self.table)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadRequest:
     """How rows go to a table. quarantine: where bad ones go. keys: of a merge. may_change: columns may be added."""
 
     target: Target
     quarantine: Target
-    mode: Mode = "append"
+    mode: WriteMode = "append"
     keys: tuple[str, ...] = ()
     may_change: bool = True
 
 
-def load_into(
+def build_load_request(
     target: Target,
     mode: str = "append",
     keys: tuple[str, ...] = (),
     *,
     may_change: bool = True,
     quarantine: Target | None = None,
-) -> Load:
+) -> LoadRequest:
     """Check what somebody asked for; the quarantine is `<table>_quarantine` unless it is named. BadInput."""
-    if mode not in MODES:
-        raise BadInput(f"--mode {mode}: there are {', '.join(sorted(MODES))}")
+    if mode not in WRITE_MODES:
+        raise BadInput(f"--mode {mode}: there are {', '.join(sorted(WRITE_MODES))}")
     if (mode == "merge") != bool(keys):
         raise BadInput("--mode merge and --key go together: rows with equal keys are the same row")
     beside = quarantine or Target(target.namespace, f"{target.table}_quarantine")
     if (beside.namespace, beside.table) == (target.namespace, target.table):
         raise BadInput("Bad records can't go to the table itself: give --quarantine another name")
-    return Load(target, beside, cast("Mode", mode), keys, may_change)
+    return LoadRequest(target, beside, cast("WriteMode", mode), keys, may_change)

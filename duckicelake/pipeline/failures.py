@@ -1,4 +1,4 @@
-"""What went wrong, out of what Spark, Java and Iceberg raise: one line that says what and what to do."""
+"""Explain errors of Spark, Java and Iceberg in one line with advice."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ OUT_OF_MEMORY: Final = (
     "--conf spark.executor.memory=8g; or let it do less at a time, with --master local[N] of fewer threads"
 )
 _EXECUTOR_ENDED: Final = f"an executor ended as it was given a task, which is how it looks when {OUT_OF_MEMORY}"
-_MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
+_FAILURE_MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     r"OutOfMemoryError|[Cc]ommand exited with code 52|exit(?:ed with)? code:? 137|OOMKilled": (
         OutOfMemory,
         OUT_OF_MEMORY,
@@ -66,64 +66,66 @@ _MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     ),
 }
 """Each is looked for in the error with all its causes, in this order."""
-_ICEBERG: Final = "org.apache.iceberg.exceptions."
-_CONFLICTS: Final = frozenset(
+_ICEBERG_PREFIX: Final = "org.apache.iceberg.exceptions."
+_CONFLICT_EXCEPTIONS: Final = frozenset(
     {
-        f"{_ICEBERG}AlreadyExistsException",
-        f"{_ICEBERG}CommitFailedException",
-        f"{_ICEBERG}NotFoundException",
+        f"{_ICEBERG_PREFIX}AlreadyExistsException",
+        f"{_ICEBERG_PREFIX}CommitFailedException",
+        f"{_ICEBERG_PREFIX}NotFoundException",
         "java.util.ConcurrentModificationException",
         "org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException",
         "org.apache.spark.SparkConcurrentModificationException",
     }
 )
-_CONFLICTING: Final = re.compile(
+_CONFLICT_MESSAGE: Final = re.compile(
     "Found |Missing required files|Cannot commit|Cannot determine history|Cannot remove dangling deletes: current"
 )
 """How Iceberg's ValidationException begins where others were faster, and not where somebody asks for the impossible."""
-_LAST_WORDS: Final = (
+_JVM_DEATH_MESSAGES: Final = (
     "Answer from Java side is empty",
     "SparkContext was shut down",
     "Error while sending or receiving",
 )
-_LONGEST: Final = 500
-_PREFIX: Final = re.compile(r"^(?:An error occurred while calling \S+\.?|: |[\w.$]+(?:Exception|Error): )+")
+_MAX_LINE_CHARACTERS: Final = 500
+_JAVA_PREFIX: Final = re.compile(r"^(?:An error occurred while calling \S+\.?|: |[\w.$]+(?:Exception|Error): )+")
 
 
-def explained(error: BaseException) -> PipelineError | None:
+def explain_failure(error: BaseException) -> PipelineError | None:
     """The error as one of ours, with what to do about it; None for a bug, whose traceback is all there is to say.
 
     To be asked while Spark still runs: it is asked for the message.
     """
     if isinstance(error, PipelineError):
         return error
-    if not _is_of_spark(error):
+    if not _is_spark_error(error):
         return None
-    text = _told(error)
+    text = _collect_message(error)
     if is_conflict(error):
         told = "others wrote to the table at the same time; nothing was committed: run it again"
-        return JobConflict(f"{_line_around(text, 0)}; {told}")
-    for mark, (kind, advice) in _MARKS.items():
+        return JobConflict(f"{_find_line(text, 0)}; {told}")
+    for mark, (kind, advice) in _FAILURE_MARKS.items():
         found = re.search(mark, text)
         if found is not None:
-            return kind(advice if kind is OutOfMemory else f"{_line_around(text, found.start())}; {advice}")
-    return PipelineError(_line_around(text, text.rfind("Caused by: ") + 1))
+            return kind(advice if kind is OutOfMemory else f"{_find_line(text, found.start())}; {advice}")
+    return PipelineError(_find_line(text, text.rfind("Caused by: ") + 1))
 
 
 def is_conflict(error: BaseException) -> bool:
     """Whether trying again may help, as others changed the table meanwhile, or removed files of it."""
     if isinstance(error, JobConflict):
         return True
-    causes = list(_java_causes(error))
+    causes = list(_list_java_causes(error))
     names = {name for name, _ in causes}
     return (
-        not names.isdisjoint(_CONFLICTS)
-        or any(name == f"{_ICEBERG}ValidationException" and _CONFLICTING.match(told) for name, told in causes)
-        or ("java.io.FileNotFoundException" in names and any(name.startswith(_ICEBERG) for name in names))
+        not names.isdisjoint(_CONFLICT_EXCEPTIONS)
+        or any(
+            name == f"{_ICEBERG_PREFIX}ValidationException" and _CONFLICT_MESSAGE.match(told) for name, told in causes
+        )
+        or ("java.io.FileNotFoundException" in names and any(name.startswith(_ICEBERG_PREFIX) for name in names))
     )
 
 
-def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
+def _list_java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
     """Class and message of Java's exception and of what caused it. Pyspark keeps it under two names."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(Exception):  # nobody is there to ask once the JVM has died
@@ -132,30 +134,30 @@ def _java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
             cause = cause.getCause()
 
 
-def is_last_word(error: BaseException) -> bool:
+def is_jvm_death(error: BaseException) -> bool:
     """Whether the error is what is heard of a JVM that has died, or is about to."""
-    return isinstance(error, ConnectionError) or any(mark in _told(error) for mark in _LAST_WORDS)
+    return isinstance(error, ConnectionError) or any(mark in _collect_message(error) for mark in _JVM_DEATH_MESSAGES)
 
 
-def _is_of_spark(error: BaseException) -> bool:
+def _is_spark_error(error: BaseException) -> bool:
     return any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in type(error).__mro__)
 
 
-def _told(error: BaseException) -> str:
+def _collect_message(error: BaseException) -> str:
     """The message, which Java's errors only then look for, with those of its causes, which pyspark leaves out."""
     try:
         text = str(error)
-        causes = (f"Caused by: {name}: {told}" for name, told in _java_causes(error) if told not in text)
+        causes = (f"Caused by: {name}: {told}" for name, told in _list_java_causes(error) if told not in text)
         return "\n".join((text, *causes))
     except Exception:  # noqa: BLE001 - whatever it is, it means that nobody is there to ask
-        return _LAST_WORDS[0]
+        return _JVM_DEATH_MESSAGES[0]
 
 
-def _line_around(text: str, at: int) -> str:
+def _find_line(text: str, at: int) -> str:
     """The line that says it, or the first that says something; without the names of Java's classes before it."""
     start = text.rfind("\n", 0, at) + 1
     for line in (*text[start:].splitlines()[:1], *text.splitlines()):
-        said = _PREFIX.sub("", line.removeprefix("Caused by: ").strip()).strip()
+        said = _JAVA_PREFIX.sub("", line.removeprefix("Caused by: ").strip()).strip()
         if said:
-            return said[:_LONGEST]
+            return said[:_MAX_LINE_CHARACTERS]
     return "Spark failed without a word"

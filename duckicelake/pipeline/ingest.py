@@ -18,28 +18,28 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.destination import Load
-from duckicelake.pipeline.reporting import Reporter
-from duckicelake.pipeline.running import JOB_KEY, Job, running
-from duckicelake.pipeline.sources import TEXT, Source, SourceFile, fingerprint, shown
+from duckicelake.pipeline.destination import LoadRequest
+from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.progress import Reporter
+from duckicelake.pipeline.sources import TEXT_FORMATS, PipelineSource, SourceFile, compute_fingerprint, mask_secrets
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from duckicelake.pipeline.loading import Loaded
-    from duckicelake.pipeline.writing import Epoch
+    from duckicelake.pipeline.load import LoadResult
+    from duckicelake.pipeline.table_writer import Epoch
 
 
-_MOST_INPUTS: Final = 10
+_MAX_INPUTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class IngestRequest:
     """What to read, and how it goes to the table. run_id: this and no other content is ingested under it once."""
 
-    source: Source
-    load: Load
+    source: PipelineSource
+    load: LoadRequest
     run_id: str = field(default_factory=lambda: str(uuid4()))
 
 
@@ -68,7 +68,7 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
     In one Spark session merges, and what makes tables, wait for each other: jobs that shall run beside each other take
     one each (`spark.newSession()`).
     """
-    from duckicelake.pipeline.reading import list_files
+    from duckicelake.pipeline.reader import list_files
 
     began = time.monotonic()
     source, target = request.source, request.load.target
@@ -76,79 +76,77 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
     files = list_files(spark, source)
     reporter.done()
     parameters: dict[str, Any] = {"source": source.shown[:10], "format": source.format, "mode": request.load.mode}
-    parameters |= {"files": len(files), "inputs": inputs_of(source)}
-    with running(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
+    parameters |= {"files": len(files), "inputs": list_inputs(source)}
+    with run_job(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
         reporter.begin(f"ingesting into {target} (run id {request.run_id})", len(files) or None, "files")
-        loaded, is_new = _once(spark, client, request, files, job, reporter.say)
+        loaded, is_new = _ingest_once(spark, client, request, files, job, reporter.say)
         reporter.advance(len(files))
         reporter.done()
-        result = _result(request, loaded, is_new, len(files), time.monotonic() - began)
+        result = _build_result(request, loaded, is_new, len(files), time.monotonic() - began)
         counts = {"rows": result.rows, "quarantined": result.quarantined, "files": result.files}
         job.counts.update(counts)
         job.ends(result.result, snapshot_ids=result.snapshot_ids)
     return result
 
 
-def inputs_of(source: Source) -> list[str]:
+def list_inputs(source: PipelineSource) -> list[str]:
     """The first places that are read, as the catalog's lineage names them; a database has no name there."""
     if source.format == "jdbc":
         return []
     is_url = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE).match
-    return [shown(each if is_url(each) else os.path.abspath(each)) for each in source.locations[:_MOST_INPUTS]]  # noqa: PTH100 - a pattern is no path
+    return [mask_secrets(each if is_url(each) else os.path.abspath(each)) for each in source.locations[:_MAX_INPUTS]]  # noqa: PTH100 - a pattern is no path
 
 
-def _once(
+def _ingest_once(
     spark: SparkSession,
     client: CatalogClient,
     request: IngestRequest,
     files: list[SourceFile],
-    job: Job,
+    job: PipelineJob,
     say: Callable[[str], None],
-) -> tuple[Loaded, bool]:
+) -> tuple[LoadResult, bool]:
     """What the run came to, and whether anything was left to do."""
-    from duckicelake.pipeline.loading import Loaded, quarantine_epoch
-    from duckicelake.pipeline.writing import SOURCE_KEY, Epoch
+    from duckicelake.pipeline.load import LoadResult, build_quarantine_epoch
+    from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch
 
-    epoch = Epoch(request.run_id, 0, {SOURCE_KEY: fingerprint(request.source, files), JOB_KEY: job.id})
+    epoch = Epoch(request.run_id, 0, {SOURCE_KEY: compute_fingerprint(request.source, files), JOB_KEY: job.id})
     run = epoch.done(client, request.load.target)
-    if run is not None and _was_finished(client, request):
-        aside = quarantine_epoch(request.load, epoch).done(client, request.load.quarantine)
-        return Loaded(run, aside), False
+    if run is not None and _is_finished(client, request):
+        aside = build_quarantine_epoch(request.load, epoch).done(client, request.load.quarantine)
+        return LoadResult(run, aside), False
     return load_files(spark, client, request.source, request.load, files, epoch, say), True
 
 
 def load_files(
     spark: SparkSession,
     client: CatalogClient,
-    source: Source,
-    how: Load,
+    source: PipelineSource,
+    how: LoadRequest,
     files: list[SourceFile],
     epoch: Epoch,
     say: Callable[[str], None],
-) -> Loaded:
+) -> LoadResult:
     """Read the files and load their rows; columns that are found out of text are said before that."""
-    from duckicelake.pipeline.found_columns import found_lines
-    from duckicelake.pipeline.loading import load
-    from duckicelake.pipeline.reading import groups_of
-    from duckicelake.pipeline.targets import columns_of
+    from duckicelake.pipeline.load import load_rows, read_columns
+    from duckicelake.pipeline.reader import format_found_columns, read_groups
 
-    columns = columns_of(spark, client, how.target)
-    given = None if source.schema is None else _schema(spark, source.schema)
-    groups = groups_of(spark, source, files, given, columns, apart=how.mode == "merge")
-    if given is None and source.format in TEXT:
-        for line in found_lines((group.schema for group in groups), columns):
+    columns = read_columns(spark, client, how.target)
+    given = None if source.schema is None else _parse_schema(spark, source.schema)
+    groups = read_groups(spark, source, files, given, columns, apart=how.mode == "merge")
+    if given is None and source.format in TEXT_FORMATS:
+        for line in format_found_columns((group.schema for group in groups), columns):
             say(line)
-    return load(spark, client, how, epoch, groups, columns=columns, given=given)
+    return load_rows(spark, client, how, epoch, groups, columns=columns, given=given)
 
 
-def _schema(spark: SparkSession, ddl: str) -> Any:
+def _parse_schema(spark: SparkSession, ddl: str) -> Any:
     try:
         return spark.createDataFrame([], ddl).schema
     except Exception as error:
         raise BadInput(f"--schema {ddl!r} isn't columns with types, as 'id long, name string': {error}") from error
 
 
-def _was_finished(client: CatalogClient, request: IngestRequest) -> bool:
+def _is_finished(client: CatalogClient, request: IngestRequest) -> bool:
     """Whether an attempt has come to its end, so that nothing is left for the quarantine either."""
     target = request.load.target
     found = client.jobs(
@@ -157,14 +155,14 @@ def _was_finished(client: CatalogClient, request: IngestRequest) -> bool:
     return any(job["result"] in {"done", "unchanged"} for job in found)
 
 
-def _result(request: IngestRequest, loaded: Loaded, is_new: bool, files: int, seconds: float) -> IngestResult:
+def _build_result(request: IngestRequest, loaded: LoadResult, is_new: bool, files: int, seconds: float) -> IngestResult:
     bad = loaded.quarantined
     return IngestResult(
         table=str(request.load.target),
         run_id=request.run_id,
         result="done" if is_new else "unchanged",
-        rows=rows_of(loaded.run),
-        quarantined=0 if bad is None else rows_of(bad),
+        rows=count_rows(loaded.run),
+        quarantined=0 if bad is None else count_rows(bad),
         quarantine=None if bad is None else str(request.load.quarantine),
         files=files,
         snapshot_ids=tuple(run["snapshot-id"] for run in (loaded.run, bad) if run is not None),
@@ -172,7 +170,7 @@ def _result(request: IngestRequest, loaded: Loaded, is_new: bool, files: int, se
     )
 
 
-def rows_of(run: Mapping[str, Any]) -> int:
+def count_rows(run: Mapping[str, Any]) -> int:
     """Rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
     summary = run["summary"]
     merged = [summary.get(f"spark.merge-into.num-target-rows-{kind}") for kind in ("inserted", "matched-updated")]

@@ -10,7 +10,7 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_REWRITE_CATALOG: Final = (
+_REWRITE_CATALOG_SETTING: Final = (
     "spark.sql.catalog.default_rewrite_catalog",
     "org.apache.iceberg.spark.SparkRewriteTableCatalog",
 )
@@ -28,7 +28,7 @@ class Jvm:
 
     def make_active(self) -> None:
         """What is staged is found by the active session of whichever thread reads it, which a pool's may lack."""
-        self._spark.conf.set(*_REWRITE_CATALOG)
+        self._spark.conf.set(*_REWRITE_CATALOG_SETTING)
         self._classes.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
 
     def catalog(self, name: str) -> Any:
@@ -90,17 +90,17 @@ class Jvm:
         return get.invoke(None, self.array(self._classes.Object, ()))
 
 
-def each(iterable: Any) -> Iterator[Any]:
+def iterate_java(iterable: Any) -> Iterator[Any]:
     """What a Java Iterable gives: py4j knows collections only."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
-def planned(scan: Any) -> Iterator[Any]:
+def plan_tasks(scan: Any) -> Iterator[Any]:
     """The tasks of an Iceberg scan, a data file and its deletes each."""
     tasks = scan.planFiles()
     try:
-        yield from each(tasks)
+        yield from iterate_java(tasks)
     finally:
         tasks.close()

@@ -1,7 +1,4 @@
-"""PURE. How a table's rows are laid out.
-
-As people write it: "month(time), bucket(8, id)" for partitions, "time desc, id" and "zorder(x, y)" for orders.
-"""
+"""PURE. Parse and format partitions and orders, such as `month(time), bucket(8, id)`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.errors import BadInput
-from duckicelake.rest.names import parse_name, quoted
+from duckicelake.rest.names import parse_name, quote_name
 
-_TRANSFORM: Final = re.compile(r"(\w+)\s*\((?:\s*(\d+)\s*,)?\s*(.+?)\s*\)$")
-_TIMES: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
-_SIZED: Final = frozenset({"bucket", "truncate"})
-_ZORDER: Final = re.compile(r"z-?order\s*\((.*)\)", re.IGNORECASE)
-_SORTED: Final = re.compile(r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?$", re.IGNORECASE)
+_TRANSFORM_PATTERN: Final = re.compile(r"(\w+)\s*\((?:\s*(\d+)\s*,)?\s*(.+?)\s*\)$")
+_TIME_TRANSFORMS: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_SIZED_TRANSFORMS: Final = frozenset({"bucket", "truncate"})
+_ZORDER_PATTERN: Final = re.compile(r"z-?order\s*\((.*)\)", re.IGNORECASE)
+_SORT_KEY_PATTERN: Final = re.compile(r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransformedColumn:
     """A column through a transform, named as Iceberg's metadata names it: identity, month, bucket[16]."""
 
     column: tuple[str, ...]
@@ -34,17 +31,17 @@ class Part:
     def sql(self) -> str:
         """As Spark's `PARTITIONED BY` wants it."""
         name, _, size = self.transform.partition("[")
-        column = quoted(*self.column)
+        column = quote_name(*self.column)
         if name == "identity":
             return column
-        return f"{name}({size.rstrip(']')}, {column})" if size else f"{_TIMES[name]}({column})"
+        return f"{name}({size.rstrip(']')}, {column})" if size else f"{_TIME_TRANSFORMS[name]}({column})"
 
 
 @dataclass(frozen=True, slots=True)
-class SortKey:
+class RowSortKey:
     """A column, through a transform, that rows are sorted by."""
 
-    part: Part
+    part: TransformedColumn
     descending: bool = False
     nulls_first: bool = True
 
@@ -59,10 +56,10 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """How rows are to lie in files: sorted by keys, or along a z-order curve of their columns. Columns are plain."""
 
-    keys: tuple[SortKey, ...]
+    keys: tuple[RowSortKey, ...]
     is_zorder: bool = False
 
     def __str__(self) -> str:
@@ -71,41 +68,41 @@ class Order:
         return ", ".join(f"{key.part.name} DESC" if key.descending else key.part.name for key in self.keys)
 
 
-def parse_partitions(text: str) -> tuple[Part, ...]:
+def parse_partitions(text: str) -> tuple[TransformedColumn, ...]:
     """The parts of a `--partition-by`; BadInput."""
-    return tuple(map(_part, _split(text, "a partitioning")))
+    return tuple(map(_parse_part, _split_at_commas(text, "a partitioning")))
 
 
-def parse_sort_keys(text: str) -> tuple[SortKey, ...]:
+def parse_sort_keys(text: str) -> tuple[RowSortKey, ...]:
     """Columns to sort by. Without a word, nulls come first going up and last going down; BadInput."""
-    return tuple(map(_sort_key, _split(text, "a sort order")))
+    return tuple(map(_parse_sort_key, _split_at_commas(text, "a sort order")))
 
 
-def parse_order(text: str) -> Order:
+def parse_order(text: str) -> RowOrder:
     """The order that files are rewritten in, `day DESC, id` or `zorder(x, y)`; BadInput."""
-    match = _ZORDER.fullmatch(text)
+    match = _ZORDER_PATTERN.fullmatch(text)
     keys = parse_sort_keys(match[1] if match else text)
-    plain = [SortKey(Part(key.part.column)) for key in keys]
+    plain = [RowSortKey(TransformedColumn(key.part.column)) for key in keys]
     if any(key.part != bare.part for key, bare in zip(keys, plain, strict=True)) or (match and list(keys) != plain):
         raise BadInput(f"{text!r} is no order: write columns as `day DESC, id`, or `zorder(x, y)`")
-    return Order(keys, is_zorder=match is not None)
+    return RowOrder(keys, is_zorder=match is not None)
 
 
-def partitions_of(metadata: Mapping[str, Any]) -> tuple[Part, ...]:
+def read_partitions(metadata: Mapping[str, Any]) -> tuple[TransformedColumn, ...]:
     """How a table is partitioned, from its metadata."""
-    names = dict(_names((), metadata["schemas"], metadata["current-schema-id"]))
+    names = dict(_list_field_names((), metadata["schemas"], metadata["current-schema-id"]))
     specs = {spec["spec-id"]: spec["fields"] for spec in metadata["partition-specs"]}
     fields = [each for each in specs[metadata["default-spec-id"]] if each["transform"] != "void"]
-    return tuple(Part(names[each["source-id"]], each["transform"]) for each in fields)
+    return tuple(TransformedColumn(names[each["source-id"]], each["transform"]) for each in fields)
 
 
-def sort_keys_of(metadata: Mapping[str, Any]) -> tuple[SortKey, ...]:
+def read_sort_keys(metadata: Mapping[str, Any]) -> tuple[RowSortKey, ...]:
     """How a table wants its rows sorted, from its metadata."""
-    names = dict(_names((), metadata["schemas"], metadata["current-schema-id"]))
+    names = dict(_list_field_names((), metadata["schemas"], metadata["current-schema-id"]))
     orders = {order["order-id"]: order["fields"] for order in metadata["sort-orders"]}
     return tuple(
-        SortKey(
-            Part(names[each["source-id"]], each["transform"]),
+        RowSortKey(
+            TransformedColumn(names[each["source-id"]], each["transform"]),
             each["direction"] == "desc",
             each["null-order"] == "nulls-first",
         )
@@ -113,41 +110,43 @@ def sort_keys_of(metadata: Mapping[str, Any]) -> tuple[SortKey, ...]:
     )
 
 
-def _names(path: tuple[str, ...], schemas: Sequence[Mapping[str, Any]], current: int) -> Iterator[tuple[int, Any]]:
+def _list_field_names(
+    path: tuple[str, ...], schemas: Sequence[Mapping[str, Any]], current: int
+) -> Iterator[tuple[int, Any]]:
     (schema,) = (each for each in schemas if each["schema-id"] == current)
-    yield from _fields(path, schema)
+    yield from _list_fields(path, schema)
 
 
-def _fields(path: tuple[str, ...], struct: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+def _list_fields(path: tuple[str, ...], struct: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
     for each in struct["fields"]:
         yield each["id"], (*path, each["name"])
         if isinstance(each["type"], dict) and each["type"]["type"] == "struct":
-            yield from _fields((*path, each["name"]), each["type"])
+            yield from _list_fields((*path, each["name"]), each["type"])
 
 
-def _part(text: str) -> Part:
-    match = _TRANSFORM.match(text)
+def _parse_part(text: str) -> TransformedColumn:
+    match = _TRANSFORM_PATTERN.match(text)
     if match is None:
         if " " in text and "`" not in text:
             raise BadInput(f"{text!r} is no column: names with blanks stand in backticks")
-        return Part(parse_name(text))
+        return TransformedColumn(parse_name(text))
     name = match[1].lower()
-    name = next((singular for singular, plural in _TIMES.items() if name == plural), name)
-    if (name in _SIZED) != (match[2] is not None) or name not in _SIZED | set(_TIMES):
+    name = next((singular for singular, plural in _TIME_TRANSFORMS.items() if name == plural), name)
+    if (name in _SIZED_TRANSFORMS) != (match[2] is not None) or name not in _SIZED_TRANSFORMS | set(_TIME_TRANSFORMS):
         known = "year, month, day, hour (column), bucket, truncate (size, column)"
         raise BadInput(f"{text!r} is no transform of a column: there are {known}")
-    return Part(parse_name(match[3]), f"{name}[{match[2]}]" if match[2] else name)
+    return TransformedColumn(parse_name(match[3]), f"{name}[{match[2]}]" if match[2] else name)
 
 
-def _sort_key(text: str) -> SortKey:
-    match = _SORTED.match(text)
+def _parse_sort_key(text: str) -> RowSortKey:
+    match = _SORT_KEY_PATTERN.match(text)
     assert match is not None
     descending = (match[2] or "").lower() == "desc"
     nulls = (match[3] or "").lower()
-    return SortKey(_part(match[1].strip()), descending, nulls == "first" if nulls else not descending)
+    return RowSortKey(_parse_part(match[1].strip()), descending, nulls == "first" if nulls else not descending)
 
 
-def _split(text: str, what: str) -> list[str]:
+def _split_at_commas(text: str, what: str) -> list[str]:
     """At commas outside of parentheses."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
     if not all(parts):

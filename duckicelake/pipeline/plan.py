@@ -1,13 +1,59 @@
-"""PURE. What tables need: from how they are and how they are to be kept to jobs, each with the reason in words."""
+"""PURE. Plan maintenance: from the state and the policy of tables to jobs with reasons."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
-from duckicelake.errors import BadInput
-from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, Policy, policy_of
-from duckicelake.pipeline.state import TableState
-from duckicelake.rest.names import shown
+from duckicelake.errors import BadInput, NoTable
+from duckicelake.pipeline.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
+from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, MaintenancePolicy, parse_policy
+from duckicelake.rest.names import format_name, parse_table
+
+_MIN_DELETE_RATIO = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceState:
+    """One table; sizes are bytes, times milliseconds since the epoch.
+
+    small_by_partition: in how many partitions there are so many files under 3/4 of the target size. by_deleted_tenths:
+    how many files have lost a tenth of their rows or more, two tenths, … nine tenths.
+    """
+
+    namespace: tuple[str, ...]
+    table: str
+    policies: Mapping[str, str] = field(default_factory=dict)
+    format_version: int | None = None
+    target_size: int = 512 * 1024 * 1024
+    files: int = 0
+    bytes: int = 0
+    deleted: int = 0
+    unsorted_bytes: int = 0
+    by_deleted_tenths: tuple[int, ...] = (0,) * 9
+    small_by_partition: Mapping[int, int] = field(default_factory=dict)
+    inlined_rows: int = 0
+    inlined_oldest_ms: int | None = None
+    files_with_deletes: int = 0
+    delete_files: int = 0
+    snapshots: int = 0
+    oldest_ms: int | None = None
+    current_ms: int | None = None
+    described_ms: int | None = None
+    cleaned_ms: int | None = None
+    manifests: int = 0
+    small_manifests: int = 0
+
+
+_STATE_FIELDS: Final = {each.name.replace("_", "-"): each.name for each in fields(MaintenanceState)}
+
+
+def parse_state(told: Mapping[str, Any]) -> MaintenanceState:
+    """The table as the catalog's JSON tells it."""
+    values = {_STATE_FIELDS[key]: value for key, value in told.items() if key in _STATE_FIELDS}
+    values["namespace"] = tuple(values["namespace"])
+    values["by_deleted_tenths"] = tuple(values["by_deleted_tenths"])
+    values["small_by_partition"] = {int(files): parts for files, parts in values["small_by_partition"].items()}
+    return MaintenanceState(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +64,7 @@ class PlannedJob:
     namespace: tuple[str, ...]
     table: str
     why: str
-    policy: Policy
+    policy: MaintenancePolicy
     target_size: int
     where: str | None = None
 
@@ -28,7 +74,7 @@ class PlannedJob:
         return self.kind == "flush" or (self.kind == "expire" and self.policy.shares_files)
 
     def __str__(self) -> str:
-        return f"{self.kind} {shown(self.namespace, self.table)}: {self.why}"
+        return f"{self.kind} {format_name(self.namespace, self.table)}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,87 +90,90 @@ class Plan:
         return not all(job.is_the_catalogs for job in self.jobs)
 
 
-def plan(tables: Iterable[TableState], now_ms: int, kinds: Collection[str] = ()) -> Plan:
+def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection[str] = ()) -> Plan:
     """What the tables need now. kinds: only these; none given: all. BadInput for one that there isn't."""
-    for unknown in set(kinds) - set(KINDS):
-        raise BadInput(f"there is no job {unknown!r}: choose of {', '.join(KINDS)}")
+    for unknown in set(kinds) - set(JOB_KINDS):
+        raise BadInput(f"there is no job {unknown!r}: choose of {', '.join(JOB_KINDS)}")
     jobs: list[PlannedJob] = []
     problems: list[str] = []
     for table in sorted(tables, key=lambda table: (table.namespace, table.table)):
         try:
-            policy = policy_of(table.policies)
+            policy = parse_policy(table.policies)
         except BadInput as error:
-            problems.append(f"{shown(table.namespace, table.table)} is left alone: {error}")
+            problems.append(f"{format_name(table.namespace, table.table)} is left alone: {error}")
             continue
         if policy.enabled:
-            jobs += _jobs(table, policy, now_ms, kinds)
+            jobs += _plan_table(table, policy, now_ms, kinds)
     return Plan(tuple(jobs), tuple(problems))
 
 
-def _jobs(table: TableState, policy: Policy, now_ms: int, kinds: Collection[str]) -> Iterator[PlannedJob]:
+def _plan_table(
+    table: MaintenanceState, policy: MaintenancePolicy, now_ms: int, kinds: Collection[str]
+) -> Iterator[PlannedJob]:
     for kind, reason in _REASONS.items():
         why = reason(table, policy, now_ms) if not kinds or kind in kinds else None
         if why is not None:
             yield PlannedJob(kind, table.namespace, table.table, why, policy, table.target_size)
 
 
-def _flush(table: TableState, policy: Policy, now_ms: int) -> str | None:
+def _explain_flush(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     rows = table.inlined_rows
     if rows and rows >= policy.flush_rows:
-        return f"{_count(rows, 'row')} in Postgres, from {policy.flush_rows:,} on they go to a file"
+        return f"{_format_count(rows, 'row')} in Postgres, from {policy.flush_rows:,} on they go to a file"
     if rows and now_ms - (table.inlined_oldest_ms or 0) >= policy.flush_age:
-        return f"{_count(rows, 'row')} in Postgres, the oldest for longer than {_age(policy.flush_age)}"
+        return f"{_format_count(rows, 'row')} in Postgres, the oldest for longer than {_format_age(policy.flush_age)}"
     return None
 
 
-def _sort(table: TableState, policy: Policy, _: int) -> str | None:
+def _explain_sort(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     if policy.order is None or not table.bytes:
         return None
     share = table.unsorted_bytes / table.bytes
     if share < policy.unsorted_share:
         return None
     limit = f"from {policy.unsorted_share:.0%} on all is sorted again"
-    return f"{share:.0%} of {_size(table.bytes)} aren't sorted by {policy.order}, {limit}"
+    return f"{share:.0%} of {_format_size(table.bytes)} aren't sorted by {policy.order}, {limit}"
 
 
-def _compact(table: TableState, policy: Policy, now_ms: int) -> str | None:
-    if not policy.compacts or _sort(table, policy, now_ms) is not None:
+def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
+    if not policy.compacts or _explain_sort(table, policy, now_ms) is not None:
         return None
     merged = {files: parts for files, parts in table.small_by_partition.items() if files >= max(policy.min_files, 2)}
-    thinned = files_with_deletes(table, policy.delete_ratio)
+    thinned = count_files_with_deletes(table, policy.delete_ratio)
     reasons = []
     if merged:
         files = sum(files * parts for files, parts in merged.items())
-        where = _count(sum(merged.values()), "partition")
-        reasons.append(f"{files:,} files in {where} are under 3/4 of the target size of {_size(table.target_size)}")
+        where = _format_count(sum(merged.values()), "partition")
+        reasons.append(
+            f"{files:,} files in {where} are under 3/4 of the target size of {_format_size(table.target_size)}"
+        )
     if thinned:
-        reasons.append(f"{_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
+        reasons.append(f"{_format_count(thinned, 'file')} lost {policy.delete_ratio:.0%} of the rows or more")
     return "; ".join(reasons) or None
 
 
-def files_with_deletes(table: TableState, ratio: float) -> int:
+def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
     """How many files have lost at least this share of their rows, as far as tenths tell; 0.25 counts as 0.3."""
     tenth = -int(-ratio * 10 // 1)
     return table.by_deleted_tenths[max(1, min(tenth, 9)) - 1]
 
 
-def _rewrite_deletes(table: TableState, policy: Policy, _: int) -> str | None:
+def _explain_delete_rewrite(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     excess = table.delete_files - table.files_with_deletes
     if table.format_version != 2 or excess < policy.excess_deletes:
         return None
-    return (
-        f"{_count(table.delete_files, 'delete file')} for {_count(table.files_with_deletes, 'data file')} with deletes"
-    )
+    delete_files = _format_count(table.delete_files, "delete file")
+    return f"{delete_files} for {_format_count(table.files_with_deletes, 'data file')} with deletes"
 
 
-def _pack_manifests(table: TableState, policy: Policy, _: int) -> str | None:
+def _explain_manifest_packing(table: MaintenanceState, policy: MaintenancePolicy, _: int) -> str | None:
     if table.small_manifests < policy.small_manifests:
         return None
-    small, manifests = table.small_manifests, _count(table.manifests, "manifest")
+    small, manifests = table.small_manifests, _format_count(table.manifests, "manifest")
     return f"{small:,} of {manifests} have fewer than 1,000 files, and no client laid them out"
 
 
-def _statistics(table: TableState, policy: Policy, now_ms: int) -> str | None:
+def _explain_statistics(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     if not policy.statistics or not table.files + table.inlined_rows:
         return None
     if table.described_ms is None:
@@ -132,46 +181,49 @@ def _statistics(table: TableState, policy: Policy, now_ms: int) -> str | None:
     is_old = now_ms - table.described_ms >= policy.statistics_age
     if not is_old or table.described_ms >= (table.current_ms or 0):
         return None
-    return f"it has changed since its statistics were made, more than {_age(policy.statistics_age)} ago"
+    return f"it has changed since its statistics were made, more than {_format_age(policy.statistics_age)} ago"
 
 
-def _expire(table: TableState, policy: Policy, now_ms: int) -> str | None:
+def _explain_expiry(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     if not policy.expires or table.snapshots <= policy.snapshots_kept or table.oldest_ms is None:
         return None
     if now_ms - table.oldest_ms < policy.snapshot_age:
         return None
-    age = _age(policy.snapshot_age)
-    return f"some of {_count(table.snapshots, 'snapshot')} are older than {age}, which is how long they are kept"
+    age = _format_age(policy.snapshot_age)
+    return f"some of {_format_count(table.snapshots, 'snapshot')} are older than {age}, which is how long they are kept"
 
 
-def _remove_orphans(table: TableState, policy: Policy, now_ms: int) -> str | None:
+def _explain_orphan_removal(table: MaintenanceState, policy: MaintenancePolicy, now_ms: int) -> str | None:
     if not policy.orphans or table.format_version is None or now_ms - (table.cleaned_ms or 0) < policy.orphans_every:
         return None
     looked = (
-        "not looked for yet" if table.cleaned_ms is None else f"last looked for {_age(now_ms - table.cleaned_ms)} ago"
+        "not looked for yet"
+        if table.cleaned_ms is None
+        else f"last looked for {_format_age(now_ms - table.cleaned_ms)} ago"
     )
     return f"files of writers that failed were {looked}"
 
 
-_REASONS: Final[dict[str, Callable[[TableState, Policy, int], str | None]]] = {
-    "flush": _flush,
-    "sort": _sort,
-    "compact": _compact,
-    "rewrite-deletes": _rewrite_deletes,
-    "pack-manifests": _pack_manifests,
-    "statistics": _statistics,
-    "expire": _expire,
-    "remove-orphans": _remove_orphans,
+_REASONS: Final[dict[str, Callable[[MaintenanceState, MaintenancePolicy, int], str | None]]] = {
+    "flush": _explain_flush,
+    "sort": _explain_sort,
+    "compact": _explain_compaction,
+    "rewrite-deletes": _explain_delete_rewrite,
+    "pack-manifests": _explain_manifest_packing,
+    "statistics": _explain_statistics,
+    "expire": _explain_expiry,
+    "remove-orphans": _explain_orphan_removal,
 }
-KINDS: Final = tuple(_REASONS)
+
+JOB_KINDS: Final = tuple(_REASONS)
 """All kinds of jobs, in the order in which those of one table run."""
 
 
-def _count(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1024:
             return f"{size:,.0f} {unit}"
@@ -179,7 +231,47 @@ def _size(size: int) -> str:
     return f"{size:,.1f} TB"
 
 
-def _age(milliseconds: int) -> str:
+def _format_age(milliseconds: int) -> str:
     if milliseconds >= 2 * DAY_MS:
         return f"{milliseconds // DAY_MS} days"
     return f"{milliseconds // HOUR_MS} hours" if milliseconds >= 2 * HOUR_MS else f"{milliseconds // 60_000} minutes"
+
+
+def parse_order_options(sort_by: str | None, zorder_by: str | None) -> RowOrder | None:
+    """The order that rows are to be in within files; None: as they lie. BadInput."""
+    if sort_by is not None and zorder_by is not None:
+        raise BadInput("--sort-by and --zorder-by are two ways to lay out the same rows: give one of them")
+    if zorder_by is None:
+        return None if sort_by is None else parse_order(sort_by)
+    keys = parse_sort_keys(zorder_by)
+    if any(key != RowSortKey(key.part) or key.part.transform != "identity" for key in keys):
+        raise BadInput(f"--zorder-by takes plain columns, as day,customer, not {zorder_by!r}")
+    return RowOrder(keys, is_zorder=True)
+
+
+def plan_optimization(
+    tables: Iterator[MaintenanceState], name: str, order: RowOrder | None, where: str | None, target_size: int | None
+) -> Plan:
+    """The one job: with an order all files are rewritten, without one those that are small or have deletes.
+
+    `where` limits it to files that may hold such rows. NoTable if the catalog tells nothing of the table.
+    """
+    namespace, table = parse_table(name)
+    state = next(tables, None)
+    if state is None:
+        raise NoTable(f"there is no table {format_name(namespace, table)}")
+    policy = parse_policy(state.policies)
+    wanted = replace(policy, order=order or policy.order, min_files=2, delete_ratio=_MIN_DELETE_RATIO)
+    return Plan(
+        (
+            PlannedJob(
+                kind="compact" if order is None else "sort",
+                namespace=namespace,
+                table=table,
+                why="asked for" + (f", where {where}" if where else ""),
+                policy=wanted,
+                target_size=target_size or state.target_size,
+                where=where,
+            ),
+        )
+    )

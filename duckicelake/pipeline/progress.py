@@ -1,4 +1,4 @@
-"""How far Spark is with what it does now: tasks, rows and bytes, out of its own status."""
+"""The reporter protocol of jobs, and Spark's progress in tasks, rows and bytes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,51 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
+
+
+class Reporter(Protocol):
+    """Hears of one step of work at a time."""
+
+    def begin(self, what: str, total: int | None = None, unit: str = "") -> None:
+        """A step begins, as `reading flights.csv`; total: how much there is to do, None if nobody knows."""
+
+    def advance(self, amount: int = 1) -> None:
+        """So much more of the step is done."""
+
+    def say(self, line: str) -> None:
+        """A line for people, which stays."""
+
+    def done(self) -> None:
+        """The step is over."""
+
+
+class SilentReporter:
+    """Tells nobody."""
+
+    def begin(self, what: str, total: int | None = None, unit: str = "") -> None:
+        pass
+
+    def advance(self, amount: int = 1) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
+
+    def done(self) -> None:
+        pass
+
+
+SILENT: Final = SilentReporter()
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class TaskProgress:
     """Of the stages that run, and those that ran since Spark was last idle: tasks, and rows and bytes read."""
 
     done: int
@@ -25,10 +60,12 @@ class Tasks:
 
 
 @contextmanager
-def watching(spark: SparkSession, tell: Callable[[Tasks | None], None]) -> Iterator[None]:
+def watch_tasks(spark: SparkSession, tell: Callable[[TaskProgress | None], None]) -> Iterator[None]:
     """Tell, from a thread, how far Spark is while the block runs; None when it has become idle, or the block ends."""
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(spark.sparkContext, tell, over), name="progress", daemon=True)
+    thread = threading.Thread(
+        target=_watch_until_over, args=(spark.sparkContext, tell, over), name="progress", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -37,14 +74,14 @@ def watching(spark: SparkSession, tell: Callable[[Tasks | None], None]) -> Itera
         thread.join()
 
 
-def _watch(context: Any, tell: Callable[[Tasks | None], None], over: threading.Event) -> None:
+def _watch_until_over(context: Any, tell: Callable[[TaskProgress | None], None], over: threading.Event) -> None:
     stages: set[int] = set()
     with suppress(Exception):  # Spark has died, which others tell better
-        while not over.wait(_SECONDS):
+        while not over.wait(_POLL_SECONDS):
             active = set(context.statusTracker().getActiveStageIds())
             if active:
                 stages |= active
-                tell(_tasks(context, stages))
+                tell(_read_tasks(context, stages))
             elif stages:
                 stages.clear()
                 tell(None)
@@ -52,7 +89,7 @@ def _watch(context: Any, tell: Callable[[Tasks | None], None], over: threading.E
         tell(None)
 
 
-def _tasks(context: Any, stages: set[int]) -> Tasks:
+def _read_tasks(context: Any, stages: set[int]) -> TaskProgress:
     done = total = rows = read = 0
     store = context._jsc.sc().statusStore()  # noqa: SLF001
     for stage in stages:
@@ -62,4 +99,4 @@ def _tasks(context: Any, stages: set[int]) -> Tasks:
             total += attempt.numTasks()
             rows += attempt.inputRecords()
             read += attempt.inputBytes()
-    return Tasks(done, total, rows, read)
+    return TaskProgress(done, total, rows, read)

@@ -1,38 +1,125 @@
-"""What one snapshot did to the rows of a table: those before it and its own, where their files or deletes differ."""
+"""The snapshots between two states of a table, and the rows that each of them changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from duckicelake.errors import BadColumn
-from duckicelake.pipeline.columns import by_name
-from duckicelake.pipeline.history import Step
-from duckicelake.pipeline.java import Jvm, each, planned
-from duckicelake.pipeline.spark_names import sql_name
-from duckicelake.rest.names import Namespace, quoted, shown
+from duckicelake.errors import BadColumn, BadInput
+from duckicelake.pipeline.columns import index_by_name
+from duckicelake.pipeline.destination import format_sql_name
+from duckicelake.pipeline.java import Jvm, iterate_java, plan_tasks
+from duckicelake.rest.names import Namespace, format_name, quote_name
 
-TYPE: Final = "_change_type"
-ORDINAL: Final = "_change_ordinal"
-SNAPSHOT: Final = "_commit_snapshot_id"
+MetadataJson = Mapping[str, Any]
+_ONLY_ADDS: Final = "append"
+_ONLY_MOVES: Final = "replace"
+_ROW_IDS: Final = "first-row-id"
+TYPE_COLUMN: Final = "_change_type"
+ORDINAL_COLUMN: Final = "_change_ordinal"
+SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
 """Iceberg's names of what its changelogs tell."""
-ROW_ID: Final = "_changed_row_id"
+ROW_ID_COLUMN: Final = "_changed_row_id"
 """Spark's `_row_id`, which no column of a table may be called."""
-_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-AS_JSON: Final = {
+_MICROSECOND_FORMAT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+JSON_OPTIONS: Final = {
     "ignoreNullFields": "false",
-    "timestampFormat": f"{_MICROSECONDS}XXX",
-    "timestampNTZFormat": _MICROSECONDS,
+    "timestampFormat": f"{_MICROSECOND_FORMAT}XXX",
+    "timestampNTZFormat": _MICROSECOND_FORMAT,
 }
 """How rows are JSON that are the same only if their values are."""
-_BEFORE: Final = -1
-_AFTER: Final = 1
-_EVERYTHING: Final = (Window.unboundedPreceding, Window.unboundedFollowing)
-
-Tasks = Mapping[tuple[str, ...], Any]
+_BEFORE_SIDE: Final = -1
+_AFTER_SIDE: Final = 1
+_WHOLE_WINDOW: Final = (Window.unboundedPreceding, Window.unboundedFollowing)
+ScanTasks = Mapping[tuple[str, ...], Any]
 """Iceberg's scan tasks, by the files that they read: a data file and what is deleted from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStep:
+    """A snapshot and the one before it, None of the first.
+
+    only_adds: it has the rows of the one before, and more; only_moves: it has the same. by_row_id: both have row ids.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    only_adds: bool = False
+    only_moves: bool = False
+    by_row_id: bool = False
+
+
+def list_steps(metadata: MetadataJson, after: int | None, upto: int | None) -> list[SnapshotStep]:
+    """The steps of main that come after a snapshot (None: all), up to another (None: where main is), oldest first.
+
+    Snapshots go by Iceberg's ids or DuckLake's. BadInput for those that main doesn't have, or not any more, or not in
+    this order.
+    """
+    main = _MainHistory(metadata)
+    begin = 0 if after is None else main.place(after)
+    end = len(main.line) if upto is None else main.place(upto)
+    if begin > end:
+        raise BadInput(f"Snapshot {upto} comes before {after}: changes are told from the older one to the newer one")
+    if begin == 0 and end > 0 and not main.begins_with(after):
+        raise main.gone("its beginning" if after is None else f"snapshot {after}")
+    return [main.step(each) for each in main.line[begin:end]]
+
+
+class _MainHistory:
+    """The snapshots of main that are still listed, oldest first."""
+
+    def __init__(self, metadata: MetadataJson) -> None:
+        self._snapshots = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
+        line: list[int] = []
+        at: Any = metadata.get("current-snapshot-id")
+        while at in self._snapshots:
+            line.append(at)
+            at = self._parent(at)
+        self.line: Sequence[int] = line[::-1]
+
+    def _parent(self, snapshot_id: int) -> int | None:
+        found: int | None = self._snapshots[snapshot_id].get("parent-snapshot-id")
+        return found
+
+    def place(self, wanted: int) -> int:
+        """How many of main's snapshots there are up to this one; it needn't be listed itself if the next one is."""
+        names = [{each, self._ducklake_id(each)} for each in self.line]
+        for place, known in enumerate(names, start=1):
+            if wanted in known:
+                return place
+        if self.line and wanted == self._parent(self.line[0]):
+            return 0
+        if wanted in self._snapshots:
+            raise BadInput(f"Snapshot {wanted} isn't in main's history: it is another branch's, or main was set back")
+        raise self.gone(f"snapshot {wanted}")
+
+    def begins_with(self, after: int | None) -> bool:
+        """Whether the first listed step can be told, from the beginning or from the one before."""
+        step = self.step(self.line[0])
+        return step.parent_id is None if after is None else step.only_adds or step.only_moves
+
+    def gone(self, what: str) -> BadInput:
+        oldest = f"; the oldest from which changes can be told is {self.line[0]}" if self.line else ""
+        return BadInput(f"The table's history doesn't have {what}, or not any more{oldest}")
+
+    def step(self, snapshot_id: int) -> SnapshotStep:
+        snapshot, parent_id = self._snapshots[snapshot_id], self._parent(snapshot_id)
+        parent = snapshot if parent_id is None else self._snapshots.get(parent_id, {})
+        operation = snapshot.get("summary", {}).get("operation")
+        return SnapshotStep(
+            snapshot_id,
+            parent_id,
+            only_adds=operation == _ONLY_ADDS,
+            only_moves=operation == _ONLY_MOVES,
+            by_row_id=_ROW_IDS in snapshot and _ROW_IDS in parent,
+        )
+
+    def _ducklake_id(self, snapshot_id: int) -> int | None:
+        told = self._snapshots[snapshot_id].get("summary", {}).get("ducklake.snapshot-id")
+        return None if told is None else int(told)
 
 
 class RowChanges:
@@ -43,66 +130,66 @@ class RowChanges:
     """
 
     def __init__(self, spark: SparkSession, namespace: Namespace, table: str, keys: Sequence[str]) -> None:
-        self._spark, self._jvm, self._name = spark, Jvm(spark), sql_name(namespace, table)
+        self._spark, self._jvm, self._name = spark, Jvm(spark), format_sql_name(namespace, table)
         schema = spark.table(self._name).schema
         self._table = self._jvm.table(self._name)
         self._has_row_ids = int(self._table.operations().current().formatVersion()) > 2
-        has = by_name(schema)
+        has = index_by_name(schema)
         if missing := [key for key in keys if key.lower() not in has]:
-            raise BadColumn(f"--key {', '.join(missing)}: {shown(namespace, table)} has no such column")
-        self._columns = [F.col(quoted(name)) for name in schema.names]
-        self._keys = [F.col(quoted(has[key.lower()].name)) for key in keys]
+            raise BadColumn(f"--key {', '.join(missing)}: {format_name(namespace, table)} has no such column")
+        self._columns = [F.col(quote_name(name)) for name in schema.names]
+        self._keys = [F.col(quote_name(has[key.lower()].name)) for key in keys]
         self._identifiers = [
-            F.col(quoted(name) if name in schema.names else name)
-            for name in sorted(each(self._table.schema().identifierFieldNames()))
+            F.col(quote_name(name) if name in schema.names else name)
+            for name in sorted(iterate_java(self._table.schema().identifierFieldNames()))
         ]
-        self._last: tuple[int | None, Tasks] = (None, {})
+        self._last: tuple[int | None, ScanTasks] = (None, {})
 
     @contextmanager
-    def of(self, step: Step, ordinal: int) -> Iterator[DataFrame]:
+    def of(self, step: SnapshotStep, ordinal: int) -> Iterator[DataFrame]:
         """What the step changed, to be read within the block: how and when, the row's id, and its columns."""
         gone, come = self._tasks(step)
-        with self._rows(step, _BEFORE, gone) as before, self._rows(step, _AFTER, come) as after:
+        with self._rows(step, _BEFORE_SIDE, gone) as before, self._rows(step, _AFTER_SIDE, come) as after:
             if step.only_adds:
                 yield self._told(after.withColumn("is_update", F.lit(0) == 1), step, ordinal)
                 return
             both = before.unionByName(after).repartition("key")
-            changed = _paired(both, "key", "same").where(~F.col("is_update"))
-            yield self._told(_paired(changed, "key"), step, ordinal)
+            changed = _pair_rows(both, "key", "same").where(~F.col("is_update"))
+            yield self._told(_pair_rows(changed, "key"), step, ordinal)
 
-    def _tasks(self, step: Step) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _tasks(self, step: SnapshotStep) -> tuple[Sequence[Any], Sequence[Any]]:
         """What must be read of the state before, and of the one after."""
         if step.only_moves:
             return (), ()
         if step.only_adds:
             scan = self._table.newIncrementalAppendScan().fromSnapshotInclusive(step.snapshot_id)
-            return (), list(planned(scan.toSnapshot(step.snapshot_id)))
+            return (), list(plan_tasks(scan.toSnapshot(step.snapshot_id)))
         before, after = self._all_tasks(step.parent_id), self._all_tasks(step.snapshot_id)
         self._last = (step.snapshot_id, after)
         gone = [before[key] for key in before.keys() - after.keys()]
         return gone, [after[key] for key in after.keys() - before.keys()]
 
-    def _all_tasks(self, snapshot_id: int | None) -> Tasks:
+    def _all_tasks(self, snapshot_id: int | None) -> ScanTasks:
         """Costs some calls of Java's for each file, so the last answer is kept."""
         if snapshot_id is None:
             return {}
         if snapshot_id == self._last[0]:
             return self._last[1]
         found: dict[tuple[str, ...], Any] = {}
-        for task in planned(self._table.newScan().useSnapshot(snapshot_id)):
+        for task in plan_tasks(self._table.newScan().useSnapshot(snapshot_id)):
             deletes = sorted(f"{file.location()}@{file.contentOffset()}" for file in task.deletes())
             found[str(task.file().location()), *deletes] = task
         return found
 
     @contextmanager
-    def _rows(self, step: Step, side: int, tasks: Sequence[Any]) -> Iterator[DataFrame]:
+    def _rows(self, step: SnapshotStep, side: int, tasks: Sequence[Any]) -> Iterator[DataFrame]:
         if not tasks:
             yield self._shaped(step, side, self._spark.table(self._name).limit(0))
             return
         with self._jvm.staged(self._table, tasks) as name:
             yield self._shaped(step, side, self._spark.read.format("iceberg").load(name))
 
-    def _shaped(self, step: Step, side: int, rows: DataFrame) -> DataFrame:
+    def _shaped(self, step: SnapshotStep, side: int, rows: DataFrame) -> DataFrame:
         """Rows with what tells them apart (`key`), and whether they are as they were (`same`)."""
         key, same = self._identity(step)
         return rows.select(
@@ -110,34 +197,34 @@ class RowChanges:
             F.struct(*self._columns).alias("row"),
             key.alias("key"),
             same.alias("same"),
-            *([F.col("_row_id").alias(ROW_ID)] if self._has_row_ids else []),
+            *([F.col("_row_id").alias(ROW_ID_COLUMN)] if self._has_row_ids else []),
         )
 
-    def _identity(self, step: Step) -> tuple[Column, Column]:
+    def _identity(self, step: SnapshotStep) -> tuple[Column, Column]:
         if step.by_row_id and not self._keys:
             return F.col("_row_id"), F.col("_last_updated_sequence_number")
-        text = F.to_json(F.struct(*self._columns), AS_JSON)
+        text = F.to_json(F.struct(*self._columns), JSON_OPTIONS)
         keys = self._keys or self._identifiers
         return (F.struct(*keys) if keys else text), text
 
-    def _told(self, rows: DataFrame, step: Step, ordinal: int) -> DataFrame:
-        is_before = F.col("side") == _BEFORE
+    def _told(self, rows: DataFrame, step: SnapshotStep, ordinal: int) -> DataFrame:
+        is_before = F.col("side") == _BEFORE_SIDE
         update = F.when(is_before, "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
         other = F.when(is_before, "DELETE").otherwise("INSERT")
         return rows.select(
-            F.when(F.col("is_update"), update).otherwise(other).alias(TYPE),
-            F.lit(ordinal).alias(ORDINAL),
-            F.lit(step.snapshot_id).cast("long").alias(SNAPSHOT),
-            *([ROW_ID] if self._has_row_ids else []),
+            F.when(F.col("is_update"), update).otherwise(other).alias(TYPE_COLUMN),
+            F.lit(ordinal).alias(ORDINAL_COLUMN),
+            F.lit(step.snapshot_id).cast("long").alias(SNAPSHOT_COLUMN),
+            *([ROW_ID_COLUMN] if self._has_row_ids else []),
             "row.*",
         )
 
 
-def _paired(rows: DataFrame, *by: str) -> DataFrame:
+def _pair_rows(rows: DataFrame, *by: str) -> DataFrame:
     """Rows with `is_update`: whether there is another one on the other side for it, with the same values of `by`."""
     ordered = Window.partitionBy(*by).orderBy("side")
-    whole = ordered.rowsBetween(*_EVERYTHING)
-    before, after = (F.count_if(F.col("side") == side).over(whole) for side in (_BEFORE, _AFTER))
+    whole = ordered.rowsBetween(*_WHOLE_WINDOW)
+    before, after = (F.count_if(F.col("side") == side).over(whole) for side in (_BEFORE_SIDE, _AFTER_SIDE))
     number = F.row_number().over(ordered)
-    place = F.when(F.col("side") == _BEFORE, number).otherwise(number - before)
+    place = F.when(F.col("side") == _BEFORE_SIDE, number).otherwise(number - before)
     return rows.withColumn("is_update", place <= F.least(before, after))

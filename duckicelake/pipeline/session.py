@@ -1,36 +1,40 @@
-"""A Spark with the catalog `lake` in it: stock Iceberg, UTC, quiet; `local[*]` unless something says otherwise.
-
-with spark_session(Connection()) as spark:
-    spark.sql("SELECT * FROM lake.ns.t")
-"""
+"""Create a Spark session with the catalog attached, and with lineage if it is set up."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import RLock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from duckicelake.errors import NoSpark
-from duckicelake.pipeline.configuring import configure, hide_secrets
+from duckicelake.pipeline.destination import CATALOG_NAME
 from duckicelake.pipeline.java import Jvm
-from duckicelake.pipeline.launching import launch_conf, launched
-from duckicelake.pipeline.running import Job
-from duckicelake.pipeline.spark_names import CATALOG
+from duckicelake.pipeline.job import PipelineJob
+from duckicelake.pipeline.launcher import build_launch_conf, configure, hide_secrets, launch_spark
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.json_http import PIPELINE
+from duckicelake.rest.http import PIPELINE_AGENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
-_STAMPING: Final[defaultdict[str, RLock]] = defaultdict(RLock)
+_STAMP_LOCKS: Final[defaultdict[str, RLock]] = defaultdict(RLock)
 """By session."""
+OPENLINEAGE_PACKAGE: Final = "io.openlineage:openlineage-spark_2.13:1.53.0"
+"""The first that works with Spark 4.1."""
+_LISTENER_CLASS: Final = "io.openlineage.spark.agent.OpenLineageSparkListener"
+_LINEAGE_PATH: Final = "/api/v1/lineage"
+_JAR_SETTINGS: Final = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
+_LISTENERS_SETTING: Final = "spark.extraListeners"
+ListenerMode = Literal["auto", "on", "off"]
+"""auto: where a setting of Spark's has the listener's jar. on: the jar is taken from Maven where none has."""
 
 
 @contextmanager
-def spark_session(
+def open_spark_session(
     connection: Connection,
     *,
     master: str | None = None,
@@ -53,56 +57,56 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         hide_secrets(running)
-        yield _connected(running.newSession(), connection, settings)
+        yield _connect_session(running.newSession(), connection, settings)
         return
-    with launched(launch_conf(master, packages, settings)) as session:
-        yield _connected(session, connection, settings)
+    with launch_spark(build_launch_conf(master, packages, settings)) as session:
+        yield _connect_session(session, connection, settings)
 
 
-def _connected(session: SparkSession, connection: Connection, conf: Mapping[str, str]) -> SparkSession:
+def _connect_session(session: SparkSession, connection: Connection, conf: Mapping[str, str]) -> SparkSession:
     """The session with the catalog in it: said here and not at the start, where others would see passwords."""
     of_sql = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
     for secret in ("credential", "token"):  # of a connection before
-        session.conf.unset(f"spark.sql.catalog.{CATALOG}.{secret}")
-    configure(session, {**session_conf(connection), **of_sql})
+        session.conf.unset(f"spark.sql.catalog.{CATALOG_NAME}.{secret}")
+    configure(session, {**build_session_conf(connection), **of_sql})
     return session
 
 
-def session_conf(connection: Connection) -> dict[str, str]:
+def build_session_conf(connection: Connection) -> dict[str, str]:
     """What any session can be given."""
-    catalog = f"spark.sql.catalog.{CATALOG}"
+    catalog = f"spark.sql.catalog.{CATALOG_NAME}"
     return {
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         f"{catalog}.type": "rest",
         **{f"{catalog}.{name}": value for name, value in connection.catalog_properties().items()},
         f"{catalog}.header.X-Iceberg-Access-Delegation": "vended-credentials",
-        f"{catalog}.header.X-Engine": PIPELINE,
+        f"{catalog}.header.X-Engine": PIPELINE_AGENT,
         f"{catalog}.cache-enabled": "false",
-        "spark.sql.defaultCatalog": CATALOG,
+        "spark.sql.defaultCatalog": CATALOG_NAME,
         "spark.sql.session.timeZone": "UTC",
     }
 
 
 @contextmanager
-def stamped(spark: SparkSession, job: Job) -> Iterator[None]:
+def stamp_snapshots(spark: SparkSession, job: PipelineJob) -> Iterator[None]:
     """Every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary.
 
     Only one thread at a time is in such a block of a session's, for it is the session that has the keys.
     """
-    with stamped_with(spark, job.summary):
+    with stamp_with(spark, job.summary):
         yield
 
 
 @contextmanager
-def stamped_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
+def stamp_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
     """The same with any keys."""
     settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in summary.items()}
-    with _STAMPING[Jvm(spark).session.sessionUUID()], configured(spark, settings):
+    with _STAMP_LOCKS[Jvm(spark).session.sessionUUID()], override_settings(spark, settings):
         yield
 
 
 @contextmanager
-def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """The session with other settings while the block runs."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
@@ -112,3 +116,53 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
     finally:
         for name, old in before.items():
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """What Spark must be told when it starts, and the packages that it needs for that."""
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+
+
+def build_parent_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """Settings by which snapshots and the listener's events say which run they are part of, as schedulers tell it.
+
+    They do by `OPENLINEAGE_PARENT_ID` (`namespace/name/run id`) and `OPENLINEAGE_ROOT_PARENT_ID`.
+    """
+    conf: dict[str, str] = {}
+    for prefix, variable in (("parent", "OPENLINEAGE_PARENT_ID"), ("rootParent", "OPENLINEAGE_ROOT_PARENT_ID")):
+        front, _, run_id = environment.get(variable, "").rpartition("/")
+        namespace, _, name = front.rpartition("/")
+        if not namespace or not name:
+            continue
+        said = {f"{prefix}RunId": run_id, f"{prefix}JobName": name, f"{prefix}JobNamespace": namespace}
+        for key, value in said.items():
+            conf[f"spark.openlineage.{key}"] = value
+            conf[f"{SNAPSHOT_PROPERTY}openlineage.{key}"] = value
+    return conf
+
+
+def build_listener_settings(
+    wanted: ListenerMode, connection: Connection, token: str | None, conf: Mapping[str, str]
+) -> ListenerSettings:
+    """Have the listener send events to the catalog, in the name of the token's bearer; what `conf` says of it wins."""
+    is_present = any("openlineage-spark" in conf.get(name, "") for name in _JAR_SETTINGS)
+    if wanted == "off" or (wanted == "auto" and not is_present):
+        return ListenerSettings(conf)
+    listeners = [each for each in conf.get(_LISTENERS_SETTING, "").split(",") if each]
+    told = {
+        "spark.openlineage.transport.type": "http",
+        "spark.openlineage.transport.url": connection.uri.rstrip("/"),
+        "spark.openlineage.transport.endpoint": _LINEAGE_PATH,
+        "spark.openlineage.namespace": connection.uri.rstrip("/"),
+        "spark.openlineage.facets.sql.disabled": "true",  # it has the values that are in SQL
+    }
+    if token is not None:
+        told |= {
+            "spark.openlineage.transport.auth.type": "api_key",
+            "spark.openlineage.transport.auth.apiKey": token,
+        }
+    listener = {_LISTENERS_SETTING: ",".join(dict.fromkeys((*listeners, _LISTENER_CLASS)))}
+    return ListenerSettings({**told, **conf, **listener}, () if is_present else (OPENLINEAGE_PACKAGE,))

@@ -1,4 +1,4 @@
-"""PURE. What is to be read: files, folders or patterns of files of one format, or a database by JDBC."""
+"""PURE. Files, folders, patterns or a JDBC database to read, and options as `<name>=<value>`."""
 
 import hashlib
 import re
@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
 from duckicelake.errors import BadInput, BadSource
-from duckicelake.pipeline.pairs import pairs
 
-Format = Literal["csv", "json", "parquet", "orc", "avro", "jdbc"]
-FORMATS: Final = frozenset(get_args(Format))
-TEXT: Final = frozenset({"csv", "json"})
+SourceFormat = Literal["csv", "json", "parquet", "orc", "avro", "jdbc"]
+SOURCE_FORMATS: Final = frozenset(get_args(SourceFormat))
+TEXT_FORMATS: Final = frozenset({"csv", "json"})
 """Formats whose values are text, so that a record may not be what its column wants."""
-
-_SUFFIXES: Final[Mapping[str, Format]] = {
+_SUFFIX_FORMATS: Final[Mapping[str, SourceFormat]] = {
     "csv": "csv",
     "tsv": "csv",
     "json": "json",
@@ -24,44 +22,57 @@ _SUFFIXES: Final[Mapping[str, Format]] = {
     "orc": "orc",
     "avro": "avro",
 }
-_COMPRESSED: Final = re.compile(r"\.(gz|bz2|zst|lz4|snappy|deflate)$")
-_OURS: Final = frozenset({"mode", "columnnameofcorruptrecord", "enforceschema", "inferschema", "mergeschema"})
+_COMPRESSION_SUFFIX: Final = re.compile(r"\.(gz|bz2|zst|lz4|snappy|deflate)$")
+_RESERVED_OPTIONS: Final = frozenset(
+    {"mode", "columnnameofcorruptrecord", "enforceschema", "inferschema", "mergeschema"}
+)
 """Options by which Spark would drop or misread records."""
-_SHOWN_JDBC: Final = re.compile(
+_JDBC_PATTERN: Final = re.compile(
     r"(jdbc:\w+:)(?://(?:[^/;?()]*@)?([\w.-]+(?::\d+)?(?:/[\w.$-]*)?)(?:[;?][^@]*)?)?", re.DOTALL
 )
 """Of a JDBC URL its kind, and host and database if it is certain that they are these and no part of a password."""
-_POSTGRES: Final = "org.postgresql:postgresql:42.7.7"
-_OF_POSTGRES: Final = "jdbc:postgresql:"
-_AVRO: Final = "org.apache.spark:spark-avro_2.13:4.1.1"
+_POSTGRES_PACKAGE: Final = "org.postgresql:postgresql:42.7.7"
+_POSTGRES_PREFIX: Final = "jdbc:postgresql:"
+_AVRO_PACKAGE: Final = "org.apache.spark:spark-avro_2.13:4.1.1"
 """Of the line of Spark that the extra `spark` names; not each of its versions has one."""
 
 
+def parse_pairs(option: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
+    """The values by name, the last of a name. BadInput says what would be right, by the example."""
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise BadInput(f"{option} {text}: write <name>=<value>, as {option} {example}")
+        found[name] = value
+    return found
+
+
 @dataclass(frozen=True, slots=True)
-class Source:
+class PipelineSource:
     """locations: as Spark wants them, of one format. options: of Spark's reader. schema: DDL; None is inferred."""
 
     locations: tuple[str, ...]
-    format: Format
+    format: SourceFormat
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
 
     def packages(self) -> tuple[str, ...]:
         """Maven coordinates that Spark needs besides, to read it."""
         if self.format == "avro":
-            return (_AVRO,)
-        return (_POSTGRES,) if self.locations[0].startswith(_OF_POSTGRES) else ()
+            return (_AVRO_PACKAGE,)
+        return (_POSTGRES_PACKAGE,) if self.locations[0].startswith(_POSTGRES_PREFIX) else ()
 
     @property
     def jdbc_options(self) -> dict[str, str]:
         """Of Spark's reader of databases, which by itself sees no driver that came as a package."""
-        driver = {"driver": "org.postgresql.Driver"} if self.locations[0].startswith(_OF_POSTGRES) else {}
+        driver = {"driver": "org.postgresql.Driver"} if self.locations[0].startswith(_POSTGRES_PREFIX) else {}
         return {**driver, **self.options, "url": self.locations[0]}
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The locations without what may be secret in them."""
-        return tuple(map(shown, self.locations))
+        return tuple(map(mask_secrets, self.locations))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,50 +85,50 @@ class SourceFile:
     base: str | None = None
 
 
-def source_of(
+def parse_source(
     locations: Sequence[str], format_: str | None = None, options: Sequence[str] = (), schema: str | None = None
-) -> Source:
+) -> PipelineSource:
     """A source from what somebody typed; the format is told by a suffix unless it is given. BadInput."""
     if not locations:
         raise BadInput("Say what to read: files, folders, patterns, or a JDBC URL")
-    wanted = format_ or _told(locations)
-    if wanted not in FORMATS:
-        raise BadInput(f"--format {wanted}: there are {', '.join(sorted(FORMATS))}")
+    wanted = format_ or _guess_format(locations)
+    if wanted not in SOURCE_FORMATS:
+        raise BadInput(f"--format {wanted}: there are {', '.join(sorted(SOURCE_FORMATS))}")
     if wanted == "jdbc" and len(locations) > 1:
         raise BadInput("One JDBC URL at a time")
-    given = pairs("--option", options, "sep=;")
-    ours = [name for name in given if name.lower() in _OURS]
+    given = parse_pairs("--option", options, "sep=;")
+    ours = [name for name in given if name.lower() in _RESERVED_OPTIONS]
     if ours:
         raise BadInput(
             f"--option {ours[0]} isn't yours to set: bad records go to quarantine, and no column is left out"
         )
     if wanted == "csv":
         given = {"header": "true"} | given
-        if all(_bare(each).endswith(".tsv") for each in locations):
+        if all(_strip_suffix(each).endswith(".tsv") for each in locations):
             given = {"sep": "\t"} | given
-    return Source(tuple(locations), cast("Format", wanted), given, schema)
+    return PipelineSource(tuple(locations), cast("SourceFormat", wanted), given, schema)
 
 
-def shown(location: str) -> str:
+def mask_secrets(location: str) -> str:
     """The location without what may be secret in it."""
     if not location.startswith("jdbc:"):
         return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", location)
-    match = _SHOWN_JDBC.fullmatch(location)
+    match = _JDBC_PATTERN.fullmatch(location)
     if match is None or match[2] is None:
         return f"{':'.join(location.split(':', 2)[:2])}:…"
     return f"{match[1]}//{match[2]}"
 
 
-def with_content(source: Source, files: Iterable[SourceFile]) -> list[SourceFile]:
+def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> list[SourceFile]:
     """The files that aren't empty. BadSource for an empty one of a format that has none: a copy that was cut off."""
     found = list(files)
     broken = [each.path for each in found if not each.size]
-    if broken and source.format not in TEXT:
+    if broken and source.format not in TEXT_FORMATS:
         raise BadSource(f"{broken[0]} is empty, which no file of {source.format} is: copy it again, or remove it")
     return [each for each in found if each.size]
 
 
-def fingerprint(source: Source, files: Iterable[SourceFile]) -> str:
+def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> str:
     """What tells this content from another: paths, sizes and times of files; of a database only what is asked."""
     what = [repr((each.path, each.size, each.modified_ms)) for each in sorted(files)]
     if source.format == "jdbc":
@@ -126,20 +137,20 @@ def fingerprint(source: Source, files: Iterable[SourceFile]) -> str:
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:32]
 
 
-def literal(path: str) -> str:
+def escape_pattern(path: str) -> str:
     """A path that is meant as it is, where Spark would see a pattern."""
     return re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
 
 
-def _told(locations: Sequence[str]) -> str:
+def _guess_format(locations: Sequence[str]) -> str:
     if all(each.startswith("jdbc:") for each in locations):
         return "jdbc"
-    found = {_SUFFIXES.get(_bare(each).rpartition(".")[2]) for each in locations}
+    found = {_SUFFIX_FORMATS.get(_strip_suffix(each).rpartition(".")[2]) for each in locations}
     if len(found) != 1 or None in found:
         raise BadInput(f"The format can't be told from {', '.join(locations)}: give --format")
     return str(found.pop())
 
 
-def _bare(location: str) -> str:
+def _strip_suffix(location: str) -> str:
     """Without the suffix of a compression, and a folder's slash."""
-    return _COMPRESSED.sub("", location.lower().rstrip("/"))
+    return _COMPRESSION_SUFFIX.sub("", location.lower().rstrip("/"))

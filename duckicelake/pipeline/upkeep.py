@@ -1,32 +1,171 @@
-"""One attempt of each kind of job that keeps a table in shape."""
+"""Run one attempt of a maintenance job by Iceberg's actions or by the catalog."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.iceberg_table import IcebergTable
+from duckicelake.pipeline.destination import format_sql_name
+from duckicelake.pipeline.java import Jvm, iterate_java
+from duckicelake.pipeline.job import PipelineJob
+from duckicelake.pipeline.layout import RowOrder
 from duckicelake.pipeline.plan import PlannedJob
-from duckicelake.pipeline.running import Job
-from duckicelake.rest.client import CatalogClient, encoded, segment
+from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ASKED_AT_ONCE: Final = 1_000
+_TABLE_CODEC_PROPERTY: Final = "write.parquet.compression-codec"
+_SESSION_CODEC_SETTING: Final = "spark.sql.iceberg.compression-codec"
+"""Wins over the table's."""
+_ORPHAN_BATCH_FILES: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
 DUCKLAKE_SNAPSHOT: Final = "ducklake-snapshot"
 """Among the counts of a sort: DuckLake's snapshot in which all was sorted."""
-_COMMITS: Final = "10"
+_MAX_PARTIAL_COMMITS: Final = "10"
 """A large rewrite is committed in so many parts: what is done stays done, and conflicts cost a part."""
+_PARTIAL_KINDS: Final = frozenset({"sort", "compact"})
+"""Iceberg only logs it if none of the parts could be committed."""
+_KINDS_WITHOUT_SNAPSHOTS: Final = frozenset({"statistics", "expire"})
+
+
+class IcebergTable:
+    """The table as it is when this is made. summary: what goes into that of each snapshot that actions make."""
+
+    def __init__(self, spark: SparkSession, namespace: tuple[str, ...], table: str, summary: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.jvm = Jvm(spark)
+        self.jvm.make_active()
+        self._summary = summary
+        self._name = format_sql_name(namespace, table)
+        self.java = self.jvm.table(self._name)
+        self.head = self._head()
+
+    def _head(self) -> int | None:
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    def made(self) -> list[dict[str, str]]:
+        """The summaries of main's snapshots since then that the job made, newest first, each with its `snapshot-id`."""
+        self.java.refresh()
+        found = []
+        for snapshot in self._since():
+            summary = dict(snapshot.summary())
+            if self._summary.items() <= summary.items():
+                found.append({**summary, "snapshot-id": str(snapshot.snapshotId())})
+        return found
+
+    def is_behind(self) -> bool:
+        """Whether main has moved since then, as far as `made` saw."""
+        return self._head() != self.head
+
+    def _since(self) -> Iterator[Any]:
+        snapshot = self.java.currentSnapshot()
+        while snapshot is not None and snapshot.snapshotId() != self.head:
+            yield snapshot
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self.java.snapshot(parent)
+
+    def rewrite(
+        self, order: RowOrder | None, codec: str, options: Mapping[str, str], where: str | None = None
+    ) -> dict[str, int]:
+        """Rewrite data files, sorted if there is an order; what conflicts with others' commits isn't committed.
+
+        codec: packs them if the table doesn't say how; by itself Iceberg would take gzip. where: a condition in Spark's
+        SQL; only files that may hold such rows are rewritten.
+        """
+        action = self._stamped(self._actions(codec).rewriteDataFiles(self.java)).options(options)
+        if where is not None:
+            action = action.filter(self.jvm.condition(self._name, where))
+        if order is None:
+            action = action.binPack()
+        elif order.is_zorder:
+            action = action.zOrder(self.jvm.strings(key.part.name for key in order.keys))
+        else:
+            action = action.sort(self._sort_order(order))
+        result = action.execute()
+        return {
+            "rewritten files": result.rewrittenDataFilesCount(),
+            "added files": result.addedDataFilesCount(),
+            "rewritten bytes": result.rewrittenBytesCount(),
+            "removed delete files": result.removedDeleteFilesCount(),
+            "failed files": result.failedDataFilesCount(),
+        }
+
+    def rewrite_deletes(self) -> dict[str, int]:
+        """Merge small files of position deletes, and drop those of rows that are gone."""
+        result = self._stamped(self._actions().rewritePositionDeletes(self.java)).execute()
+        return {
+            "rewritten delete files": result.rewrittenDeleteFilesCount(),
+            "added delete files": result.addedDeleteFilesCount(),
+        }
+
+    def pack_manifests(self) -> dict[str, int]:
+        """Write manifests of few files anew, together, by partition; those of each partition spec by themselves."""
+        rewritten = added = 0
+        for spec_id in sorted(self.java.specs()):
+            action = self._stamped(self._actions().rewriteManifests(self.java)).specId(spec_id)
+            result = action.execute()
+            rewritten += _count_items(result.rewrittenManifests())
+            added += _count_items(result.addedManifests())
+        return {"rewritten manifests": rewritten, "added manifests": added}
+
+    def compute_statistics(self) -> dict[str, int]:
+        """Write sketches of each column's distinct values for the current snapshot, from all of its rows."""
+        file = self._actions().computeTableStats(self.java).execute().statisticsFile()
+        return {} if file is None else {"columns": len(file.blobMetadata())}
+
+    def expire(self, before_ms: int, keep: int) -> dict[str, int]:
+        """Forget snapshots of before a moment, but the newest and what branches and tags keep; delete their files."""
+        action = self._actions().expireSnapshots(self.java).expireOlderThan(before_ms).retainLast(keep)
+        result = action.execute()
+        return {
+            "deleted data files": result.deletedDataFilesCount(),
+            "deleted delete files": result.deletedPositionDeleteFilesCount(),
+            "deleted manifests": result.deletedManifestsCount() + result.deletedManifestListsCount(),
+        }
+
+    def files_below(self, before_ms: int) -> Iterator[dict[str, Any]]:
+        """The files below the table's location that were last written before a moment."""
+        location = self.java.location().rstrip("/")
+        for file in iterate_java(self.java.io().listPrefix(f"{location}/")):
+            if file.createdAtMillis() < before_ms:
+                yield {"location": file.location(), "size": file.size(), "modified-ms": file.createdAtMillis()}
+
+    def delete_file(self, location: str) -> None:
+        self.java.io().deleteFile(location)
+
+    def _actions(self, codec: str | None = None) -> Any:
+        session = self.jvm.session
+        if codec is not None and not self.java.properties().containsKey(_TABLE_CODEC_PROPERTY):
+            session = session.cloneSession()  # others use this one at the same time
+            session.conf().set(_SESSION_CODEC_SETTING, codec)
+        return self.jvm.iceberg.spark.actions.SparkActions.get(session)
+
+    def _stamped(self, action: Any) -> Any:
+        for key, value in self._summary.items():
+            action.snapshotProperty(key, value)
+        return action
+
+    def _sort_order(self, order: RowOrder) -> Any:
+        builder = self.jvm.iceberg.SortOrder.builderFor(self.java.schema())
+        nulls = self.jvm.iceberg.NullOrder
+        for key in order.keys:
+            add = builder.desc if key.descending else builder.asc
+            add(key.part.name, nulls.NULLS_FIRST if key.nulls_first else nulls.NULLS_LAST)
+        return builder.build()
+
+
+def _count_items(iterable: Any) -> int:
+    return sum(1 for _ in iterate_java(iterable))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """What came of a job."""
 
     result: Literal["done", "unchanged", "skipped"]
@@ -35,7 +174,9 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def act(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
+def attempt_job(
+    spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, job: PipelineJob
+) -> AttemptOutcome:
     """Try once, on the table as it is now. What conflicts raises something that `failures.is_conflict` knows."""
     if planned.kind == "flush":
         return _flush(client, planned)
@@ -44,21 +185,21 @@ def act(spark: SparkSession | None, client: CatalogClient, planned: PlannedJob, 
     assert spark is not None, planned
     table = IcebergTable(spark, planned.namespace, planned.table, job.summary)
     if table.head is None:
-        return Outcome("unchanged", "the table is empty")
+        return AttemptOutcome("unchanged", "the table is empty")
     if planned.kind == "remove-orphans":
         return _remove_orphans(table, client, planned, job)
-    counts = _ACTS[planned.kind](table, planned)
+    counts = _ACTIONS[planned.kind](table, planned)
     made = table.made()
-    if not made and (counts.get("failed files") or (planned.kind in _IN_PARTS and table.is_behind())):
+    if not made and (counts.get("failed files") or (planned.kind in _PARTIAL_KINDS and table.is_behind())):
         raise JobConflict("others changed the same files, so that nothing could be committed")
     if planned.kind == "sort" and planned.where is None and made and not counts["failed files"]:
         counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
-    changed = bool(made) or (planned.kind in _WITHOUT_SNAPSHOTS and any(counts.values()))
+    changed = bool(made) or (planned.kind in _KINDS_WITHOUT_SNAPSHOTS and any(counts.values()))
     snapshot_ids = tuple(int(summary["snapshot-id"]) for summary in reversed(made))
-    return Outcome("done" if changed else "unchanged", None, snapshot_ids, counts)
+    return AttemptOutcome("done" if changed else "unchanged", None, snapshot_ids, counts)
 
 
-def _flush(client: CatalogClient, planned: PlannedJob) -> Outcome:
+def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
     """The catalog does it, from which the rows would have to be fetched otherwise, to be written and put back.
 
     It is asked for the table before, so that what DuckDB did until now is listed, one snapshot for each, while its
@@ -67,35 +208,39 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> Outcome:
     client.load_table(planned.namespace, planned.table, "refs")
     told = client.flush_rows(planned.namespace, planned.table)
     if told["snapshot-id"] is None:
-        return Outcome("unchanged", "no rows are in Postgres any more")
+        return AttemptOutcome("unchanged", "no rows are in Postgres any more")
     counts = {"rows in Postgres": told["rows"], "deletes in Postgres": told["deletes"], "added files": told["files"]}
-    return Outcome("done", None, (told["snapshot-id"],), counts)
+    return AttemptOutcome("done", None, (told["snapshot-id"],), counts)
 
 
-def _expire_shared(client: CatalogClient, planned: PlannedJob) -> Outcome:
+def _expire_shared(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
     """The catalog does it, as engines don't know which files another table needs."""
     before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
-    path = f"/v1/namespaces/{encoded(planned.namespace)}/tables/{segment(planned.table)}/expire"
+    path = f"/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/expire"
     told = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})
-    return Outcome("done" if told["snapshots"] else "unchanged", None, (), {"expired snapshots": told["snapshots"]})
+    return AttemptOutcome(
+        "done" if told["snapshots"] else "unchanged", None, (), {"expired snapshots": told["snapshots"]}
+    )
 
 
 def _compact(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     policy = planned.policy
     more = {"min-input-files": str(max(policy.min_files, 2)), "delete-ratio-threshold": str(policy.delete_ratio)}
-    return table.rewrite(policy.order, policy.codec, _options(planned) | more, planned.where)
+    return table.rewrite(policy.order, policy.codec, _build_rewrite_options(planned) | more, planned.where)
 
 
 def _sort(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     policy = planned.policy
-    return table.rewrite(policy.order, policy.codec, _options(planned) | {"rewrite-all": "true"}, planned.where)
+    return table.rewrite(
+        policy.order, policy.codec, _build_rewrite_options(planned) | {"rewrite-all": "true"}, planned.where
+    )
 
 
-def _options(planned: PlannedJob) -> dict[str, str]:
+def _build_rewrite_options(planned: PlannedJob) -> dict[str, str]:
     return {
         "target-file-size-bytes": str(planned.target_size),
         "partial-progress.enabled": "true",
-        "partial-progress.max-commits": _COMMITS,
+        "partial-progress.max-commits": _MAX_PARTIAL_COMMITS,
         "remove-dangling-deletes": "true",
     }
 
@@ -105,7 +250,7 @@ def _expire(table: IcebergTable, planned: PlannedJob) -> dict[str, int]:
     return table.expire(before_ms, planned.policy.snapshots_kept)
 
 
-_ACTS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]]]] = {
     "sort": _sort,
     "compact": _compact,
     "rewrite-deletes": lambda table, _: table.rewrite_deletes(),
@@ -113,17 +258,18 @@ _ACTS: Final[Mapping[str, Callable[[IcebergTable, PlannedJob], dict[str, int]]]]
     "statistics": lambda table, _: table.compute_statistics(),
     "expire": _expire,
 }
-_IN_PARTS: Final = frozenset({"sort", "compact"})
-"""Iceberg only logs it if none of the parts could be committed."""
-_WITHOUT_SNAPSHOTS: Final = frozenset({"statistics", "expire"})
 
 
-def _remove_orphans(table: IcebergTable, client: CatalogClient, planned: PlannedJob, job: Job) -> Outcome:
+def _remove_orphans(
+    table: IcebergTable, client: CatalogClient, planned: PlannedJob, job: PipelineJob
+) -> AttemptOutcome:
     before_ms = time.time_ns() // 1_000_000 - planned.policy.orphan_age
-    path = f"/pipeline/v1/namespaces/{encoded(planned.namespace)}/tables/{segment(planned.table)}/orphans"
+    path = (
+        f"/pipeline/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/orphans"
+    )
     counts = {"files looked at": 0, "deleted files": 0, "deleted bytes": 0}
     old = table.files_below(before_ms)
-    while files := list(islice(old, _ASKED_AT_ONCE)):
+    while files := list(islice(old, _ORPHAN_BATCH_FILES)):
         sizes = {file["location"]: file["size"] for file in files}
         counts["files looked at"] += len(files)
         job.check()
@@ -131,4 +277,4 @@ def _remove_orphans(table: IcebergTable, client: CatalogClient, planned: Planned
             table.delete_file(location)
             counts["deleted files"] += 1
             counts["deleted bytes"] += sizes[location]
-    return Outcome("done" if counts["deleted files"] else "unchanged", None, (), counts)
+    return AttemptOutcome("done" if counts["deleted files"] else "unchanged", None, (), counts)

@@ -1,9 +1,9 @@
-"""Installing and taking back the patches, for the versions of PyIceberg that they were tested with."""
+"""Install and undo the patches, for tested versions of PyIceberg."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from duckicelake.pyiceberg_v3.patching import Patch, Undo
+from duckicelake.pyiceberg_v3.patch import Patch, Undo
 
 TESTED_VERSIONS: Final = ("0.11.1", "0.12.0")
 _installed: list[Undo] = []
@@ -21,7 +21,7 @@ def install() -> None:
     """
     check_version()
     if not _installed:
-        _installed.extend(patch.apply() for patch in patches())
+        _installed.extend(patch.apply() for patch in load_patches())
 
 
 def uninstall() -> None:
@@ -39,17 +39,16 @@ def check_version() -> None:
         raise UntestedVersionError(f"tested with PyIceberg {' and '.join(TESTED_VERSIONS)}, installed is {found}")
 
 
-def patches() -> tuple[Patch, ...]:
+def load_patches() -> tuple[Patch, ...]:
     """All patches; imported only now, because they need what a tested PyIceberg has."""
-    from duckicelake.pyiceberg_v3 import (  # noqa: PLC0415
-        committing,
-        copying,
-        reading,
-        storing,
-        upgrading,
-        upserting,
-        writing,
-    )
+    from duckicelake.pyiceberg_v3 import commit, manifest_io, rows  # noqa: PLC0415
 
-    parts = (reading, writing, committing, upgrading, copying, storing, upserting)
-    return tuple(patch for part in parts for patch in part.PATCHES)
+    return (
+        *manifest_io.READ_PATCHES,
+        *manifest_io.WRITE_PATCHES,
+        *commit.COMMIT_PATCHES,
+        *commit.UPGRADE_PATCHES,
+        *rows.COPY_PATCHES,
+        *rows.STORE_PATCHES,
+        *rows.UPSERT_PATCHES,
+    )

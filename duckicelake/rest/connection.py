@@ -1,4 +1,4 @@
-"""Where the catalog is, and who asks: all that a client needs to know, on a laptop as on a cluster."""
+"""The address and the credentials of a catalog."""
 
 from dataclasses import dataclass, field
 from typing import Final

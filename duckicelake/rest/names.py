@@ -1,7 +1,4 @@
-"""Names of tables as people write them, `ns.t`.
-
-A level with dots in it stands in backticks, as in Spark: "`a.b`.t" is table `t` of the namespace `a.b` of one level.
-"""
+"""Parse and format table names such as `ns.t`."""
 
 import re
 from typing import Final
@@ -37,11 +34,11 @@ def parse_table(text: str) -> tuple[Namespace, str]:
     return tuple(namespace), name
 
 
-def quoted(*levels: str) -> str:
+def quote_name(*levels: str) -> str:
     """A name of several levels as SQL, each in backticks."""
     return ".".join(f"`{level.replace('`', '``')}`" for level in levels)
 
 
-def shown(namespace: Namespace, table: str) -> str:
+def format_name(namespace: Namespace, table: str) -> str:
     """A table's name for people: backticks only where they are needed; `parse_table` reads it again."""
-    return ".".join(quoted(level) if "." in level or "`" in level else level for level in (*namespace, table))
+    return ".".join(quote_name(level) if "." in level or "`" in level else level for level in (*namespace, table))

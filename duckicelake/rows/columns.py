@@ -1,15 +1,42 @@
-"""PURE. A table's columns as rows come into them: Iceberg's fields with DuckLake's types and order."""
+"""PURE. Columns of posted rows: Iceberg fields with DuckLake's types, and their Arrow types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
 
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import IcebergType, NestedField, children
+from duckicelake.iceberg.types import IcebergType, ListType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import Json
-from duckicelake.lake.model import Column, children_of
+from duckicelake.lake.model import Column, find_children
 
 _NO_DEFAULTS = {None, "NULL"}
 _UNKNOWN = Column(0, None, "", "unknown", nulls_allowed=True)
+UNSTORABLE: Final = frozenset({"variant", "geometry", "geography", "unknown"})
+"""Types of which this server writes no values, neither inlined nor in files: a column of one can only be null."""
+TICKS: Final = {"date": pa.int32(), "time": pa.int64()} | dict.fromkeys(
+    ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), pa.int64()
+)
+"""Types that Arrow keeps as integers under another name."""
+_PLAIN: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.string(),
+    "uuid": pa.binary(16),
+    "binary": pa.binary(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +57,19 @@ class RowColumn:
     children: tuple["RowColumn", ...] = ()
 
 
-def row_columns(schema: Schema, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
+def build_row_columns(schema: Schema, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
     """The columns of a table in DuckLake's order, then those of type unknown, which DuckLake doesn't have."""
-    return _inside(schema.struct, None, columns)
+    return _build_children(schema.struct, None, columns)
 
 
-def _inside(kind: IcebergType, parent: int | None, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
-    fields = {field.id: field for field in children(kind)}
-    known = {column.column_id: column for column in children_of(columns, parent)}
+def _build_children(kind: IcebergType, parent: int | None, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
+    fields = {field.id: field for field in list_children(kind)}
+    known = {column.column_id: column for column in find_children(columns, parent)}
     ids = [*known, *(field_id for field_id in fields if field_id not in known)]
-    return tuple(_row_column(fields[field_id], known.get(field_id, _UNKNOWN), columns) for field_id in ids)
+    return tuple(_build_row_column(fields[field_id], known.get(field_id, _UNKNOWN), columns) for field_id in ids)
 
 
-def _row_column(field: NestedField, column: Column, columns: Sequence[Column]) -> RowColumn:
+def _build_row_column(field: NestedField, column: Column, columns: Sequence[Column]) -> RowColumn:
     is_computed = field.write_default is None and column.default_value not in _NO_DEFAULTS
     return RowColumn(
         field_id=field.id,
@@ -52,5 +79,73 @@ def _row_column(field: NestedField, column: Column, columns: Sequence[Column]) -
         declared=column.column_type,
         default=field.write_default,
         computed_default=column.default_value if is_computed else None,
-        children=_inside(field.type, field.id, columns),
+        children=_build_children(field.type, field.id, columns),
     )
+
+
+def is_storable(column: RowColumn) -> bool:
+    """Whether the column can hold anything: a list of variants can't, a struct can if one of its fields can."""
+    if isinstance(column.type, PrimitiveType):
+        return column.type.name not in UNSTORABLE
+    check = any if isinstance(column.type, StructType) else all
+    return bool(column.children) and check(map(is_storable, column.children))
+
+
+def select_stored(columns: Sequence[RowColumn]) -> tuple[RowColumn, ...]:
+    """Those of the columns that can hold anything."""
+    return tuple(filter(is_storable, columns))
+
+
+def to_arrow_type(column: RowColumn) -> pa.DataType:
+    """The Arrow type of a storable column's values, nullable throughout."""
+    kind = column.type
+    if isinstance(kind, PrimitiveType):
+        return _map_primitive(kind)
+    parts = [pa.field(child.name, to_arrow_type(child)) for child in select_stored(column.children)]
+    if isinstance(kind, StructType):
+        return pa.struct(parts)
+    if isinstance(kind, ListType):
+        return pa.list_(parts[0])
+    return pa.map_(parts[0].type, parts[1].type)
+
+
+def _map_primitive(kind: PrimitiveType) -> pa.DataType:
+    if kind.name == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    return pa.binary(kind.length) if kind.name == "fixed" else _PLAIN[kind.name]
+
+
+def to_single_value(kind: PrimitiveType, value: Any) -> Any:
+    """A value in memory as those of `iceberg.values` are."""
+    return UUID(bytes=value) if kind.name == "uuid" else value
+
+
+def to_python_values(array: pa.Array, column: RowColumn) -> list[Any]:
+    """The values in memory of an array that has the column's Arrow type."""
+    kind = column.type
+    if isinstance(kind, PrimitiveType):
+        ticks = TICKS.get(kind.name)
+        values: list[Any] = (array if ticks is None else array.view(ticks)).to_pylist()
+        return values
+    if isinstance(kind, StructType):
+        fields = [
+            to_python_values(array.field(index), child) for index, child in enumerate(select_stored(column.children))
+        ]
+        return _mask_invalid(array, list(zip(*fields, strict=True)))
+    if isinstance(kind, ListType):
+        (element,) = column.children
+        return _slice_values(array, to_python_values(array.values, element))
+    key, value = column.children
+    pairs = zip(to_python_values(array.keys, key), to_python_values(array.items, value), strict=True)
+    return _slice_values(array, list(pairs))
+
+
+def _slice_values(array: pa.Array, values: list[Any]) -> list[Any]:
+    offsets = array.offsets.to_pylist()
+    return _mask_invalid(array, [values[start:end] for start, end in pairwise(offsets)])
+
+
+def _mask_invalid(array: pa.Array, values: list[Any]) -> list[Any]:
+    if not array.null_count:
+        return values
+    return [value if valid else None for value, valid in zip(values, array.is_valid().to_pylist(), strict=True)]

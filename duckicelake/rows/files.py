@@ -1,23 +1,142 @@
-"""PURE. Batches as Parquet files with field ids, as DuckLake and Iceberg read them: one for each partition."""
+"""PURE. Write batches as Parquet files with field ids: partitioned and sorted."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from duckicelake.iceberg.partition import PartitionSpec
-from duckicelake.iceberg.sort import SortOrder
+from duckicelake.bridge.values.lake_values import format_cast_text
+from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.iceberg.calendar import split_days
+from duckicelake.iceberg.partition import PartitionSpec, Transform
+from duckicelake.iceberg.sort import SortField, SortOrder
+from duckicelake.iceberg.transforms import apply_transform, compute_bucket
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.lake.model import ColumnStats, PartitionKey
-from duckicelake.rows.batch import Batch
-from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.kinds import arrow_type, stored
-from duckicelake.rows.ordering import sorted_rows
-from duckicelake.rows.partitions import partitioned
-from duckicelake.rows.statistics import table_stats
+from duckicelake.rows.columns import RowColumn, select_stored, to_arrow_type, to_single_value
+from duckicelake.rows.problems import render_value
+from duckicelake.rows.row_batch import Batch, build_table_stats
 
+MAX_FILES: Final = 1000
+_BUCKET: Final = re.compile(r"bucket\((\d+)\)")
+_PARTS: Final = ("year", "month", "day")
+_HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
+"""Types that both sides hash alike."""
+_HOURS: Final = 24
+PartitionValues: TypeAlias = tuple[str | None, ...]
+_Text: TypeAlias = Callable[[Any], str | None]
 _FIELD_ID = b"PARQUET:field_id"
+
+
+def sort_rows(batch: Batch, order: SortOrder) -> pa.Array:
+    """The rows' places in the table's order, as far as that is one of top-level columns and no buckets."""
+    keys = []
+    columns = {}
+    for name, (field, column) in enumerate(_build_sort_columns(batch, order)):
+        columns[str(name)] = column
+        keys.append(
+            (str(name), f"{field.direction}ending", "at_start" if field.null_order == "nulls-first" else "at_end")
+        )
+    if not keys:
+        return pa.array(range(batch.num_rows))
+    return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
+def _build_sort_columns(batch: Batch, order: SortOrder) -> Iterator[tuple[SortField, pa.Array]]:
+    places = {column.field_id: index for index, column in enumerate(batch.layout.stored)}
+    for field in order.fields:
+        if field.source_id not in places:
+            return
+        place = places[field.source_id]
+        kind = batch.layout.stored[place].type
+        if not isinstance(kind, PrimitiveType) or field.transform.name == "bucket" or not field.transform.accepts(kind):
+            return
+        if field.transform.name == "identity":
+            yield field, batch.table.column(place)
+        else:
+            values = (
+                None if each is None else apply_transform(field.transform, kind, each) for each in batch.column(place)
+            )
+            yield field, pa.array(values)
+
+
+def split_partitions(
+    batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec
+) -> list[tuple[PartitionValues, list[int]]]:
+    """DuckLake's partition values of each file, and the rows in it, as they come.
+
+    Raises:
+        Unsupported: a key is a bucket of a type that DuckLake hashes in a way of its own.
+        InvalidRequest: the rows are of too many partitions.
+
+    """
+    columns = [_read_column(batch, key.column_id, partial(_make_key, key)) for key in keys]
+    columns += [_read_column(batch, field.source_id, partial(_make_value, field.transform)) for field in spec.fields]
+    found: defaultdict[PartitionValues, list[int]] = defaultdict(list)
+    for row, values in enumerate(zip(*columns, strict=True) if columns else [()] * batch.num_rows):
+        found[values].append(row)
+    if len(found) > MAX_FILES:
+        raise InvalidRequest(f"The rows are of {len(found)} partitions; a batch takes up to {MAX_FILES}: send several")
+    return [(values[: len(keys)], rows) for values, rows in found.items()]
+
+
+def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType], _Text | None]) -> list[str | None]:
+    """What the column's values are told apart by; all alike where that isn't known, or the column is inside another."""
+    for index, column in enumerate(batch.layout.stored):
+        if column.field_id == column_id and isinstance(column.type, PrimitiveType):
+            text = text_of(column.type)
+            return [None] * batch.num_rows if text is None else _map_texts(batch.column(index), text)
+    return [None] * batch.num_rows
+
+
+def _map_texts(values: Sequence[Any], text: _Text) -> list[str | None]:
+    """The text of each value, made once for equal ones; zeros are equal and have two."""
+    if any(isinstance(value, float) for value in values[:1]):
+        return [None if value is None else text(value) for value in values]
+    texts = {value: None if value is None else text(value) for value in set(values)}
+    return [texts[value] for value in values]
+
+
+def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
+    """DuckLake's value of a key."""
+    match = _BUCKET.fullmatch(key.transform)
+    if key.transform == "identity":
+        return partial(_format_identity, kind)
+    if match is not None and kind.name in _HASHED:
+        return lambda value: str(compute_bucket(value, int(match[1])))
+    if key.transform in _PARTS:
+        to_days = Transform(name="day")
+        return lambda value: str(split_days(apply_transform(to_days, kind, value))[_PARTS.index(key.transform)])
+    if key.transform == "hour":
+        to_hours = Transform(name="hour")
+        return lambda value: str(apply_transform(to_hours, kind, value) % _HOURS)
+    raise Unsupported(
+        "row-partitions",
+        f"The table is partitioned by {key.transform} of a column of type {kind}, which only DuckDB computes: send "
+        "batches that are small enough to be inlined",
+    )
+
+
+def _format_identity(kind: PrimitiveType, value: Any) -> str:
+    text = format_cast_text(kind, to_single_value(kind, value))
+    if text is None:
+        raise InvalidRequest(
+            f"{render_value(value)} can't be the value of a partition, as Postgres holds no NUL in texts"
+        )
+    return text
+
+
+def _make_value(transform: Transform, kind: PrimitiveType) -> _Text | None:
+    """Iceberg's value, where a file's bounds can tell it."""
+    if transform.name in {"bucket", "void"} or not transform.accepts(kind):
+        return None
+    return lambda value: repr(apply_transform(transform, kind, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +149,7 @@ class RowFile:
     stats: tuple[ColumnStats, ...]
 
 
-def row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec, order: SortOrder) -> list[RowFile]:
+def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec, order: SortOrder) -> list[RowFile]:
     """The batch as files, each of one partition of both DuckLake's keys and Iceberg's spec, and sorted by the order.
 
     Raises:
@@ -38,23 +157,23 @@ def row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec, o
         InvalidRequest: the rows are of too many partitions.
 
     """
-    schema = pa.schema([_field(column) for column in batch.layout.stored])
-    table = batch.table.take(sorted_rows(batch, order)) if order.fields else batch.table
+    schema = pa.schema([_make_field(column) for column in batch.layout.stored])
+    table = batch.table.take(sort_rows(batch, order)) if order.fields else batch.table
     ordered = Batch(batch.layout, batch.num_rows, table=table)
-    groups = partitioned(ordered, keys, spec)
-    return [_file(ordered, values, rows, schema) for values, rows in groups]
+    groups = split_partitions(ordered, keys, spec)
+    return [_write_file(ordered, values, rows, schema) for values, rows in groups]
 
 
-def _file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int], schema: pa.Schema) -> RowFile:
+def _write_file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int], schema: pa.Schema) -> RowFile:
     table = batch.table if len(rows) == batch.num_rows else batch.table.take(pa.array(rows))
-    data, sizes = _written(table.cast(schema))
-    leaves = dict(zip(_leaves(batch.layout.stored), sizes, strict=True))
-    stats = table_stats(batch.layout, table)
+    data, sizes = _encode_table(table.cast(schema))
+    leaves = dict(zip(_list_leaf_ids(batch.layout.stored), sizes, strict=True))
+    stats = build_table_stats(batch.layout, table)
     sized = tuple(row._replace(column_size_bytes=leaves[row.column_id]) for row in stats)
     return RowFile(data, len(rows), values, sized)
 
 
-def _written(table: pa.Table) -> tuple[bytes, list[int]]:
+def _encode_table(table: pa.Table) -> tuple[bytes, list[int]]:
     """The table as Parquet, and the compressed size of each leaf column."""
     sink = pa.BufferOutputStream()
     found: list[pq.FileMetaData] = []
@@ -72,24 +191,24 @@ def _written(table: pa.Table) -> tuple[bytes, list[int]]:
     return sink.getvalue().to_pybytes(), sizes
 
 
-def _leaves(columns: Sequence[RowColumn]) -> Iterator[int]:
+def _list_leaf_ids(columns: Sequence[RowColumn]) -> Iterator[int]:
     """The ids of the leaves, in the order of the file's columns."""
     for column in columns:
         if column.children:
-            yield from _leaves(stored(column.children))
+            yield from _list_leaf_ids(select_stored(column.children))
         else:
             yield column.field_id
 
 
-def _field(column: RowColumn) -> pa.Field:
+def _make_field(column: RowColumn) -> pa.Field:
     """The column with its field ids; nothing is required but the keys of maps, as in DuckLake's files."""
-    return pa.field(column.name, _file_type(column), metadata={_FIELD_ID: str(column.field_id).encode()})
+    return pa.field(column.name, _make_file_type(column), metadata={_FIELD_ID: str(column.field_id).encode()})
 
 
-def _file_type(column: RowColumn) -> pa.DataType:
+def _make_file_type(column: RowColumn) -> pa.DataType:
     if isinstance(column.type, PrimitiveType):
-        return pa.uuid() if column.type.name == "uuid" else arrow_type(column)
-    parts = [_field(child) for child in stored(column.children)]
+        return pa.uuid() if column.type.name == "uuid" else to_arrow_type(column)
+    parts = [_make_field(child) for child in select_stored(column.children)]
     if isinstance(column.type, StructType):
         return pa.struct(parts)
     if isinstance(column.type, ListType):

@@ -9,14 +9,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from duckicelake.bridge.texts import cast_text
+from duckicelake.bridge.values.lake_values import format_cast_text
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.expressions import Constant, Junction, Not, Predicate, Test, Value
+from duckicelake.iceberg.expressions import (
+    ColumnTest,
+    ConstantPredicate,
+    JsonConstant,
+    Junction,
+    NotPredicate,
+    Predicate,
+)
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.json_values import read_primitive
-from duckicelake.rows.kinds import is_storable, single_value
-from duckicelake.rows.problems import MisfitError, shown
+from duckicelake.rows.columns import RowColumn, is_storable, to_single_value
+from duckicelake.rows.json_values import make_primitive_reader
+from duckicelake.rows.problems import MisfitError, render_value
 
 _FLOATS: Final = frozenset({"float", "double"})
 _INTEGERS: Final = {"int": "int32", "long": "int64"}
@@ -43,14 +49,14 @@ class FilterColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SqlCondition:
     """A condition in DuckDB's SQL, and its parameters by name."""
 
     sql: str
     parameters: Mapping[str, str | list[str]]
 
 
-def bind(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
+def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
     """The predicate with field ids for columns, and values as those of `iceberg.values` for constants.
 
     InvalidRequest for columns that there aren't and those that aren't primitive, and for what doesn't fit their types.
@@ -58,23 +64,25 @@ def bind(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
     known: dict[str | int, RowColumn] = {}
     for column in columns:
         known[column.name] = known[column.field_id] = column
-    return _bound(predicate, known)
+    return _bind_predicate(predicate, known)
 
 
-def condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> Condition:
+def build_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> SqlCondition:
     """A bound predicate over columns by field id."""
-    writer = _Writer(columns)
-    return Condition(writer.written(predicate), writer.parameters)
+    writer = _ConditionWriter(columns)
+    return SqlCondition(writer.written(predicate), writer.parameters)
 
 
-def _bound(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Predicate:
+def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Predicate:
     match predicate:
-        case Constant():
+        case ConstantPredicate():
             return predicate
-        case Not():
-            return Not(_bound(predicate.child, columns))
+        case NotPredicate():
+            return NotPredicate(_bind_predicate(predicate.child, columns))
         case Junction():
-            return Junction(predicate.operator, _bound(predicate.left, columns), _bound(predicate.right, columns))
+            return Junction(
+                predicate.operator, _bind_predicate(predicate.left, columns), _bind_predicate(predicate.right, columns)
+            )
     column = columns.get(predicate.column)
     kind = column.type if column is not None and is_storable(column) else None
     if column is None or not isinstance(kind, PrimitiveType):
@@ -83,40 +91,42 @@ def _bound(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Pred
     wanted = _TESTED.get(_OPPOSITES.get(predicate.operator, predicate.operator))
     if wanted is not None and kind.name not in wanted:
         raise InvalidRequest(f"{predicate.operator} tests a {' or a '.join(wanted)}, but {column.name} is a {kind}")
-    values = tuple(_read(column, kind, each) for each in predicate.values)
-    return Test(predicate.operator, column.field_id, values)
+    values = tuple(_read_constant(column, kind, each) for each in predicate.values)
+    return ColumnTest(predicate.operator, column.field_id, values)
 
 
-def _read(column: RowColumn, kind: PrimitiveType, value: Value) -> Any:
+def _read_constant(column: RowColumn, kind: PrimitiveType, value: JsonConstant) -> Any:
     """The constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
     own = value.data_type
     if own is not None and own != kind and not any({own.name, kind.name} <= alike for alike in _ALIKE):
         raise InvalidRequest(f"{column.name} is a {kind}, which isn't compared with a {own}")
     try:
-        found = read_primitive(replace(column, declared=_INTEGERS.get(kind.name, "")))(value.json)
+        found = make_primitive_reader(replace(column, declared=_INTEGERS.get(kind.name, "")))(value.json)
     except MisfitError as error:
-        raise InvalidRequest(f"{column.name} is compared with {shown(error.value)}: {error.right}") from error
+        raise InvalidRequest(f"{column.name} is compared with {render_value(error.value)}: {error.right}") from error
     if isinstance(found, float) and math.isnan(found):
         raise InvalidRequest(f"{column.name} is compared with NaN: test for it by is-nan or not-nan")
-    return single_value(kind, found)
+    return to_single_value(kind, found)
 
 
 @dataclass(slots=True)
-class _Writer:
+class _ConditionWriter:
     columns: Mapping[int, FilterColumn]
     parameters: dict[str, str | list[str]] = field(default_factory=dict)
 
     def written(self, predicate: Predicate) -> str:
         match predicate:
-            case Constant():
+            case ConstantPredicate():
                 return "true" if predicate.holds else "false"
-            case Not():
+            case NotPredicate():
                 return f"(NOT {self.written(predicate.child)})"
             case Junction():
                 return f"({self.written(predicate.left)} {predicate.operator} {self.written(predicate.right)})"
         assert isinstance(predicate.column, int)
         opposite, column = _OPPOSITES.get(predicate.operator), self.columns[predicate.column]
-        test = self._test(opposite or predicate.operator, column, [_text(column.type, v) for v in predicate.values])
+        test = self._test(
+            opposite or predicate.operator, column, [_format_constant(column.type, v) for v in predicate.values]
+        )
         return test if opposite is None else f"(NOT {test})"
 
     def _test(self, operator: str, column: FilterColumn, texts: list[str]) -> str:
@@ -127,9 +137,9 @@ class _Writer:
             case "is-nan":
                 return f"coalesce(isnan({value}), false)"
             case "in":
-                constants = _constant(column, f"unnest({self._parameter(texts)}::VARCHAR[])")
+                constants = _build_constant(column, f"unnest({self._parameter(texts)}::VARCHAR[])")
                 return f"coalesce({value} IN (SELECT {constants}), false)"
-        constant = _constant(column, f"{self._parameter(texts[0])}::VARCHAR")
+        constant = _build_constant(column, f"{self._parameter(texts[0])}::VARCHAR")
         match operator:
             case "eq":
                 return f"({value} IS NOT DISTINCT FROM {constant})"
@@ -144,14 +154,14 @@ class _Writer:
         return f"${name}"
 
 
-def _text(kind: PrimitiveType, value: Any) -> str:
+def _format_constant(kind: PrimitiveType, value: Any) -> str:
     """What DuckDB makes the constant of (see `_constant`); it has all that `read_primitive` reads."""
     if kind.name == "string":
         return str(value)
-    return value.hex() if isinstance(value, bytes) else cast_text(kind, value) or ""
+    return value.hex() if isinstance(value, bytes) else format_cast_text(kind, value) or ""
 
 
-def _constant(column: FilterColumn, text: str) -> str:
+def _build_constant(column: FilterColumn, text: str) -> str:
     match column.type.name:
         case "binary" | "fixed":
             return f"unhex({text})"

@@ -6,10 +6,17 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
-from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.json_values import RANGES, Read, narrowed, read_primitive
-from duckicelake.rows.kinds import is_storable
-from duckicelake.rows.problems import MISSING, MOST_NAMED, MisfitError, OnUnknown, Problem, problem, shown
+from duckicelake.rows.columns import RowColumn, is_storable
+from duckicelake.rows.json_values import RANGES, Read, make_primitive_reader, to_float32
+from duckicelake.rows.problems import (
+    MAX_NAMED_ROWS,
+    MISSING,
+    MisfitError,
+    OnUnknown,
+    RowProblem,
+    make_problem,
+    render_value,
+)
 
 _AS_THEY_ARE: Final = {"boolean": bool, "int": int, "long": int, "double": float, "string": str}
 """Types whose JSON values are the values in memory, but for their range."""
@@ -22,8 +29,8 @@ class JsonColumn:
 
     def __init__(self, column: RowColumn, on_unknown: OnUnknown) -> None:
         self.name = column.name
-        self._read = _reader(column, on_unknown)
-        self._default = _default(column)
+        self._read = _make_reader(column, on_unknown)
+        self._default = _get_default(column)
         self._required = column.required
         plain = _AS_THEY_ARE.get(str(column.type)) if column.declared != "json" else None
         self._plain = {plain} if column.required else {plain, type(None)}
@@ -38,19 +45,19 @@ class JsonColumn:
             return None
         return self._default() if value is MISSING else self._read(value)
 
-    def read_all(self, values: Sequence[Any], problems: list[Problem]) -> list[Any]:
+    def read_all(self, values: Sequence[Any], problems: list[RowProblem]) -> list[Any]:
         """The column's values of all rows; what is wrong with them is added to the problems."""
         if self.takes(values):
             return list(values)
         if self._is_narrow and set(map(type, values)) <= _NUMBERS:
             with suppress(OverflowError):  # of one, which is told from the others below
-                return narrowed(values)
-        read, found, most = [], 0, MOST_NAMED
+                return to_float32(values)
+        read, found, most = [], 0, MAX_NAMED_ROWS
         for row, value in enumerate(values):
             try:
                 read.append(self.read(value))
             except MisfitError as misfit:
-                problems.append(problem(row, self.name, misfit))
+                problems.append(make_problem(row, self.name, misfit))
                 found += 1
                 if found > most:
                     break
@@ -67,52 +74,58 @@ class JsonColumn:
         return not numbers or (self._range[0] <= min(numbers) and max(numbers) <= self._range[1])
 
 
-def unknown_name(name: str, columns: Mapping[str, object]) -> str:
+def describe_unknown_name(name: str, columns: Mapping[str, object]) -> str:
     """What to say of a name that isn't among the columns'."""
     lowered = {column.lower(): column for column in columns}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(list(columns)[:20])}"
 
 
-def _default(column: RowColumn) -> Callable[[], Any]:
+def _get_default(column: RowColumn) -> Callable[[], Any]:
     """What stands in for a missing value."""
     if column.computed_default is not None:
         expression = column.computed_default
-        return _raising(f"it isn't there, and only DuckDB computes the column's default {expression}: send a value")
+        return _make_missing_error(
+            f"it isn't there, and only DuckDB computes the column's default {expression}: send a value"
+        )
     if column.default is not None:
-        read, default = _reader(column, "reject"), column.default
+        read, default = _make_reader(column, "reject"), column.default
         return lambda: read(default)
     if column.required:
-        return _raising("it isn't there, and the column is required and has no default")
+        return _make_missing_error("it isn't there, and the column is required and has no default")
     return lambda: None
 
 
-def _raising(right: str) -> Callable[[], Any]:
+def _make_missing_error(right: str) -> Callable[[], Any]:
     def missing() -> Any:
         raise MisfitError(MISSING, right)
 
     return missing
 
 
-def _reader(column: RowColumn, on_unknown: OnUnknown) -> Read:
+def _make_reader(column: RowColumn, on_unknown: OnUnknown) -> Read:
     if not is_storable(column):
-        return _unstorable(column)
+        return _make_unstorable_reader(column)
     if isinstance(column.type, PrimitiveType):
-        return read_primitive(column)
+        return make_primitive_reader(column)
     parts = [JsonColumn(child, on_unknown) for child in column.children]
     if isinstance(column.type, StructType):
-        return _struct(column, parts, on_unknown)
-    return _list(parts[0]) if isinstance(column.type, ListType) else _map(column, parts[0], parts[1])
+        return _make_struct_reader(column, parts, on_unknown)
+    return (
+        _make_list_reader(parts[0])
+        if isinstance(column.type, ListType)
+        else _make_map_reader(column, parts[0], parts[1])
+    )
 
 
-def _unstorable(column: RowColumn) -> Read:
+def _make_unstorable_reader(column: RowColumn) -> Read:
     def read(value: Any) -> Any:
         raise MisfitError(value, f"no values of the column's type can be stored so: leave it out ({column.declared})")
 
     return read
 
 
-def _struct(column: RowColumn, parts: Sequence[JsonColumn], on_unknown: OnUnknown) -> Read:
+def _make_struct_reader(column: RowColumn, parts: Sequence[JsonColumn], on_unknown: OnUnknown) -> Read:
     names = {part.name: part for part in parts}
     kept = [is_storable(child) for child in column.children]
 
@@ -121,7 +134,7 @@ def _struct(column: RowColumn, parts: Sequence[JsonColumn], on_unknown: OnUnknow
             raise MisfitError(value, f"write an object of {', '.join(names)}")
         if not value.keys() <= names.keys():
             check_names(value, names, on_unknown)
-        values = [_within(f".{part.name}", part, value.get(part.name, MISSING)) for part in parts]
+        values = [_read_within(f".{part.name}", part, value.get(part.name, MISSING)) for part in parts]
         return tuple(each for each, keep in zip(values, kept, strict=True) if keep)
 
     return read
@@ -132,21 +145,21 @@ def check_names(value: Mapping[str, Any], names: Mapping[str, object], on_unknow
     lowered = {name.lower() for name in names}
     for name in (each for each in value if each not in names):
         if on_unknown == "reject" or name.lower() in lowered:
-            raise MisfitError(name, f"the table has no such column: {unknown_name(name, names)}")
+            raise MisfitError(name, f"the table has no such column: {describe_unknown_name(name, names)}")
 
 
-def _list(element: JsonColumn) -> Read:
+def _make_list_reader(element: JsonColumn) -> Read:
     def read(value: Any) -> list[Any]:
         if type(value) is not list:
             raise MisfitError(value, "write an array")
         if element.takes(value):
             return value
-        return [_within(f"[{index}]", element, each) for index, each in enumerate(value)]
+        return [_read_within(f"[{index}]", element, each) for index, each in enumerate(value)]
 
     return read
 
 
-def _map(column: RowColumn, key: JsonColumn, item: JsonColumn) -> Read:
+def _make_map_reader(column: RowColumn, key: JsonColumn, item: JsonColumn) -> Read:
     texts = str(column.children[0].type) == "string"
     right = "write {'keys': [...], 'values': [...]}, both as long" + (", or an object" if texts else "")
 
@@ -158,17 +171,17 @@ def _map(column: RowColumn, key: JsonColumn, item: JsonColumn) -> Read:
             if not texts:
                 raise MisfitError(value, right)
             keys, items = list(value), list(value.values())
-        names = [_within(".key", key, each) for each in keys]
+        names = [_read_within(".key", key, each) for each in keys]
         if len(set(map(repr, names))) < len(names):
             raise MisfitError(keys, "a key comes twice")
-        values = [_within(f"[{shown(name)}]", item, each) for name, each in zip(keys, items, strict=True)]
+        values = [_read_within(f"[{render_value(name)}]", item, each) for name, each in zip(keys, items, strict=True)]
         return list(zip(names, values, strict=True))
 
     return read
 
 
-def _within(part: str, column: JsonColumn, value: Any) -> Any:
+def _read_within(part: str, column: JsonColumn, value: Any) -> Any:
     try:
         return column.read(value)
     except MisfitError as misfit:
-        raise misfit.within(part) from misfit
+        raise misfit.prepend_path(part) from misfit

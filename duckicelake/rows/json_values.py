@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from duckicelake.bridge.narrow import LIMITS
-from duckicelake.bridge.texts import cast_text
+from duckicelake.bridge.values.lake_values import format_cast_text
+from duckicelake.bridge.values.types import INTEGER_LIMITS
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.calendar import parse_date, parse_timestamp
 from duckicelake.iceberg.types import PrimitiveType
@@ -27,7 +27,7 @@ from duckicelake.rows.problems import MisfitError
 Read: TypeAlias = Callable[[Any], Any]
 """From a JSON value that isn't null; MisfitError."""
 
-RANGES: Final = {**LIMITS, "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+RANGES: Final = {**INTEGER_LIMITS, "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 """The least and the greatest value of DuckLake's types of whole numbers."""
 _WORDS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MOMENT: Final = re.compile(
@@ -39,33 +39,33 @@ _EPOCH: Final = {True: datetime(1970, 1, 1, tzinfo=UTC), False: datetime(1970, 1
 _DAY_MICROS: Final = 86_400 * 10**6
 _MINUTE: Final = 60
 _MIN_LONG: Final = -(2**63)
-_MOST_MICRO_DIGITS: Final = 26
+_MAX_MICRO_DIGITS: Final = 26
 """Characters of a date and time down to microseconds."""
 _MAX_FLOAT_ERROR: Final = "write a number that 32 bits hold, or 'NaN', 'Infinity', '-Infinity'"
 
 
-def read_primitive(column: RowColumn) -> Read:
+def make_primitive_reader(column: RowColumn) -> Read:
     """What reads JSON values of a primitive column."""
     kind = column.type
     assert isinstance(kind, PrimitiveType)
     match kind.name:
         case "int" | "long":
-            return _integer(*RANGES[column.declared])
+            return _make_integer_reader(*RANGES[column.declared])
         case "float":
-            return _float
+            return _read_float
         case "double":
-            return _double
+            return _read_double
         case "decimal":
-            return _decimal(kind, LIMITS.get(column.declared))
+            return _make_decimal_reader(kind, INTEGER_LIMITS.get(column.declared))
         case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
-            return _moment(kind, column.declared)
+            return _make_time_reader(kind, column.declared)
         case "string" if column.declared == "json":
-            return _json_text
+            return _read_json_text
         case _:
             return _READ[kind.name](kind)
 
 
-def _integer(least: int, most: int) -> Read:
+def _make_integer_reader(least: int, most: int) -> Read:
     def read(value: Any) -> int:
         if type(value) is int and least <= value <= most:
             return value
@@ -74,7 +74,7 @@ def _integer(least: int, most: int) -> Read:
     return read
 
 
-def _double(value: Any) -> float:
+def _read_double(value: Any) -> float:
     if type(value) in {float, int, Decimal}:
         try:
             number = float(value)
@@ -88,20 +88,20 @@ def _double(value: Any) -> float:
     raise MisfitError(value, "write a number, or 'NaN', 'Infinity', '-Infinity'")
 
 
-def _float(value: Any) -> float:
+def _read_float(value: Any) -> float:
     try:
-        return narrowed([_double(value)])[0]
+        return to_float32([_read_double(value)])[0]
     except OverflowError as error:
         raise MisfitError(value, _MAX_FLOAT_ERROR) from error
 
 
-def narrowed(numbers: Sequence[float]) -> list[float]:
+def to_float32(numbers: Sequence[float]) -> list[float]:
     """The numbers as 32 bits hold them; OverflowError if they don't hold one."""
     layout = f"<{len(numbers)}f"
     return list(struct.unpack(layout, struct.pack(layout, *numbers)))
 
 
-def _decimal(kind: PrimitiveType, limits: tuple[int, int] | None) -> Read:
+def _make_decimal_reader(kind: PrimitiveType, limits: tuple[int, int] | None) -> Read:
     least, most = limits or (-(10**38), 10**38)
     right = f"write a number of at most {kind.precision} digits, {kind.scale} of them after the point"
     if limits:
@@ -120,7 +120,7 @@ def _decimal(kind: PrimitiveType, limits: tuple[int, int] | None) -> Read:
     return read
 
 
-def _moment(kind: PrimitiveType, declared: str) -> Read:
+def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
     has_zone, digits = kind.name.startswith("timestamptz"), 9 if kind.name.endswith("_ns") else 6
     unit = COARSE.get(declared, 1)
     example = "2026-08-31T13:45:07.5" + ("Z" if has_zone else "")
@@ -131,7 +131,7 @@ def _moment(kind: PrimitiveType, declared: str) -> Read:
             zone = "with its offset from UTC" if has_zone else "without a zone"
             raise MisfitError(value, f"write a text such as {example}, {zone}")
         try:
-            ticks = _ticks(match, kind, digits)
+            ticks = _compute_ticks(match, kind, digits)
         except (InvalidRequest, ValueError) as error:
             raise MisfitError(
                 value, f"there is no such moment, or the column's {digits} decimals can't say it"
@@ -143,47 +143,47 @@ def _moment(kind: PrimitiveType, declared: str) -> Read:
     return read
 
 
-def _ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
+def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
     """Since the epoch; ValueError or InvalidRequest if there is no such moment, MisfitError if DuckDB has none."""
     text, zone = match[0], match["zone"]
-    if digits == 6 and text[4] == "-" and len(match["local"]) <= _MOST_MICRO_DIGITS:
+    if digits == 6 and text[4] == "-" and len(match["local"]) <= _MAX_MICRO_DIGITS:
         since = datetime.fromisoformat(text.upper()) - _EPOCH[zone is not None]
         micros: int = since.days * _DAY_MICROS + since.seconds * 10**6 + since.microseconds
         return micros
     ticks = parse_timestamp(f"{match['date']}T{match['time']}", digits)
     offset = 0 if zone in {None, "Z", "z"} else int(zone[1:3]) * 60 + int(zone[-2:])
     shift: int = (-offset if zone and zone[0] == "-" else offset) * _MINUTE * 10**digits
-    check_range(kind, ticks - shift, text)
+    check_time_range(kind, ticks - shift, text)
     return ticks - shift
 
 
-def check_range(kind: PrimitiveType, ticks: int, value: Any) -> None:
+def check_time_range(kind: PrimitiveType, ticks: int, value: Any) -> None:
     """MisfitError if DuckDB has no such day or time."""
-    if cast_text(kind, ticks) is None or not _MIN_LONG <= ticks <= -_MIN_LONG - 1:
+    if format_cast_text(kind, ticks) is None or not _MIN_LONG <= ticks <= -_MIN_LONG - 1:
         raise MisfitError(value, f"DuckDB's values of type {kind} don't reach there")
 
 
-def _date(kind: PrimitiveType) -> Read:
+def _make_date_reader(kind: PrimitiveType) -> Read:
     def read(value: Any) -> int:
         days = parse_date(value) if type(value) is str else None
         if days is None:
             raise InvalidRequest(repr(value))
-        check_range(kind, days, value)
+        check_time_range(kind, days, value)
         return days
 
-    return _or(read, "write a text such as 2026-08-31")
+    return _wrap_errors(read, "write a text such as 2026-08-31")
 
 
-def _single(right: str) -> Callable[[PrimitiveType], Read]:
+def _make_single_reader(right: str) -> Callable[[PrimitiveType], Read]:
     """What reads a value as Iceberg's JSON."""
 
     def reader(kind: PrimitiveType) -> Read:
-        return _or(lambda value: from_json(kind, value), right.format(kind=kind, length=kind.length))
+        return _wrap_errors(lambda value: from_json(kind, value), right.format(kind=kind, length=kind.length))
 
     return reader
 
 
-def _or(read: Read, right: str) -> Read:
+def _wrap_errors(read: Read, right: str) -> Read:
     def checked(value: Any) -> Any:
         try:
             return read(value)
@@ -193,18 +193,20 @@ def _or(read: Read, right: str) -> Read:
     return checked
 
 
-def _uuid(kind: PrimitiveType) -> Read:
-    return _or(lambda value: from_json(kind, value).bytes, "write a text such as f81d4fae-7dec-11d0-a765-00a0c91e6bf6")
+def _make_uuid_reader(kind: PrimitiveType) -> Read:
+    return _wrap_errors(
+        lambda value: from_json(kind, value).bytes, "write a text such as f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
+    )
 
 
-def _json_text(value: Any) -> str:
+def _read_json_text(value: Any) -> str:
     if type(value) is not str:
         raise MisfitError(value, "write a text that is JSON")
-    check_json(value)
+    check_json_text(value)
     return value
 
 
-def check_json(value: str) -> None:
+def check_json_text(value: str) -> None:
     """MisfitError if the text isn't JSON."""
     try:
         orjson.loads(value)
@@ -215,11 +217,11 @@ def check_json(value: str) -> None:
 COARSE: Final = {"timestamp_s": 10**6, "timestamp_ms": 10**3}
 """Microseconds of a tick of DuckLake's types that are coarser than Iceberg's."""
 _READ: Final = {
-    "boolean": _single("write true or false"),
-    "date": _date,
-    "time": _single("write a text such as 13:45:07.5, of at most 6 decimals"),
-    "string": _single("write a text"),
-    "uuid": _uuid,
-    "binary": _single("write a text of hexadecimal digits, two for each byte"),
-    "fixed": _single("write a text of hexadecimal digits, two for each of {length} bytes"),
+    "boolean": _make_single_reader("write true or false"),
+    "date": _make_date_reader,
+    "time": _make_single_reader("write a text such as 13:45:07.5, of at most 6 decimals"),
+    "string": _make_single_reader("write a text"),
+    "uuid": _make_uuid_reader,
+    "binary": _make_single_reader("write a text of hexadecimal digits, two for each byte"),
+    "fixed": _make_single_reader("write a text of hexadecimal digits, two for each of {length} bytes"),
 }

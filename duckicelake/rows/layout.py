@@ -1,25 +1,119 @@
-"""PURE. What is known of a table's rows before any come."""
+"""PURE. A table's columns at one schema version, with readers, encoders and checks of their values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from duckicelake.iceberg.types import ListType
-from duckicelake.lake.model import folded
-from duckicelake.rows.bounds import widens, width
-from duckicelake.rows.checks import Check, check_of
-from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.encoding import Encoder, encoder
+from duckicelake.bridge.values.types import INTEGER_LIMITS
+from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
+from duckicelake.lake.model import fold_case
+from duckicelake.rows.columns import TICKS, RowColumn, is_storable, select_stored, to_arrow_type
+from duckicelake.rows.inlined_values import Encoder, make_encoder
 from duckicelake.rows.json_columns import JsonColumn
-from duckicelake.rows.kinds import arrow_type, is_storable
-from duckicelake.rows.problems import OnUnknown
+from duckicelake.rows.json_values import COARSE, check_json_text, check_time_range
+from duckicelake.rows.limits import can_widen, count_column_values
+from duckicelake.rows.problems import MisfitError, OnUnknown
 
+Check: TypeAlias = Callable[[Any], None]
+"""Of a value that isn't null; MisfitError."""
 _RESERVED: Final = frozenset({"row_id", "begin_snapshot", "end_snapshot"})
-_LONGEST_NAME: Final = 63
+_MAX_NAME_BYTES: Final = 63
 """Bytes of a Postgres identifier."""
+
+
+def make_check(column: RowColumn) -> Check | None:
+    """What checks a column's values, those inside them too; None if all are right."""
+    if isinstance(column.type, PrimitiveType):
+        return _make_primitive_check(column, column.type)
+    parts = [_make_nullable_check(child) for child in select_stored(column.children)]
+    if isinstance(column.type, StructType):
+        names = [child.name for child in select_stored(column.children)]
+        return _make_struct_check(names, parts) if any(parts) else None
+    if isinstance(column.type, ListType):
+        return _make_list_check(parts[0]) if parts[0] else None
+    return _make_map_check(parts[1])
+
+
+def _make_nullable_check(column: RowColumn) -> Check | None:
+    """The same for values that may be null, if the column is not required."""
+    check, required = make_check(column), column.required
+    if check is None and not required:
+        return None
+
+    def checked(value: Any) -> None:
+        if value is not None:
+            if check:
+                check(value)
+        elif required:
+            raise MisfitError(None, "the field is required")
+
+    return checked
+
+
+def _make_primitive_check(column: RowColumn, kind: PrimitiveType) -> Check | None:
+    if column.declared in INTEGER_LIMITS:
+        return _make_range_check(*INTEGER_LIMITS[column.declared])
+    if column.declared in COARSE:
+        return _make_integer_check(column.declared, kind)
+    if column.declared == "json":
+        return check_json_text
+    return (lambda value: check_time_range(kind, value, value)) if kind.name in TICKS else None
+
+
+def _make_range_check(least: int, most: int) -> Check:
+    def check(value: Any) -> None:
+        if not least <= value <= most:
+            raise MisfitError(value, f"the column holds whole numbers from {least} to {most}")
+
+    return check
+
+
+def _make_integer_check(declared: str, kind: PrimitiveType) -> Check:
+    def check(value: int) -> None:
+        check_time_range(kind, value, value)
+        if value % COARSE[declared]:
+            raise MisfitError(value, f"the column is a {declared}, which can't say these microseconds")
+
+    return check
+
+
+def _make_struct_check(names: Sequence[str], parts: Sequence[Check | None]) -> Check:
+    def check(values: Sequence[Any]) -> None:
+        for name, part, value in zip(names, parts, values, strict=True):
+            if part:
+                _check_inside(f".{name}", part, value)
+
+    return check
+
+
+def _make_list_check(part: Check) -> Check:
+    def check(values: Sequence[Any]) -> None:
+        for index, value in enumerate(values):
+            _check_inside(f"[{index}]", part, value)
+
+    return check
+
+
+def _make_map_check(part: Check | None) -> Check:
+    def check(pairs: Sequence[tuple[Any, Any]]) -> None:
+        keys = [key for key, _ in pairs]
+        if len(set(map(repr, keys))) < len(keys):
+            raise MisfitError(keys, "a key comes twice")
+        for key, value in pairs:
+            if part:
+                _check_inside(f"[{key!r}]", part, value)
+
+    return check
+
+
+def _check_inside(where: str, check: Check, value: Any) -> None:
+    try:
+        check(value)
+    except MisfitError as misfit:
+        raise misfit.prepend_path(where) from misfit
 
 
 class Layout:
@@ -33,20 +127,20 @@ class Layout:
         self.is_stored = list(map(is_storable, columns))
         self.stored = tuple(compress(columns, self.is_stored))
         """The columns that rows have values in; the others are null in every row, and neither inlined nor in files."""
-        self.arrow_schema = pa.schema([pa.field(column.name, arrow_type(column)) for column in self.stored])
-        self.encoders: list[Encoder] = list(map(encoder, self.stored))
-        self.checks: list[Check | None] = list(map(check_of, self.stored))
+        self.arrow_schema = pa.schema([pa.field(column.name, to_arrow_type(column)) for column in self.stored])
+        self.encoders: list[Encoder] = list(map(make_encoder, self.stored))
+        self.checks: list[Check | None] = list(map(make_check, self.stored))
         """What checks the values of the stored columns that came as Arrow."""
-        self.width = sum(map(width, columns))
+        self.width = sum(map(count_column_values, columns))
         """The values of a row, null or not, but for those inside lists and maps."""
         self.nested = [column for column in columns if column.children]
-        self.widening = list(filter(widens, columns))
+        self.widening = list(filter(can_widen, columns))
         self._json: dict[OnUnknown, dict[str, JsonColumn]] = {}
 
     @cached_property
     def obstacle(self) -> str | None:
         """Why no row of the table can be inlined, so that every batch becomes a file; None if they can."""
-        return next(filter(None, map(_obstacle, self.columns)), None)
+        return next(filter(None, map(_find_obstacle, self.columns)), None)
 
     @cached_property
     def exact_numbers(self) -> bool:
@@ -64,17 +158,17 @@ def _has_decimal(column: RowColumn) -> bool:
     return str(column.type).startswith("decimal") or any(map(_has_decimal, column.children))
 
 
-def _obstacle(column: RowColumn) -> str | None:
-    if folded(column.name) in _RESERVED or len(column.name.encode()) > _LONGEST_NAME:
+def _find_obstacle(column: RowColumn) -> str | None:
+    if fold_case(column.name) in _RESERVED or len(column.name.encode()) > _MAX_NAME_BYTES:
         return f"DuckLake inlines no rows of a table with a column named {column.name}"
-    return _obstacle_inside(column)
+    return _find_obstacle_inside(column)
 
 
-def _obstacle_inside(column: RowColumn) -> str | None:
+def _find_obstacle_inside(column: RowColumn) -> str | None:
     if not column.children and not is_storable(column) and column.declared != "unknown":
         return f"DuckLake inlines no rows of a table with a column of type {column.type}"
     if str(column.type) == "timestamptz_ns":
         return f"DuckDB keeps microseconds of column {column.name}, a timestamptz_ns, in rows, but not in files"
     if isinstance(column.type, ListType) and column.children[0].declared == "json":
         return f"DuckDB can't read lists of JSON that are inlined, as in column {column.name}"
-    return next(filter(None, map(_obstacle_inside, column.children)), None)
+    return next(filter(None, map(_find_obstacle_inside, column.children)), None)

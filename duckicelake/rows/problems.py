@@ -9,8 +9,8 @@ from duckicelake.errors import InvalidRequest
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 MISSING: Final = object()
 """In place of a value that isn't there."""
-MOST_NAMED: Final = 5
-_LONGEST: Final = 60
+MAX_NAMED_ROWS: Final = 5
+_MAX_TEXT_CHARS: Final = 60
 
 
 class MisfitError(Exception):
@@ -22,39 +22,39 @@ class MisfitError(Exception):
         self.right = right
         self.path = ""
 
-    def within(self, part: str) -> "MisfitError":
+    def prepend_path(self, part: str) -> "MisfitError":
         """The same as seen from outside: the value is in this part."""
         self.path = part + self.path
         return self
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class RowProblem:
     """`row` counts from 0; -1 where it is all of them."""
 
     row: int
     text: str
 
 
-def problem(row: int | None, column: str | None, misfit: MisfitError) -> Problem:
+def make_problem(row: int | None, column: str | None, misfit: MisfitError) -> RowProblem:
     """What to say of a misfit in a column of a row, or in the whole of either."""
     where = ", ".join(([] if row is None else [f"row {row}"]) + ([] if column is None else [f"column {column}"]))
-    value = "" if misfit.value is MISSING else f" {shown(misfit.value)}:"
-    return Problem(-1 if row is None else row, f"{where}{misfit.path}:{value} {misfit.right}")
+    value = "" if misfit.value is MISSING else f" {render_value(misfit.value)}:"
+    return RowProblem(-1 if row is None else row, f"{where}{misfit.path}:{value} {misfit.right}")
 
 
-def refuse(problems: Sequence[Problem]) -> None:
+def refuse_problems(problems: Sequence[RowProblem]) -> None:
     """InvalidRequest if there are problems, naming those of the first rows."""
     if problems:
         named = [each.text for each in sorted(problems)]
-        more = ["…"] if named[MOST_NAMED:] else []
-        raise InvalidRequest(f"Nothing was stored, as not all rows fit: {'; '.join(named[:MOST_NAMED] + more)}")
+        more = ["…"] if named[MAX_NAMED_ROWS:] else []
+        raise InvalidRequest(f"Nothing was stored, as not all rows fit: {'; '.join(named[:MAX_NAMED_ROWS] + more)}")
 
 
-def shown(value: Any) -> str:
+def render_value(value: Any) -> str:
     """A value as it may stand in a message."""
     try:
         text = "null" if value is None else repr(value)
     except RecursionError:
         return "a value of a thousand levels"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS]}…"

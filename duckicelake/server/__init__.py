@@ -1,0 +1,1 @@
+"""The HTTP server: routes, and the layers around them."""

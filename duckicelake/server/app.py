@@ -1,4 +1,4 @@
-"""The app: routes, and around them the layers that every request passes."""
+"""The ASGI app: routes, and around them the layers that every request passes."""
 
 import sys
 import time
@@ -14,60 +14,48 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from duckicelake.catalog.loads.quick import QuickLoads
-from duckicelake.catalog.loads.shared_checks import SharedChecks
-from duckicelake.catalog.services import Services
-from duckicelake.server import errors
-from duckicelake.server.access import Access, Register
-from duckicelake.server.auditing import Audit, journal_of
-from duckicelake.server.context import Context
-from duckicelake.server.cross_site import CrossSite
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath
+from duckicelake.lineage import intake_routes, marquez_routes, routes
+from duckicelake.server.auth.authentication import Authentication
+from duckicelake.server.fast_path import LoadTableMiddleware
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
-from duckicelake.server.guard import guarded
-from duckicelake.server.hosts import AllowedHosts
-from duckicelake.server.https import RequireHttps
-from duckicelake.server.identity.auth import Authentication
-from duckicelake.server.limits.bodies import BodyLimit
-from duckicelake.server.limits.body_budget import BodyBudget
-from duckicelake.server.limits.encodings import Unzipped
-from duckicelake.server.limits.load import LoadLimit, Slots
-from duckicelake.server.limits.quotas import Quotas, Rates
-from duckicelake.server.limits.strangers import Strangers
-from duckicelake.server.openapi import describe
-from duckicelake.server.quick.loads import Loads
-from duckicelake.server.quick.short_way import ShortWay
-from duckicelake.server.raw_paths import RawPaths
+from duckicelake.server.http import errors
+from duckicelake.server.http.route import FastRouter
+from duckicelake.server.middleware.audit import AuditMiddleware, build_journal
+from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware
+from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteMiddleware
+from duckicelake.server.middleware.load_limit import LoadLimitMiddleware, LoginRequestCounter, RequestSlots
+from duckicelake.server.middleware.quotas import Quotas, Rates
+from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
+from duckicelake.server.middleware.transport import RawPathMiddleware, RequireHttpsMiddleware, UnzipMiddleware
+from duckicelake.server.openapi import describe_app
 from duckicelake.server.routes import (
-    clones,
-    config,
+    catalog,
     events,
-    flush,
-    health,
     history,
-    lineage,
-    maintenance,
-    marquez,
-    namespaces,
     oauth,
-    openlineage,
+    operations,
     pipeline,
-    restore,
-    row_posts,
     rows,
-    storage,
-    table_posts,
+    table_operations,
     tables,
-    transactions,
-    ui,
     views,
 )
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.routes import pipeline as maintenance
+from duckicelake.server.routes import rows as flush
+from duckicelake.server.routes import rows as row_posts
+from duckicelake.server.routes import tables as storage
+from duckicelake.server.routes import tables as table_posts
+from duckicelake.server.routes.context import ServerContext
+from duckicelake.server.routes.guard import guard_routes
+from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
-from duckicelake.server.telemetry.tracing import TracedMeter, Tracer, TraceRequests
 
 WAREHOUSE_NAME = "duckicelake"
-DEFAULT_BODY_LIMIT = 64 * 1024 * 1024
-DEFAULT_BODIES_LIMIT = 512 * 1024 * 1024
+DEFAULT_BODY_BYTES = 64 * 1024 * 1024
+DEFAULT_BODIES_BYTES = 512 * 1024 * 1024
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 
 API_VERSION = "1"
@@ -83,8 +71,8 @@ class Edge:
     the workers of a server keep what they share; None: there is but one.
     """
 
-    max_body_bytes: int = DEFAULT_BODY_LIMIT
-    max_bodies_bytes: int = DEFAULT_BODIES_LIMIT
+    max_body_bytes: int = DEFAULT_BODY_BYTES
+    max_bodies_bytes: int = DEFAULT_BODIES_BYTES
     body_seconds: float = 60.0
     max_requests: int = 256
     cors_origins: tuple[str, ...] = ()
@@ -99,7 +87,7 @@ class App(FastAPI):
     """FastAPI behind layers of ours: those that let a request through, or answer it, need none of what it does."""
 
     layers: ASGIApp | None = None
-    short_way: ShortWay | None = None
+    short_way: FastRouter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.layers or self.behind_layers)(scope, receive, send)
@@ -131,18 +119,20 @@ def create_app(
     authentication: how callers prove who they are; None: nobody is asked. metrics_public: whoever may read /metrics.
     tracer: makes spans of requests and of what they do.
     """
-    app = routes_only()
+    app = create_routes()
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
-    services = replace(services, journal=journal_of(log))
+    services = replace(services, journal=build_journal(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
     services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     quotas = Quotas.of(edge.rows, time.monotonic, edge.shared)
     feed = FeedHub(services, metrics, edge.readers, lambda error: log.warning("change-feed", error=str(error)))
-    context = Context(services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas)
+    context = ServerContext(
+        services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas
+    )
     app.state.context = context
-    errors.install(app)
+    errors.install_error_handlers(app)
     _add_layers(app, edge, services, metrics, log, authentication, tracer)
     return app
 
@@ -157,17 +147,17 @@ def _add_layers(
     tracer: Tracer | None,
 ) -> None:
     """What a request passes before it comes to the app: given from the innermost to the outermost."""
-    slots, register = Slots(edge.max_requests), Register(metrics, log)
-    loads = QuickLoads(services, SharedChecks(services.database.freshness_line(), services.meter))
-    layer: ASGIApp = Audit(app.behind_layers, services=services)
+    slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)
+    loads = LoadTableFastPath(services, FreshnessChecks(services.database.freshness_line(), services.meter))
+    layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
     budget = BodyBudget(max(edge.max_bodies_bytes, edge.max_body_bytes))
-    layer = BodyLimit(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
-    layer = Unzipped(layer)
-    routes = {"GET": _route(app, "load_table"), "HEAD": _route(app, "table_exists")}
-    layer = Loads(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
-    layer = LoadLimit(layer, slots=slots, metrics=metrics, strangers=Strangers())
+    layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
+    layer = UnzipMiddleware(layer)
+    routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
+    layer = LoadTableMiddleware(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
+    layer = LoadLimitMiddleware(layer, slots=slots, metrics=metrics, strangers=LoginRequestCounter())
     if authentication is None:
-        layer = CrossSite(layer, hosts=edge.hosts, origins=edge.cors_origins)
+        layer = CrossSiteMiddleware(layer, hosts=edge.hosts, origins=edge.cors_origins)
     if edge.cors_origins:
         layer = CORSMiddleware(
             layer,
@@ -177,18 +167,18 @@ def _add_layers(
             expose_headers=["ETag", "X-Request-Id"],
         )
     if edge.require_https:
-        layer = RequireHttps(layer)
+        layer = RequireHttpsMiddleware(layer)
     if tracer is not None:
-        layer = TraceRequests(layer, tracer=tracer)
-    layer = Access(layer, register=register)
-    app.layers, app.short_way = RawPaths(layer), ShortWay(app)
+        layer = TraceMiddleware(layer, tracer=tracer)
+    layer = RequestLogMiddleware(layer, register=register)
+    app.layers, app.short_way = RawPathMiddleware(layer), FastRouter(app)
 
 
-def _route(app: App, name: str) -> Route:
+def _find_route(app: App, name: str) -> Route:
     return next(route for route in app.router.routes if isinstance(route, Route) and route.name == name)
 
 
-def routes_only() -> App:
+def create_routes() -> App:
     """The routes with nothing behind them: enough to describe what is served."""
     app = App(
         title="duckicelake",
@@ -198,13 +188,34 @@ def routes_only() -> App:
         redoc_url=None,
         redirect_slashes=False,
     )
-    of_tables = (namespaces, tables, restore, clones, rows, flush, storage)
-    others = (views, transactions, events, history, pipeline, maintenance, lineage, openlineage, marquez, health, ui)
-    modules = (table_posts, row_posts, oauth, config, *of_tables, *others)
-    for module in modules:
+    routers = (
+        table_posts.table_post_router,
+        row_posts.row_post_router,
+        oauth.router,
+        catalog.config_router,
+        catalog.namespace_router,
+        tables.table_router,
+        table_operations.restore_router,
+        table_operations.clone_router,
+        rows.row_router,
+        flush.flush_router,
+        storage.storage_router,
+        views.router,
+        catalog.transaction_router,
+        events.router,
+        history.router,
+        pipeline.job_router,
+        maintenance.maintenance_router,
+        routes.router,
+        intake_routes.router,
+        marquez_routes.router,
+        operations.health_router,
+        operations.page_router,
+    )
+    for router in routers:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
         # tell which methods a path takes.
-        app.router.routes.extend(module.router.routes)
-    app.router.routes[:] = guarded(app.router.routes)
-    app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]
+        app.router.routes.extend(router.routes)
+    app.router.routes[:] = guard_routes(app.router.routes)
+    app.openapi = cache(partial(describe_app, app))  # type: ignore[method-assign]
     return app

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
-from duckicelake.catalog.lineage.received_events import OpenLineageEvent, OpenLineageEvents
 from duckicelake.catalog.maintenance import FindOrphans
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
@@ -25,11 +24,11 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
-from duckicelake.server.routes.clones import CloneTableRequest, ExpireRequest
+from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.restore import RestoreRequest
+from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
 
-REQUESTS: tuple[type[BaseModel], ...] = (
+REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     BeginJob,
     CommitTableRequest,
     CommitTransactionRequest,
@@ -56,16 +55,16 @@ REQUESTS: tuple[type[BaseModel], ...] = (
 """Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""
 
 
-def render(app: FastAPI) -> str:
+def render_document(app: FastAPI) -> str:
     """The document as `openapi/duckicelake.json` holds it."""
-    return json.dumps(describe(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(describe_app(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def describe_app(app: FastAPI) -> dict[str, Any]:
     """The document, the same on every machine."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     _, definitions = models_json_schema(
-        [(model, "validation") for model in REQUESTS], ref_template="#/components/schemas/{model}"
+        [(model, "validation") for model in REQUEST_MODELS], ref_template="#/components/schemas/{model}"
     )
     document["components"]["schemas"].update(definitions["$defs"])
     return document

@@ -1,0 +1,1 @@
+"""Object stores, the rules for locations, and keys and signatures for clients."""

@@ -1,4 +1,4 @@
-"""An object store of this machine's files: each whole before it has its name, and durable but for derived ones."""
+"""An object store of local files: a file is whole before it has its name."""
 
 import contextlib
 import os
@@ -14,16 +14,16 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 from duckicelake.errors import FileMissing, InvalidRequest, Unavailable
-from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
-from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.policy import canonical
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
+from duckicelake.storage.threads import run_in_parallel
 
-_LOCAL: Final = "file://"
-_REMEMBERED: Final = 4096
-_LONGEST_REMEMBERED: Final = 4096
+_LOCAL_PREFIX: Final = "file://"
+_LRU_ENTRIES: Final = 4096
+_MAX_CACHED_CHARACTERS: Final = 4096
 """Letters: no system has longer paths."""
-_MISSING: Final = {ENOENT, ENOTDIR, EISDIR}
-_BAD_NAME: Final = {ENAMETOOLONG, ELOOP, EINVAL}
+_MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR}
+_BAD_NAME_ERRNOS: Final = {ENAMETOOLONG, ELOOP, EINVAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +33,40 @@ class LocalStore:
     root: Path
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        with _translated(location), _opened(self.local_path(location)) as file:
+        with _translate_errors(location), _open_file(self.local_path(location)) as file:
             check_length(location, os.fstat(file.fileno()).st_size, at_most)
             return file.read()
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
-        with _translated(location), _opened(self.local_path(location)) as file:
+        with _translate_errors(location), _open_file(self.local_path(location)) as file:
             length = os.fstat(file.fileno()).st_size
             file.seek(max(length - at_most, 0))
             return file.read(at_most), length
 
     def download(self, location: str, path: Path) -> None:
-        with _translated(location), _opened(self.local_path(location)) as file, path.open("xb") as copy:
+        with _translate_errors(location), _open_file(self.local_path(location)) as file, path.open("xb") as copy:
             shutil.copyfileobj(file, copy)
 
     def write(self, location: str, data: bytes) -> None:
         self.write_all([(location, data)])
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_all(self, files: Sequence[NewObject]) -> None:
         """A folder is synced once for all files in it, also for those that others have just put there."""
-        in_parallel(self._put, files)
+        run_in_parallel(self._put, files)
         for folder in {*map(os.path.dirname, (location for location, _ in files))}:
-            with _translated(folder):
+            with _translate_errors(folder):
                 _sync(self.local_path(folder))
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewObject]) -> None:
         for location, data in files:
-            with _translated(location):
+            with _translate_errors(location):
                 _replace(self.local_path(location), data)
 
-    def _put(self, file: NewFile) -> None:
+    def _put(self, file: NewObject) -> None:
         location, data = file
         path = self.local_path(location)
-        with _translated(location):
-            present = _length(path)
+        with _translate_errors(location):
+            present = _read_length(path)
             if present is None:
                 _create(path, data)
                 present = path.stat().st_size  # perhaps a racing writer's
@@ -76,7 +76,7 @@ class LocalStore:
         return self._size_if_there(location) is not None
 
     def size(self, location: str) -> int:
-        with _translated(location):
+        with _translate_errors(location):
             status = self.local_path(location).stat()
         if not stat.S_ISREG(status.st_mode):
             raise FileMissing(f"{location} isn't a file")
@@ -92,31 +92,33 @@ class LocalStore:
             return None
 
     def delete(self, location: str) -> None:
-        with _translated(location), contextlib.suppress(FileNotFoundError):
+        with _translate_errors(location), contextlib.suppress(FileNotFoundError):
             self.local_path(location).unlink()
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
         folders = [self.local_path(folder)]
         while folders:
-            with _translated(str(folders[-1])):
-                entries = _entries(folders.pop())
+            with _translate_errors(str(folders[-1])):
+                entries = _list_entries(folders.pop())
             folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # a temporary file, or somebody deletes
                     if entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        yield StoredFile(f"{_LOCAL}{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000)
+                        yield StoredFile(
+                            f"{_LOCAL_PREFIX}{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000
+                        )
 
     def local_path(self, location: str) -> Path:
         """The file's path on this machine; InvalidRequest for a location of another scheme."""
-        uri = canonical(location)
-        if not uri.startswith(_LOCAL):
+        uri = canonicalize(location)
+        if not uri.startswith(_LOCAL_PREFIX):
             raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
-        name = uri.removeprefix(_LOCAL)
-        return _path(name) if len(name) <= _LONGEST_REMEMBERED else Path(name)
+        name = uri.removeprefix(_LOCAL_PREFIX)
+        return _build_path(name) if len(name) <= _MAX_CACHED_CHARACTERS else Path(name)
 
     def check(self) -> None:
-        with _translated(str(self.root)):
+        with _translate_errors(str(self.root)):
             _make_folder(self.root, 0o700)
             with tempfile.TemporaryFile(dir=self.root) as probe:
                 probe.write(b"duckicelake")
@@ -125,13 +127,13 @@ class LocalStore:
         return None
 
 
-@lru_cache(_REMEMBERED)
-def _path(name: str) -> Path:
+@lru_cache(_LRU_ENTRIES)
+def _build_path(name: str) -> Path:
     """Paths are slow to make, and a commit asks for the same ones again and again."""
     return Path(name)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -140,7 +142,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_file(path: Path) -> Iterator[BinaryIO]:
     """An ordinary file; pipes and devices, which might never answer, are none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -151,14 +153,14 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _translated(location: str) -> Iterator[None]:
+def _translate_errors(location: str) -> Iterator[None]:
     """Turn what the operating system says into the error tree."""
     try:
         yield
     except OSError as error:
-        if error.errno in _MISSING:
+        if error.errno in _MISSING_ERRNOS:
             raise FileMissing(f"{location} doesn't exist") from error
-        if error.errno in _BAD_NAME:
+        if error.errno in _BAD_NAME_ERRNOS:
             raise InvalidRequest(f"{location} isn't a usable file name: {error.strerror}") from error
         raise Unavailable(f"{location}: {error.strerror}") from error
     except UnicodeEncodeError as error:
@@ -167,19 +169,19 @@ def _translated(location: str) -> Iterator[None]:
 
 def _create(path: Path, data: bytes) -> None:
     """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
-    with _temporary(path.parent, data, synced=True) as temporary:
+    with _create_temporary(path.parent, data, synced=True) as temporary:
         _link(temporary, path)
 
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a complete file under a name, unless one of that length has it."""
-    if _length(path) == len(data):
+    if _read_length(path) == len(data):
         return
-    with _temporary(path.parent, data) as temporary:
+    with _create_temporary(path.parent, data) as temporary:
         os.replace(temporary, path)  # noqa: PTH105 - a Path takes as long to make
 
 
-def _length(path: Path) -> int | None:
+def _read_length(path: Path) -> int | None:
     """The length of a file in bytes, None if there is none."""
     try:
         return path.stat().st_size
@@ -188,10 +190,10 @@ def _length(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[str]:
+def _create_temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[str]:
     """A new file in the folder with this content; the block gives it another name, or raises, and then it is gone."""
     path = f"{folder}/.tmp-{uuid4().hex}"
-    descriptor = _new_file(path, folder)
+    descriptor = _open_new_file(path, folder)
     try:
         try:
             _write(descriptor, data)
@@ -206,7 +208,7 @@ def _temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[s
         raise
 
 
-def _new_file(path: str, folder: Path) -> int:
+def _open_new_file(path: str, folder: Path) -> int:
     """Open a file that isn't there, its folder made if it has to be."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from duckicelake.errors import FileMissing
-from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
-from duckicelake.storage.policy import canonical
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class MemoryStore:
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         try:
-            data = self._files[canonical(location)]
+            data = self._files[canonicalize(location)]
         except KeyError:
             raise FileMissing(f"{location} doesn't exist") from None
         check_length(location, len(data), at_most)
@@ -33,22 +33,22 @@ class MemoryStore:
         path.write_bytes(self.read(location))
 
     def write(self, location: str, data: bytes) -> None:
-        present = self._files.setdefault(canonical(location), bytes(data))
-        self._written.setdefault(canonical(location), time.time_ns() // 1_000_000)
+        present = self._files.setdefault(canonicalize(location), bytes(data))
+        self._written.setdefault(canonicalize(location), time.time_ns() // 1_000_000)
         check_same_length(location, len(present), len(data))
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_all(self, files: Sequence[NewObject]) -> None:
         for location, data in files:
             self.write(location, data)
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewObject]) -> None:
         for location, data in files:
             if self.exists(location) and self.size(location) != len(data):
                 self.delete(location)
             self.write(location, data)
 
     def exists(self, location: str) -> bool:
-        return canonical(location) in self._files
+        return canonicalize(location) in self._files
 
     def size(self, location: str) -> int:
         return len(self.read(location))
@@ -57,11 +57,11 @@ class MemoryStore:
         return [self.size(location) if self.exists(location) else None for location in locations]
 
     def delete(self, location: str) -> None:
-        self._files.pop(canonical(location), None)
-        self._written.pop(canonical(location), None)
+        self._files.pop(canonicalize(location), None)
+        self._written.pop(canonicalize(location), None)
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
-        prefix = canonical(folder) + "/"
+        prefix = canonicalize(folder) + "/"
         for location, data in list(self._files.items()):
             if location.startswith(prefix):
                 yield StoredFile(location, len(data), self._written[location])

@@ -1,8 +1,4 @@
-"""Which locations belong to whom: pure rules on strings, no I/O.
-
-Two zones share a warehouse (design §6.2): `<warehouse>/ducklake/` is DuckLake's DATA_PATH, where DuckDB deletes what it
-doesn't know, and `<warehouse>/data/` holds the Iceberg tables, where Spark does. Neither may contain the other's files.
-"""
+"""PURE. Location rules of a warehouse: spelling, zones, and which table owns a location."""
 
 import re
 from collections.abc import Iterable
@@ -16,20 +12,20 @@ from duckicelake.errors import InvalidRequest
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3"}
+_SCHEME_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SEGMENT_BYTES: Final = 160
+_MAX_SEGMENT_BYTES: Final = 160
 """A folder name of a file system holds 255 bytes; the rest is for the table's suffix and for temporary names."""
-_NAME_BYTES: Final = 255
-_LOCATION_BYTES: Final = 860
+_MAX_NAME_BYTES: Final = 255
+_MAX_LOCATION_BYTES: Final = 860
 """A key of S3 holds 1,024 bytes; the rest is for the names of the files below."""
-_FILE_BYTES: Final = 2000
-_REMEMBERED: Final = 4096
-_LONGEST_REMEMBERED: Final = 2 * _FILE_BYTES
+_MAX_FILE_BYTES: Final = 2000
+_LRU_ENTRIES: Final = 4096
+_MAX_CACHED_CHARACTERS: Final = 2 * _MAX_FILE_BYTES
 """Letters: clients may name places as long as a body, and those of good requests are all shorter."""
 
 
-def canonical(location: str) -> str:
+def canonicalize(location: str) -> str:
     """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
 
     `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; there is no trailing slash. In local paths,
@@ -38,10 +34,10 @@ def canonical(location: str) -> str:
     stores drop. Nothing is percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not
     the same to all readers.
     """
-    return _remembered(location) if len(location) <= _LONGEST_REMEMBERED else _canonical(location)
+    return _canonicalize_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _canonicalize(location)
 
 
-def _canonical(location: str) -> str:
+def _canonicalize(location: str) -> str:
     if _CONTROL.search(location):
         raise InvalidRequest(f"location {location!r} holds a control character")
     scheme, authority, path = _split(location)
@@ -57,7 +53,7 @@ def _canonical(location: str) -> str:
     return "/".join(("file://", *segments)) if segments else "file:///"
 
 
-_remembered = lru_cache(_REMEMBERED)(_canonical)
+_canonicalize_cached = lru_cache(_LRU_ENTRIES)(_canonicalize)
 
 
 def _check_key(location: str, scheme: str, authority: str, path: str) -> None:
@@ -84,17 +80,17 @@ def _split(location: str) -> tuple[str, str, str]:
             raise InvalidRequest(f"location {location!r} is neither a URI nor an absolute path")
         return "file", "", location
     scheme = match[1].lower()
-    scheme = _SAME_SCHEME.get(scheme, scheme)
+    scheme = _SCHEME_ALIASES.get(scheme, scheme)
     rest = location[match.end() :]
     if scheme == "file":
-        return scheme, "", _file_path(location, rest, has_authority=match[2] is not None)
+        return scheme, "", _parse_file_path(location, rest, has_authority=match[2] is not None)
     authority, _, path = rest.partition("/")
     if match[2] is None or not authority:
         raise InvalidRequest(f"location {location!r} names no bucket: write {scheme}://<bucket>/<path>")
     return scheme, authority, path
 
 
-def _file_path(location: str, rest: str, *, has_authority: bool) -> str:
+def _parse_file_path(location: str, rest: str, *, has_authority: bool) -> str:
     if has_authority and rest.startswith("localhost/"):
         return rest.removeprefix("localhost")
     if not rest.startswith("/"):
@@ -108,21 +104,21 @@ def check_file(location: str) -> None:
         length = len(location.encode())
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"the path {location!r} isn't valid Unicode") from error
-    if length > _FILE_BYTES:
-        raise InvalidRequest(f"the path {location[:80]}… has more than {_FILE_BYTES} bytes")
+    if length > _MAX_FILE_BYTES:
+        raise InvalidRequest(f"the path {location[:80]}… has more than {_MAX_FILE_BYTES} bytes")
     if _CONTROL.search(location):
         raise InvalidRequest(f"the path {location!r} holds a control character")
     if _SCHEME.match(location):
-        canonical(location)
+        canonicalize(location)
 
 
 def is_within(location: str, prefix: str) -> bool:
     """Whether location is prefix or lies below it, by whole path segments (`/orders2` isn't within `/orders`)."""
-    inner, outer = canonical(location), canonical(prefix).rstrip("/")
+    inner, outer = canonicalize(location), canonicalize(prefix).rstrip("/")
     return inner == outer or inner.startswith(outer + "/")
 
 
-def at_and_above(place: str) -> list[str]:
+def list_prefixes(place: str) -> list[str]:
     """Give the canonical location and all prefixes of it by whole segments."""
     scheme, _, rest = place.partition("://")
     segments = rest.split("/")
@@ -147,18 +143,18 @@ class LocationPolicy:
     @property
     def data_zone(self) -> str:
         """The folder below which Iceberg tables live unless a client asks for an allowed prefix."""
-        return f"{_uri(self.warehouse)}/data"
+        return f"{_format_uri(self.warehouse)}/data"
 
     def table_location(self, namespace: tuple[str, ...], name: str, table_uuid: UUID | str) -> str:
         """The location of a new table: readable, legal in every store, and never the same for two tables.
 
         The uuid's end tells them apart: those that DuckDB makes within a minute begin alike.
         """
-        return f"{self.namespace_folder(namespace)}/{_segment(name)}-{str(table_uuid)[-8:]}"
+        return f"{self.namespace_folder(namespace)}/{_format_segment(name)}-{str(table_uuid)[-8:]}"
 
     def namespace_folder(self, namespace: tuple[str, ...]) -> str:
         """The folder of a namespace's tables, of which each has a folder of its own."""
-        return "/".join((self.data_zone, *(_segment(level) for level in namespace)))
+        return "/".join((self.data_zone, *(_format_segment(level) for level in namespace)))
 
     def check_table_location(self, location: str) -> None:
         """Raise InvalidRequest unless a table may live here."""
@@ -191,13 +187,17 @@ class LocationPolicy:
 def _check_length(location: str) -> None:
     """Files must fit below the location, or the table would be there and nobody could read it."""
     data = location.encode(errors="replace")
-    if len(data) > _LOCATION_BYTES:
-        raise InvalidRequest(f"location {location[:80]}… has {len(data)} bytes: choose one of up to {_LOCATION_BYTES}")
-    if any(len(segment) > _NAME_BYTES for segment in data.split(b"/")):
-        raise InvalidRequest(f"location {location[:80]}… has a folder whose name is longer than {_NAME_BYTES} bytes")
+    if len(data) > _MAX_LOCATION_BYTES:
+        raise InvalidRequest(
+            f"location {location[:80]}… has {len(data)} bytes: choose one of up to {_MAX_LOCATION_BYTES}"
+        )
+    if any(len(segment) > _MAX_NAME_BYTES for segment in data.split(b"/")):
+        raise InvalidRequest(
+            f"location {location[:80]}… has a folder whose name is longer than {_MAX_NAME_BYTES} bytes"
+        )
 
 
-def _uri(warehouse: str) -> str:
+def _format_uri(warehouse: str) -> str:
     """Spell a warehouse as Iceberg locations are spelled: a folder as `file:/x`, a URI as the operator does.
 
     Hadoop's Path, in which Spark and Flink keep their files' names, has no other spelling of a local file: what a table
@@ -206,9 +206,9 @@ def _uri(warehouse: str) -> str:
     return f"file:{warehouse}" if warehouse.startswith("/") else warehouse
 
 
-def _segment(name: str) -> str:
+def _format_segment(name: str) -> str:
     """A name as one path segment: percent-encoded, never `.` or `..`, cut to what a file system takes."""
     encoded = quote(name, safe="", errors="replace")
     if not encoded.strip("."):
         encoded = encoded.replace(".", "%2E")
-    return re.sub(r"%[0-9A-F]?$", "", encoded[:_SEGMENT_BYTES])
+    return re.sub(r"%[0-9A-F]?$", "", encoded[:_MAX_SEGMENT_BYTES])

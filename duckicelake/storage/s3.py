@@ -1,4 +1,4 @@
-"""Files in buckets of S3, or of any store that speaks its protocol; one endpoint has all buckets."""
+"""An object store of S3 buckets, or of any store that speaks S3's protocol, behind one endpoint."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -13,24 +13,30 @@ from botocore.handlers import add_expect_header
 from botocore.response import StreamingBody
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.storage.objects import NewFile, StoredFile, check_length, check_same_length
-from duckicelake.storage.parallel import in_parallel
-from duckicelake.storage.policy import canonical
-from duckicelake.storage.s3_errors import translated, usable_settings
-from duckicelake.storage.s3_plain import USER_AGENT, ConditionsUnknown, Limits, NotPlain, PlainRequests
-from duckicelake.storage.s3_region import DEFAULT_REGION
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
+from duckicelake.storage.s3_errors import translate_s3_errors, translate_settings_errors
+from duckicelake.storage.s3_obstore import (
+    USER_AGENT,
+    ConditionsUnknownError,
+    ConnectionLimits,
+    NoPlainAnswerError,
+    ObstoreRequests,
+)
+from duckicelake.storage.s3_requests import DEFAULT_REGION
+from duckicelake.storage.threads import run_in_parallel
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
 T = TypeVar("T")
-_S3: Final = "s3://"
-_CHUNK: Final = 1 << 20
-_ATTEMPTS: Final = 3
-_EXISTS: Final = frozenset({409, 412})  # it is there, or somebody is writing it
-_NOT_IMPLEMENTED: Final = 501
-_BROKEN_OFF: Final = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
-_PROBE: Final = b"duckicelake tries here whether it can write\n"
+_S3_PREFIX: Final = "s3://"
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_ATTEMPTS: Final = 3
+_EXISTS_STATUSES: Final = frozenset({409, 412})  # it is there, or somebody is writing it
+_NOT_IMPLEMENTED_STATUS: Final = 501
+_BROKEN_READ_ERRORS: Final = (IncompleteReadError, ReadTimeoutError, ResponseStreamingError)
+_PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class S3Options:
 
     def session(self) -> boto3.Session:
         """Raises InvalidSettings where there are no credentials, or no such profile."""
-        with usable_settings():
+        with translate_settings_errors():
             session = boto3.Session(
                 aws_access_key_id=self.access_key_id,
                 aws_secret_access_key=self.secret_access_key,
@@ -91,11 +97,11 @@ class S3Options:
         return session.region_name or DEFAULT_REGION
 
 
-def s3_address(location: str) -> tuple[str, str]:
+def parse_s3_location(location: str) -> tuple[str, str]:
     """(bucket, key) of a file; InvalidRequest if it is none in S3."""
-    uri = canonical(location)
-    bucket, _, key = uri.removeprefix(_S3).partition("/")
-    if not uri.startswith(_S3):
+    uri = canonicalize(location)
+    bucket, _, key = uri.removeprefix(_S3_PREFIX).partition("/")
+    if not uri.startswith(_S3_PREFIX):
         raise InvalidRequest(f"{location} isn't in S3, and this server reads and writes nothing else")
     if not key or location.endswith("/"):
         raise InvalidRequest(f"{location} is no file's name: write s3://<bucket>/<key>")
@@ -114,31 +120,31 @@ class S3Store:
         self.options = options
         session = options.session()
         region = options.region_of(session)
-        with usable_settings():
-            self.client, namesake = (_client(session, options, region) for _ in range(2))
+        with translate_settings_errors():
+            self.client, namesake = (_open_client(session, options, region) for _ in range(2))
         # boto3 asks whether a body is welcome before it sends one: a round trip for each of our small files.
         self.client.meta.events.unregister("before-call.s3", add_expect_header)
         credentials = session.get_credentials()
         assert credentials is not None
-        limits = Limits(options.connect_timeout, options.read_timeout, options.max_connections)
-        self._plain = PlainRequests(namesake, credentials, region, limits)
+        limits = ConnectionLimits(options.connect_timeout, options.read_timeout, options.max_connections)
+        self._plain = ObstoreRequests(namesake, credentials, region, limits)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        with translated(location, self.options.endpoint), suppress(NotPlain):
-            return self._plain.read(*s3_address(location), at_most)
+        with translate_s3_errors(location, self.options.endpoint), suppress(NoPlainAnswerError):
+            return self._plain.read(*parse_s3_location(location), at_most)
         return self._get(location, lambda body: body.read(), at_most)
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
-        bucket, key = s3_address(location)
+        bucket, key = parse_s3_location(location)
         length = self.size(location)
         if not length:
             return b"", 0
         wanted = f"bytes={max(length - at_most, 0)}-{length - 1}"
-        with translated(location, self.options.endpoint):
-            for _ in range(_ATTEMPTS - 1):
-                with suppress(*_BROKEN_OFF):
+        with translate_s3_errors(location, self.options.endpoint):
+            for _ in range(_MAX_ATTEMPTS - 1):
+                with suppress(*_BROKEN_READ_ERRORS):
                     return self._range(bucket, key, wanted), length
             return self._range(bucket, key, wanted), length
 
@@ -147,12 +153,12 @@ class S3Store:
             return body.read()
 
     def download(self, location: str, path: Path) -> None:
-        self._get(location, lambda body: _save(body, path))
+        self._get(location, lambda body: _save_body(body, path))
 
     def write(self, location: str, data: bytes) -> None:
-        bucket, key = s3_address(location)
-        with translated(location, self.options.endpoint):
-            for _ in range(_ATTEMPTS):
+        bucket, key = parse_s3_location(location)
+        with translate_s3_errors(location, self.options.endpoint):
+            for _ in range(_MAX_ATTEMPTS):
                 if self._put(bucket, key, data):
                     return
                 present = self._length(bucket, key)
@@ -161,11 +167,11 @@ class S3Store:
                     return
         raise Unavailable(f"{location} was written and deleted by others each time that it was tried")
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
-        in_parallel(lambda file: self.write(*file), files)
+    def write_all(self, files: Sequence[NewObject]) -> None:
+        run_in_parallel(lambda file: self.write(*file), files)
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
-        in_parallel(lambda file: self._write_derived(*file), files)
+    def write_derived(self, files: Sequence[NewObject]) -> None:
+        run_in_parallel(lambda file: self._write_derived(*file), files)
 
     def exists(self, location: str) -> bool:
         return self._size_if_there(location) is not None
@@ -177,47 +183,47 @@ class S3Store:
         return length
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
-        return in_parallel(self._size_if_there, locations)
+        return run_in_parallel(self._size_if_there, locations)
 
     def _size_if_there(self, location: str) -> int | None:
-        with translated(location, self.options.endpoint):
-            return self._length(*s3_address(location))
+        with translate_s3_errors(location, self.options.endpoint):
+            return self._length(*parse_s3_location(location))
 
     def delete(self, location: str) -> None:
-        bucket, key = s3_address(location)
-        with translated(location, self.options.endpoint):
+        bucket, key = parse_s3_location(location)
+        with translate_s3_errors(location, self.options.endpoint):
             self.client.delete_object(Bucket=bucket, Key=key)
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
-        bucket, prefix = s3_address(folder.rstrip("/"))
-        with translated(folder, self.options.endpoint):
+        bucket, prefix = parse_s3_location(folder.rstrip("/"))
+        with translate_s3_errors(folder, self.options.endpoint):
             for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
                 for each in page.get("Contents", ()):
                     modified_ms = round(each["LastModified"].timestamp() * 1000)
-                    yield StoredFile(f"{_S3}{bucket}/{each['Key']}", each["Size"], modified_ms)
+                    yield StoredFile(f"{_S3_PREFIX}{bucket}/{each['Key']}", each["Size"], modified_ms)
 
     def local_path(self, location: str) -> Path | None:
-        s3_address(location)
+        parse_s3_location(location)
         return None
 
     def check(self) -> None:
-        self.write(f"{self.root}/.duckicelake", _PROBE)
+        self.write(f"{self.root}/.duckicelake", _PROBE_CONTENT)
 
     def close(self) -> None:
         self.client.close()
 
     def _get(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None = None) -> T:
         """What `consume` makes of the file; it starts over where the connection breaks while it reads."""
-        with translated(location, self.options.endpoint):
-            for _ in range(_ATTEMPTS - 1):
+        with translate_s3_errors(location, self.options.endpoint):
+            for _ in range(_MAX_ATTEMPTS - 1):
                 try:
                     return self._consumed(location, consume, at_most)
-                except _BROKEN_OFF:
+                except _BROKEN_READ_ERRORS:
                     continue
             return self._consumed(location, consume, at_most)
 
     def _consumed(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None) -> T:
-        bucket, key = s3_address(location)
+        bucket, key = parse_s3_location(location)
         answer = self.client.get_object(Bucket=bucket, Key=key)
         with closing(answer["Body"]) as body:
             check_length(location, answer["ContentLength"], at_most)
@@ -227,8 +233,8 @@ class S3Store:
         try:
             self.write(location, data)
         except AlreadyExists:
-            bucket, key = s3_address(location)
-            with translated(location, self.options.endpoint):
+            bucket, key = parse_s3_location(location)
+            with translate_s3_errors(location, self.options.endpoint):
                 self.client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def _put(self, bucket: str, key: str, data: bytes) -> bool:
@@ -236,20 +242,20 @@ class S3Store:
         if self.knows_conditions:
             try:
                 return self._put_new(bucket, key, data)
-            except ConditionsUnknown:
+            except ConditionsUnknownError:
                 self.knows_conditions = False
         return self._put_after_looking(bucket, key, data)
 
     def _put_new(self, bucket: str, key: str, data: bytes) -> bool:
-        with suppress(NotPlain):
+        with suppress(NoPlainAnswerError):
             return self._plain.create(bucket, key, data)
         try:
             self.client.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
         except ClientError as error:
-            if _status(error) in _EXISTS:
+            if _read_status(error) in _EXISTS_STATUSES:
                 return False
-            if _status(error) == _NOT_IMPLEMENTED:
-                raise ConditionsUnknown from error
+            if _read_status(error) == _NOT_IMPLEMENTED_STATUS:
+                raise ConditionsUnknownError from error
             raise
         return True
 
@@ -261,25 +267,25 @@ class S3Store:
         return True
 
     def _length(self, bucket: str, key: str) -> int | None:
-        with suppress(NotPlain):
+        with suppress(NoPlainAnswerError):
             return self._plain.length(bucket, key)
         try:
             return self.client.head_object(Bucket=bucket, Key=key)["ContentLength"]
         except ClientError as error:
-            if _status(error) == 404:
+            if _read_status(error) == 404:
                 return None
             raise
 
 
-def _client(session: boto3.Session, options: S3Options, region: str) -> "S3Client":
+def _open_client(session: boto3.Session, options: S3Options, region: str) -> "S3Client":
     return session.client("s3", endpoint_url=options.endpoint, region_name=region, config=options.config())
 
 
-def _status(error: ClientError) -> int:
+def _read_status(error: ClientError) -> int:
     return error.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def _save(body: StreamingBody, path: Path) -> None:
+def _save_body(body: StreamingBody, path: Path) -> None:
     with path.open("wb") as file:
-        for chunk in body.iter_chunks(_CHUNK):
+        for chunk in body.iter_chunks(_CHUNK_BYTES):
             file.write(chunk)

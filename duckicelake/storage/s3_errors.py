@@ -1,4 +1,4 @@
-"""What boto3 raises, in the words of our error tree. Nothing of a key ever gets into a message."""
+"""Translate what boto3 raises into the error tree; messages never contain keys."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from botocore.exceptions import (
 
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
 
-_BAD_NAMES: Final = frozenset(
+_BAD_NAME_CODES: Final = frozenset(
     {
         "InvalidBucketName",
         "InvalidObjectName",
@@ -39,10 +39,10 @@ _ADVICE: Final = {
     "RequestTimeTooSkewed": "this machine's clock is wrong: set it",
     "SignatureDoesNotMatch": "the secret isn't the access key's: correct DUCKICELAKE_S3_SECRET_ACCESS_KEY",
 }
-_MISPLACED: Final = frozenset(
+_MISPLACED_CODES: Final = frozenset(
     {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"}
 )
-_NO_CREDENTIALS: Final = (
+_NO_CREDENTIALS_ERRORS: Final = (
     CredentialRetrievalError,
     NoCredentialsError,
     PartialCredentialsError,
@@ -51,30 +51,33 @@ _NO_CREDENTIALS: Final = (
 
 
 @contextmanager
-def translated(location: str, endpoint: str | None = None) -> Iterator[None]:
+def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[None]:
     """Raise FileMissing, InvalidRequest, StoreDenied or Unavailable for whatever boto3 raises about a location."""
     try:
         yield
     except ClientError as error:
-        raise _of_answer(location, error) from error
+        raise _translate_response(location, error) from error
     except (ParamValidationError, UnicodeEncodeError) as error:
         raise InvalidRequest(f"{location!r} isn't a usable name of a file in S3") from error
-    except _NO_CREDENTIALS as error:
+    except _NO_CREDENTIALS_ERRORS as error:
         raise StoreDenied(f"{location}: there are no credentials for S3 any more ({type(error).__name__})") from error
     except SSLError as error:
-        raise Unavailable(f"{location}: {_store(endpoint)} has no TLS certificate that is trusted here") from error
+        raise Unavailable(
+            f"{location}: {_describe_store(endpoint)} has no TLS certificate that is trusted here"
+        ) from error
     except (ConnectionError, HTTPClientError) as error:
-        raise Unavailable(f"{location}: {_store(endpoint)} doesn't answer ({type(error).__name__})") from error
+        raise Unavailable(f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})") from error
     except RecursionError as error:  # boto3 follows redirections that lead nowhere so far
         raise Unavailable(
-            f"{location}: {_store(endpoint)} only redirects: correct DUCKICELAKE_S3_ENDPOINT or DUCKICELAKE_S3_REGION"
+            f"{location}: {_describe_store(endpoint)} only redirects: "
+            "correct DUCKICELAKE_S3_ENDPOINT or DUCKICELAKE_S3_REGION"
         ) from error
     except BotoCoreError as error:
         raise Unavailable(f"{location}: {type(error).__name__}") from error
 
 
 @contextmanager
-def usable_settings() -> Iterator[None]:
+def translate_settings_errors() -> Iterator[None]:
     """Raise InvalidSettings for what boto3 doesn't take to make a session or a client of."""
     try:
         yield
@@ -82,7 +85,7 @@ def usable_settings() -> Iterator[None]:
         raise InvalidSettings(f"the settings for S3, DUCKICELAKE_S3_…, can't be used: {error}") from error
 
 
-def _of_answer(location: str, error: ClientError) -> CatalogError:
+def _translate_response(location: str, error: ClientError) -> CatalogError:
     code = error.response["Error"]["Code"]
     status = error.response["ResponseMetadata"]["HTTPStatusCode"]
     if code == "NoSuchBucket":
@@ -93,12 +96,12 @@ def _of_answer(location: str, error: ClientError) -> CatalogError:
         return FileMissing(f"{location} doesn't exist")
     if code in _ADVICE or status in {401, 403}:
         return StoreDenied(f"{location}: access denied ({code}): {_ADVICE.get(code, _ADVICE['AccessDenied'])}")
-    if code in _BAD_NAMES:
+    if code in _BAD_NAME_CODES:
         return InvalidRequest(f"{location} isn't a usable name of a file in S3 ({code})")
-    if code in _MISPLACED or status == 301:
+    if code in _MISPLACED_CODES or status == 301:
         return Unavailable(f"{location}: its bucket is in another region ({code}): correct DUCKICELAKE_S3_REGION")
     return Unavailable(f"{location}: the store answers {status} ({code})")
 
 
-def _store(endpoint: str | None) -> str:
+def _describe_store(endpoint: str | None) -> str:
     return f"the store at {endpoint}" if endpoint else "S3"

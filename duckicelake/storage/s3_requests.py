@@ -1,9 +1,4 @@
-"""What a request to S3 would do, if the server signed it: pure, from method, URL, headers and body to keys.
-
-Everything that isn't known to be harmless is refused: other hosts, subresources (`?acl`, `?policy`, `?versionId`),
-headers that S3 obeys, paths that two readers might take for different keys. What is let through is spelled anew, so
-that what was checked is what is signed.
-"""
+"""PURE. Check what a request to S3 would do if the server signed it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,24 +6,33 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_to_bytes, urlsplit
+from xml.parsers.expat import ExpatError, ParserCreate
 
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.storage.multi_delete import deleted_keys
 
-UNSIGNED: Final = "UNSIGNED-PAYLOAD"
-_PAYLOADS: Final = re.compile(r"UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER|[0-9a-f]{64}")
-_URI: Final = re.compile(r"https?://[\x21\x24-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
+DEFAULT_REGION: Final = "us-east-1"
+MAX_DELETED_KEYS: Final = 1000
+MAX_DELETE_CHARACTERS: Final = 4 * 1024 * 1024
+"""What S3 takes: a thousand keys of a kilobyte each, every letter of which may be an escape."""
+_DELETE_PATHS: Final = {
+    ("Delete",),
+    ("Delete", "Quiet"),
+    ("Delete", "Object"),
+    ("Delete", "Object", "Key"),
+}
+UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
+_PAYLOAD_PATTERN: Final = re.compile(r"UNSIGNED-PAYLOAD|STREAMING-UNSIGNED-PAYLOAD-TRAILER|[0-9a-f]{64}")
+_URI_PATTERN: Final = re.compile(r"https?://[\x21\x24-\x3b\x3d\x3f-\x5b\x5d\x5f\x61-\x7a\x7e]+")
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_HIDDEN: Final = re.compile(r"%2[fF]|%5[cC]|[\\]")
+_HIDDEN_SEPARATOR: Final = re.compile(r"%2[fF]|%5[cC]|[\\]")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-_AWS_HOST: Final = re.compile(
+_AWS_HOST_PATTERN: Final = re.compile(
     r"(?:(?P<bucket>[a-z0-9][a-z0-9.-]*)\.)?s3(?:[.-](?:fips\.|dualstack\.)?[a-z]{2}(?:-[a-z]+)+-\d)?\.amazonaws\.com(?:\.cn)?"
 )
-
-_READING: Final = frozenset({"x-id", "partNumber"})
-_PARTS: Final = frozenset({"x-id", "uploadId", "max-parts", "part-number-marker"})
-_LISTING: Final = frozenset(
+_READ_PARAMETERS: Final = frozenset({"x-id", "partNumber"})
+_PART_PARAMETERS: Final = frozenset({"x-id", "uploadId", "max-parts", "part-number-marker"})
+_LIST_PARAMETERS: Final = frozenset(
     {
         "list-type",
         "prefix",
@@ -42,7 +46,7 @@ _LISTING: Final = frozenset(
         "x-id",
     }
 )
-_HEADERS: Final = frozenset(
+_ALLOWED_HEADERS: Final = frozenset(
     {
         "x-amz-checksum-algorithm",
         "x-amz-checksum-mode",
@@ -67,13 +71,81 @@ _HEADERS: Final = frozenset(
         "x-amz-user-agent",
     }
 )
-_CHECKSUM: Final = re.compile(r"x-amz-checksum-(crc32|crc32c|crc64nvme|sha1|sha256)")
-_OBEYED: Final = ("x-amz-", "x-minio-", "x-goog-", "x-oss-", "x-obs-")
+_CHECKSUM_HEADER: Final = re.compile(r"x-amz-checksum-(crc32|crc32c|crc64nvme|sha1|sha256)")
+_OBEYED_PREFIXES: Final = ("x-amz-", "x-minio-", "x-goog-", "x-oss-", "x-obs-")
 """How headers begin that stores obey."""
 
 
+def parse_deleted_keys(body: str) -> tuple[str, ...]:
+    """The keys that the body names; InvalidRequest for what is no such body, Forbidden for what isn't simple."""
+    if len(body) > MAX_DELETE_CHARACTERS:
+        raise InvalidRequest(f"the body has more than {MAX_DELETE_CHARACTERS} characters")
+    reader = _DeleteReader()
+    try:
+        reader.read(body)
+    except (ExpatError, UnicodeEncodeError) as error:
+        raise InvalidRequest(f"the body isn't the XML of a multi-object delete: {error}") from error
+    if not reader.keys:
+        raise InvalidRequest("the body names no keys")
+    if len(reader.keys) > MAX_DELETED_KEYS:
+        raise InvalidRequest(f"the body names more than {MAX_DELETED_KEYS} keys")
+    return tuple(reader.keys)
+
+
+class _DeleteReader:
+    """Follows the parser through the one shape that is accepted."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self._path: tuple[str, ...] = ()
+        self._text = ""
+        self._named = 0
+
+    def read(self, body: str) -> None:
+        parser = ParserCreate()
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = _refuse_document
+        parser.EntityDeclHandler = _refuse_document
+        parser.CommentHandler = _refuse_document
+        parser.ProcessingInstructionHandler = _refuse_document
+        parser.StartCdataSectionHandler = _refuse_document
+        parser.Parse(body.encode(), True)
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._path = (*self._path, name)
+        if self._path not in _DELETE_PATHS or set(attributes) - ({"xmlns"} if len(self._path) == 1 else set()):
+            raise Forbidden(f"the body of a multi-object delete may not hold {'/'.join(self._path)} {attributes or ''}")
+        self._text = ""
+
+    def _end(self, name: str) -> None:
+        if name == "Key":
+            if self._text != self._text.strip() or not self._text:
+                raise Forbidden(f"key {self._text[:200]!r} is empty, or begins or ends with white space")
+            self.keys.append(self._text)
+            self._named += 1
+        elif name == "Object":
+            if self._named != 1:
+                raise InvalidRequest("each Object must have one Key")
+            self._named = 0
+        elif self._text.strip() and name == "Delete":
+            raise InvalidRequest("there is text between the elements")
+        self._path = self._path[:-1]
+        self._text = ""
+
+    def _characters(self, text: str) -> None:
+        if self._path[-1] not in {"Key", "Quiet"} and text.strip():
+            raise InvalidRequest("there is text between the elements")
+        self._text += text
+
+
+def _refuse_document(*_: object) -> None:
+    raise Forbidden("the body may not hold document types, entities, comments, instructions or CDATA")
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SignatureRequest:
     """A request that a client wants signed. headers: by name, in whatever case."""
 
     method: str
@@ -83,7 +155,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class ObjectAccess:
     """One object that a request reads or writes; or, as a listing, all whose keys begin with `key`."""
 
     bucket: str
@@ -93,10 +165,10 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class CheckedRequest:
     """A request that is well understood: what it touches, and how it is to be signed and sent."""
 
-    touches: tuple[Touch, ...]
+    touches: tuple[ObjectAccess, ...]
     method: str
     uri: str
     headers: Mapping[str, str]
@@ -108,7 +180,7 @@ class Examined:
         return not any(touch.writes for touch in self.touches)
 
 
-def examine(asked: Asked, endpoint: str | None, *, is_path_style: bool = False) -> Examined:
+def check_request(asked: SignatureRequest, endpoint: str | None, *, is_path_style: bool = False) -> CheckedRequest:
     """What the request would do. endpoint: where clients find the store; None: AWS.
 
     is_path_style: the store takes a bucket from the path, whatever the host's name says.
@@ -116,43 +188,43 @@ def examine(asked: Asked, endpoint: str | None, *, is_path_style: bool = False) 
     Raises InvalidRequest for what is no request to S3, Forbidden for what no table's reader or writer needs.
     """
     method = asked.method.upper()
-    parts = _split(asked.uri)
-    bucket, path, base = _addressed(parts, endpoint, is_path_style=is_path_style)
-    key = _key(path)
-    query = _query(parts.query)
-    headers = _headers(asked.headers, parts.netloc)
-    payload = headers.pop("x-amz-content-sha256", UNSIGNED)
-    if not _PAYLOADS.fullmatch(payload):
-        raise Forbidden(f"x-amz-content-sha256 {payload!r} can't be signed: send {UNSIGNED}")
+    parts = _split_uri(asked.uri)
+    bucket, path, base = _parse_address(parts, endpoint, is_path_style=is_path_style)
+    key = _decode_key(path)
+    query = _parse_query(parts.query)
+    headers = _select_headers(asked.headers, parts.netloc)
+    payload = headers.pop("x-amz-content-sha256", UNSIGNED_PAYLOAD)
+    if not _PAYLOAD_PATTERN.fullmatch(payload):
+        raise Forbidden(f"x-amz-content-sha256 {payload!r} can't be signed: send {UNSIGNED_PAYLOAD}")
     if key:
-        touches = _of_object(method, bucket, key, query, headers)
+        touches = _list_object_accesses(method, bucket, key, query, headers)
     elif method == "POST" and set(query) <= {"delete", "x-id"} and "delete" in query:
-        touches, payload = _deleting(bucket, asked.body)
+        touches, payload = _list_deletions(bucket, asked.body)
     else:
-        touches = _of_bucket(method, bucket, query)
-    return Examined(touches, method, base + quote(key, safe="/-_.~") + _encoded(query), headers, payload)
+        touches = _list_bucket_accesses(method, bucket, query)
+    return CheckedRequest(touches, method, base + quote(key, safe="/-_.~") + _encode_query(query), headers, payload)
 
 
-def _split(uri: str) -> SplitResult:
-    if not _URI.fullmatch(uri) or _BROKEN_ESCAPE.search(uri):
+def _split_uri(uri: str) -> SplitResult:
+    if not _URI_PATTERN.fullmatch(uri) or _BROKEN_ESCAPE.search(uri):
         raise InvalidRequest(f"uri {uri[:200]!r} isn't a properly encoded http(s) URL")
     parts = urlsplit(uri)
-    if "@" in parts.netloc or _HIDDEN.search(parts.path):
+    if "@" in parts.netloc or _HIDDEN_SEPARATOR.search(parts.path):
         raise Forbidden(f"uri {uri[:200]!r} holds a user, or an encoded slash or backslash")
     return parts
 
 
-def _addressed(parts: SplitResult, endpoint: str | None, *, is_path_style: bool) -> tuple[str, str, str]:
+def _parse_address(parts: SplitResult, endpoint: str | None, *, is_path_style: bool) -> tuple[str, str, str]:
     """(The bucket, the encoded key, the URL up to it), addressed by path or by host name."""
-    host = _host(parts)
+    host = _format_host(parts)
     if endpoint is None:
-        match = _AWS_HOST.fullmatch(host)
+        match = _AWS_HOST_PATTERN.fullmatch(host)
         if match is None or parts.scheme != "https":
             raise Forbidden(f"{parts.scheme}://{host} isn't where this lake's files are: AWS's S3, by https")
         bucket = match["bucket"]
     else:
         ours = urlsplit(endpoint)
-        bucket = host.removesuffix("." + _host(ours)) if host != _host(ours) else None
+        bucket = host.removesuffix("." + _format_host(ours)) if host != _format_host(ours) else None
         if parts.scheme != ours.scheme or bucket == host or (is_path_style and bucket is not None):
             raise Forbidden(f"{parts.scheme}://{host} isn't where this lake's files are: {endpoint}")
     origin = f"{parts.scheme}://{parts.netloc}/"
@@ -165,26 +237,26 @@ def _addressed(parts: SplitResult, endpoint: str | None, *, is_path_style: bool)
     return bucket, key, origin + bucket + slash
 
 
-def _host(parts: SplitResult) -> str:
+def _format_host(parts: SplitResult) -> str:
     return parts.netloc.lower().removesuffix(_DEFAULT_PORTS[parts.scheme])
 
 
-def _key(path: str) -> str:
+def _decode_key(path: str) -> str:
     try:
         key = unquote_to_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"key {path[:200]!r} isn't UTF-8") from error
-    return _checked(key) if key else key
+    return _check_key(key) if key else key
 
 
-def _checked(key: str) -> str:
+def _check_key(key: str) -> str:
     """The key, if every reader takes it for the same: not with `.`, `..` or empty segments, or control characters."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")) or _CONTROL.search(key):
         raise Forbidden(f"key {key[:200]!r} has an empty segment, . or .., or a control character")
     return key
 
 
-def _query(query: str) -> dict[str, str]:
+def _parse_query(query: str) -> dict[str, str]:
     if "+" in query or ";" in query:
         raise InvalidRequest("the query holds + or ;, which not every reader takes for the same: write %2B, %20 or %3B")
     try:
@@ -197,19 +269,19 @@ def _query(query: str) -> dict[str, str]:
     return values
 
 
-def _encoded(query: Mapping[str, str]) -> str:
+def _encode_query(query: Mapping[str, str]) -> str:
     pairs = (f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in query.items())
     return "?" + "&".join(pairs) if query else ""
 
 
-def _headers(given: Mapping[str, Sequence[str]], netloc: str) -> dict[str, str]:
+def _select_headers(given: Mapping[str, Sequence[str]], netloc: str) -> dict[str, str]:
     """What is to be signed of the headers: those that S3 obeys, and the digest of the body."""
     signed: dict[str, str] = {}
     for raw, values in given.items():
         name = raw.strip().lower()
         if name == "host" and list(values) != [netloc]:
             raise Forbidden(f"the host header names {values}, the uri {netloc}")
-        if name.startswith(_OBEYED) and name not in _HEADERS and not _CHECKSUM.fullmatch(name):
+        if name.startswith(_OBEYED_PREFIXES) and name not in _ALLOWED_HEADERS and not _CHECKSUM_HEADER.fullmatch(name):
             raise Forbidden(f"header {raw} isn't signed: no reader or writer of tables needs it")
         if name.startswith("x-amz-") or name == "content-md5":
             if len(values) != 1 or name in signed or _CONTROL.search(values[0]):
@@ -219,28 +291,28 @@ def _headers(given: Mapping[str, Sequence[str]], netloc: str) -> dict[str, str]:
     return signed
 
 
-def _of_object(
+def _list_object_accesses(
     method: str, bucket: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> tuple[Touch, ...]:
+) -> tuple[ObjectAccess, ...]:
     names = set(query)
     source = headers.get("x-amz-copy-source")
     if source is not None and (method != "PUT" or names - {"x-id", "partNumber", "uploadId"}):
         raise Forbidden("x-amz-copy-source goes with PUT of an object or a part only")
-    if method in {"GET", "HEAD"} and names <= _READING:
-        return (Touch(bucket, key),)
+    if method in {"GET", "HEAD"} and names <= _READ_PARAMETERS:
+        return (ObjectAccess(bucket, key),)
     is_written = (
-        (method == "GET" and names <= _PARTS and "uploadId" in names)
+        (method == "GET" and names <= _PART_PARAMETERS and "uploadId" in names)
         or (method == "PUT" and (names <= {"x-id"} or names - {"x-id"} == {"partNumber", "uploadId"}))
         or (method == "POST" and names - {"x-id"} in ({"uploads"}, {"uploadId"}))
         or (method == "DELETE" and names <= {"x-id", "uploadId"})
     )
     if not is_written:
         raise Forbidden(f"{method} of an object with {sorted(names) or 'no parameters'} isn't signed")
-    written = Touch(bucket, key, writes=True)
-    return (written,) if source is None else (written, _copied(source))
+    written = ObjectAccess(bucket, key, writes=True)
+    return (written,) if source is None else (written, _parse_copy_source(source))
 
 
-def _copied(source: str) -> Touch:
+def _parse_copy_source(source: str) -> ObjectAccess:
     if "?" in source or _BROKEN_ESCAPE.search(source):
         raise Forbidden("x-amz-copy-source names a version, or isn't properly encoded")
     bucket, _, key = source.removeprefix("/").partition("/")
@@ -250,23 +322,23 @@ def _copied(source: str) -> Touch:
         raise InvalidRequest("x-amz-copy-source isn't UTF-8") from error
     if "%2f" in source.lower() or not bucket or not key or decoded != unquote(decoded):
         raise Forbidden("x-amz-copy-source isn't /<bucket>/<key>, encoded once")
-    return Touch(bucket, _checked(decoded))
+    return ObjectAccess(bucket, _check_key(decoded))
 
 
-def _of_bucket(method: str, bucket: str, query: Mapping[str, str]) -> tuple[Touch, ...]:
-    if method != "GET" or not set(query) <= _LISTING or "prefix" not in query:
+def _list_bucket_accesses(method: str, bucket: str, query: Mapping[str, str]) -> tuple[ObjectAccess, ...]:
+    if method != "GET" or not set(query) <= _LIST_PARAMETERS or "prefix" not in query:
         raise Forbidden(
             f"{method} of a bucket with {sorted(query) or 'no parameters'} isn't signed: list with a prefix"
         )
     prefix = query["prefix"]
     if not {".", ".."}.isdisjoint(prefix.split("/")) or "//" in prefix or prefix.startswith("/"):
         raise Forbidden(f"prefix {prefix[:200]!r} has an empty segment, . or ..")
-    return (Touch(bucket, prefix, lists=True),)
+    return (ObjectAccess(bucket, prefix, lists=True),)
 
 
-def _deleting(bucket: str, body: str | None) -> tuple[tuple[Touch, ...], str]:
+def _list_deletions(bucket: str, body: str | None) -> tuple[tuple[ObjectAccess, ...], str]:
     """(The objects that a multi-object delete names, the digest that ties the signature to its body)."""
     if body is None:
         raise InvalidRequest("a request that deletes several objects is signed with its body only: send it as `body`")
-    keys = deleted_keys(body)
-    return tuple(Touch(bucket, _checked(key), writes=True) for key in keys), sha256(body.encode()).hexdigest()
+    keys = parse_deleted_keys(body)
+    return tuple(ObjectAccess(bucket, _check_key(key), writes=True) for key in keys), sha256(body.encode()).hexdigest()

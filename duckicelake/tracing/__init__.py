@@ -1,1 +1,1 @@
-"""OpenTelemetry traces, by the libraries of the extra `otel`, which are loaded only if traces are asked for."""
+"""OpenTelemetry traces, with the optional libraries of the extra `otel`."""

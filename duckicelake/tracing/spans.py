@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, sent by OTLP over HTTP. Importing this takes the libraries of the extra `otel`."""
+"""Spans of OpenTelemetry, sent by OTLP over HTTP."""
 
 import os
 import time
@@ -15,13 +15,13 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_DEFAULT_NAME: Final = "duckicelake"
-_TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
-_PATIENCE_SECONDS: Final = 4
+_SERVICE_NAME: Final = "duckicelake"
+_TIMEOUT_VARIABLE: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
+_EXPORT_TIMEOUT_SECONDS: Final = 4
 """With a collector that doesn't answer; a server that ends waits for it, too."""
 
 
-class Spans:
+class OtelTracer:
     """Makes spans, each a child of the one that is open where it is made, and sends them in the background.
 
     Outside of requests there are none: what pools do in the background would be traces of one statement each.
@@ -31,17 +31,17 @@ class Spans:
     def __init__(self, endpoint: str | None = None) -> None:
         """endpoint: URL of a collector; None: as OTEL_EXPORTER_OTLP_ENDPOINT says."""
         url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
-        exporter = OTLPSpanExporter(url, timeout=None if _TIMEOUT in os.environ else _PATIENCE_SECONDS)
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(url, timeout=None if _TIMEOUT_VARIABLE in os.environ else _EXPORT_TIMEOUT_SECONDS)
+        self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("duckicelake")
 
     @contextmanager
-    def request(self, headers: Mapping[str, str]) -> Iterator["RequestSpan"]:
+    def request(self, headers: Mapping[str, str]) -> Iterator["OtelRequestSpan"]:
         """A span around a request, part of the trace that its header `traceparent` names, if any."""
         parent = _PROPAGATOR.extract(headers)
         with self._tracer.start_as_current_span("request", parent, SpanKind.SERVER) as span:
-            yield RequestSpan(span)
+            yield OtelRequestSpan(span)
 
     def span(self, name: str, *, remote: bool = False) -> AbstractContextManager[object]:
         """A span around a block, marked as failed if it raises. remote: another server is asked."""
@@ -69,7 +69,7 @@ class Spans:
         self._provider.shutdown()
 
 
-class RequestSpan:
+class OtelRequestSpan:
     """A request's, which is described when it is over."""
 
     def __init__(self, span: Span) -> None:
@@ -87,6 +87,6 @@ def _is_open() -> bool:
     return trace.get_current_span().get_span_context().is_valid
 
 
-def _resource() -> Resource:
+def _build_resource() -> Resource:
     named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    return Resource.create({} if named else {SERVICE_NAME: _DEFAULT_NAME})
+    return Resource.create({} if named else {SERVICE_NAME: _SERVICE_NAME})

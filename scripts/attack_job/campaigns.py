@@ -13,7 +13,7 @@ import orjson
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from duckicelake.iceberg.manifest import DataFile, FileContent, ManifestContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestContent
 from duckicelake.iceberg.puffin import write_deletion_vectors
 from scripts.attack_job.lake import NAMESPACE, TABLES, NotThereError, Request, metadata, new_victim, requests
 from scripts.attack_job.mutations import VALUES, spoilt_avro, spoilt_bytes, spoilt_json

@@ -10,8 +10,7 @@ from typing import Any, Final
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.avro import read_container
-from duckicelake.iceberg.avro_encoding import encode_bytes, encode_long
+from duckicelake.iceberg.avro import encode_bytes, encode_long, read_container
 
 Json = Any
 _DEEP: Final = "<deep>"

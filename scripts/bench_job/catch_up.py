@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.table.load import load_current_table
 from scripts.bench_job.embedded import Embedded, bench_folder, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 
@@ -65,7 +65,7 @@ def caught_up(name: str, inlining: bool, statement: Statement, commits: int, fol
 def load(lake: Embedded) -> tuple[float, float, int]:
     """(seconds, CPU seconds of this process, listed snapshots) of a load."""
     before, cpu = time.perf_counter(), time.process_time()
-    table = current_table(lake.services, ("main",), "t").materialized
+    table = load_current_table(lake.services, ("main",), "t").materialized
     return time.perf_counter() - before, time.process_time() - cpu, len(table.metadata.snapshots)
 
 

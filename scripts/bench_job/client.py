@@ -12,17 +12,16 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
     FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
 )
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.iceberg.manifest.writer import write_manifest, write_manifest_list
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
 from scripts.client_manifests import line_of

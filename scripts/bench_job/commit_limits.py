@@ -16,8 +16,9 @@ from typing import Final
 import orjson
 import psycopg
 
-from duckicelake.iceberg.manifest import read_manifest_list, write_manifest_list
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.iceberg.manifest.writer import write_manifest_list
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from scripts.bench_job.client import Json, Rest, milliseconds, timed
 from scripts.bench_job.limits import encoder
 from scripts.bench_job.results import Result, p50, p99

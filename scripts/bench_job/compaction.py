@@ -10,9 +10,9 @@ from typing import Final
 import duckdb
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.maintain import MaintainRequest, maintain, plan_of
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.session import spark_session
+from duckicelake.pipeline.maintenance import MaintainRequest, build_plan, run_plan
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.session import open_spark_session
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.bench_job.results import Result, options_of, report
@@ -33,7 +33,7 @@ def main() -> None:
             make(duck, files)
             connection = Connection(bench.uri)
             began = time.perf_counter()
-            with spark_session(connection, conf={"spark.driver.memory": "2g"}) as spark:
+            with open_spark_session(connection, conf={"spark.driver.memory": "2g"}) as spark:
                 spark.table("lake.main.compacted").count()
                 started, before = time.perf_counter() - began, bench.cpu_seconds()
                 compacted, cpu = compact(spark, CatalogClient(connection)), bench.cpu_seconds() - before
@@ -67,7 +67,7 @@ def make(duck: duckdb.DuckDBPyConnection, files: int) -> None:
 def compact(spark: SparkSession, client: CatalogClient) -> float:
     began = time.perf_counter()
     request = MaintainRequest(("main",), "compacted", ("compact",))
-    (done,) = maintain(spark, client, plan_of(client, request, time.time_ns() // 1_000_000), SILENT)
+    (done,) = run_plan(spark, client, build_plan(client, request, time.time_ns() // 1_000_000), SILENT)
     assert done.result == "done", done
     return time.perf_counter() - began
 

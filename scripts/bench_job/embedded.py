@@ -10,11 +10,11 @@ from pathlib import Path
 import duckdb
 from duckdb_extensions import import_extension
 
-from duckicelake.catalog.services import Services
-from duckicelake.cli import memory
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.serve import process
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import LocationPolicy
 
@@ -31,7 +31,7 @@ class Embedded:
         import_extension("postgres_scanner")
         with duckdb.connect(config={"threads": 1}) as connection:
             connection.execute("LOAD ducklake; LOAD postgres_scanner")
-            connection.execute(duckdb_attach(self.url))
+            connection.execute(build_duckdb_attach(self.url))
             if not inlining:
                 connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
             yield connection.execute("USE lake")
@@ -51,8 +51,8 @@ def embedded_lake(within: str | None = None) -> Iterator[Embedded]:
     kept = tempfile.mkdtemp(dir=within) if within else None
     with nullcontext(kept) if kept else bench_folder() as folder, EmbeddedPostgres(Path(folder)) as postgres:
         database, policy = Database(postgres.url), LocationPolicy(f"{folder}/warehouse")
-        prepare(database, policy.data_path)
-        memory.settle()
+        prepare_catalog(database, policy.data_path)
+        process.freeze_memory()
         store = LocalStore(Path(policy.warehouse))
         yield Embedded(Services(database, store, policy, "client", lambda: time.time_ns() // 1_000_000), postgres.url)
         database.close()

@@ -16,11 +16,11 @@ from typing import Final
 import duckdb
 import fastavro
 
-from duckicelake.catalog.loads.cache import Materialized, TableCache
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.iceberg.manifest import read_manifest, read_manifest_list
-from duckicelake.iceberg.manifest_entry import DataFile
-from duckicelake.iceberg.manifest_schema import manifest_schema
+from duckicelake.catalog.context.cache import Materialized, TableCache
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.iceberg.manifest.entry import DataFile
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.schema import build_manifest_schema
 from duckicelake.iceberg.types import StructType
 from scripts.bench_job.embedded import Embedded, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
@@ -108,7 +108,7 @@ def fill(lake: Embedded, table: str, files: int, columns: int) -> None:
 def loaded(lake: Embedded, table: str) -> tuple[float, float, Materialized]:
     """(seconds, CPU seconds of this process, the table)."""
     before, cpu = time.perf_counter(), time.process_time()
-    found = current_table(lake.services, ("main",), table).materialized
+    found = load_current_table(lake.services, ("main",), table).materialized
     return time.perf_counter() - before, time.process_time() - cpu, found
 
 
@@ -134,7 +134,7 @@ def encoded_by_fastavro(lake: Embedded, table: Materialized) -> float:
         }
         for entry in entries
     ]
-    schema = fastavro.parse_schema(manifest_schema(2, StructType.model_construct(fields=())))
+    schema = fastavro.parse_schema(build_manifest_schema(2, StructType.model_construct(fields=())))
     before = time.perf_counter()
     fastavro.writer(BytesIO(), schema, records, codec="deflate")
     return time.perf_counter() - before

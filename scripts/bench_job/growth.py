@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from duckicelake.lake.postgres.address import embedded_url
+from duckicelake.postgres.embedded import build_embedded_url
 from scripts.bench_job.client import Appender, LocalFiles, Rest
 from scripts.bench_job.results import Result, Target, options_of, report
 from scripts.bench_job.servers import running_bench
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def measure(commits: int, files: int) -> list[Cost]:
-    with running_bench() as bench, psycopg.connect(embedded_url(bench.folder), autocommit=True) as connection:
+    with running_bench() as bench, psycopg.connect(build_embedded_url(bench.folder), autocommit=True) as connection:
         rest = Rest(bench.uri, bench.headers)
         rest.create_namespace()
         uploads = Uploads()

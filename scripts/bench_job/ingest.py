@@ -16,11 +16,11 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from duckicelake.pipeline.destination import Target as Table
-from duckicelake.pipeline.destination import load_into
+from duckicelake.pipeline.destination import build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, ingest
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.session import spark_session
-from duckicelake.pipeline.sources import source_of
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.session import open_spark_session
+from duckicelake.pipeline.sources import parse_source
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.bench_job.results import Result, Target, options_of, report
@@ -43,7 +43,7 @@ def measured(folder: Path, copies: int) -> Iterator[Result]:
     flights = unpack(folder / "data").csv("flights")
     with running_lake(folder / "lake", folder / "server.log") as lake:
         connection = Connection(lake.uri)
-        with spark_session(connection, conf={"spark.driver.memory": "3g"}) as spark:
+        with open_spark_session(connection, conf={"spark.driver.memory": "3g"}) as spark:
             columns = spark_columns("flights")
             one = spark.read.csv(str(flights), schema=columns, header=True, nullValue="NA")
             one.coalesce(1).write.parquet(str(folder / "one"))
@@ -76,9 +76,9 @@ def compared(
 def ingested(spark: SparkSession, client: CatalogClient, table: Table, incoming: Path, schema: str | None) -> float:
     """Seconds."""
     kind, count = kind_of(incoming)
-    source = source_of([str(incoming)], kind, ("nullValue=NA",) if kind == "csv" else (), schema)
+    source = parse_source([str(incoming)], kind, ("nullValue=NA",) if kind == "csv" else (), schema)
     before = time.perf_counter()
-    result = ingest(spark, client, IngestRequest(source, load_into(table)), SILENT)
+    result = ingest(spark, client, IngestRequest(source, build_load_request(table)), SILENT)
     took = time.perf_counter() - before
     assert (result.rows, result.quarantined) == (count * ROWS_OF_A_COPY, 0)
     return took

@@ -15,10 +15,11 @@ from typing import Any
 import orjson
 import psycopg
 
-from duckicelake.iceberg.manifest import EntryStatus, ManifestContent, ManifestEntry, write_manifest
+from duckicelake.iceberg.manifest.entry import EntryStatus, ManifestContent, ManifestEntry
+from duckicelake.iceberg.manifest.writer import write_manifest
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from scripts.bench_job.client import data_file, milliseconds, schema, timed
 from scripts.bench_job.results import Result, options_of, p50, p99, report
 

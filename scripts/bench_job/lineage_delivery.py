@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
-from duckicelake.catalog.lineage.deliveries import Limits, delivering_in_background
-from duckicelake.catalog.lineage.delivering import Listener
-from duckicelake.catalog.measuring import UNMEASURED
-from duckicelake.lake.lineage import deliveries
-from duckicelake.lake.lineage.store import record
-from duckicelake.lineage.receivers import receivers_of
-from duckicelake.lineage.transports import outlet_to
+from duckicelake.catalog.context.meter import NO_METER
+from duckicelake.lineage.delivery import outbox
+from duckicelake.lineage.delivery.couriers import DeliveryLimits, deliver_in_background
+from duckicelake.lineage.delivery.deliverer import DeliveryObserver
+from duckicelake.lineage.delivery.receivers import parse_receivers
+from duckicelake.lineage.delivery.transports import open_outlet
+from duckicelake.lineage.graph.store import record_events
 from scripts.bench_job.client import Appender, LocalFiles, Rest, milliseconds
 from scripts.bench_job.embedded import Embedded, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
@@ -88,13 +88,13 @@ def arriving(count: int) -> Iterator[Result]:
 
 def delivered(lake: Embedded, receiver: "Receiver", events: list[dict[str, Any]]) -> tuple[float, float]:
     """(seconds, CPU seconds of this process) until all had arrived."""
-    outlets = [outlet_to(each) for each in receivers_of([receiver.uri])]
-    deliveries.register(lake.services.database, [outlet.name for outlet in outlets])
+    outlets = [open_outlet(each) for each in parse_receivers([receiver.uri])]
+    outbox.register_receivers(lake.services.database, [outlet.name for outlet in outlets])
     for first in range(0, len(events), BATCH):
         with lake.services.database.transaction() as cursor:
-            record(cursor, events[first : first + BATCH], origin="catalog")
+            record_events(cursor, events[first : first + BATCH], origin="catalog")
     began, cpu = time.perf_counter(), time.process_time()
-    with delivering_in_background(lake.services, outlets, Limits(10**6, 5), Listener(UNMEASURED, print)):
+    with deliver_in_background(lake.services, outlets, DeliveryLimits(10**6, 5), DeliveryObserver(NO_METER, print)):
         while receiver.taken() < len(events):
             time.sleep(0.02)
         return time.perf_counter() - began, time.process_time() - cpu

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from duckicelake.lake.postgres.address import embedded_url
-from duckicelake.lake.postgres.database import Database
-from duckicelake.pipeline.maintain import MaintainRequest, plan_of
+from duckicelake.pipeline.maintenance import MaintainRequest, build_plan
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import build_embedded_url
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.bench_job.plans import ROWS, TABLES
@@ -40,7 +40,7 @@ def main() -> None:
         names, listing = timed(lambda: list(client.tables(("main",))))
         assert len(names) == tables
         before = bench.cpu_seconds()
-        planned, took = timed(lambda: plan_of(client, MaintainRequest(), time.time_ns() // 1_000_000))
+        planned, took = timed(lambda: build_plan(client, MaintainRequest(), time.time_ns() // 1_000_000))
         cpu = (bench.cpu_seconds() - before) / TRIES
     kinds = Counter(job.kind for job in planned.jobs)
     assert kinds["compact"] == tables // 10
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def make(bench: Bench, tables: int) -> None:
-    database = Database(embedded_url(bench.folder), 2)
+    database = Database(build_embedded_url(bench.folder), 2)
     with database.transaction() as cursor:
         for statement in (TABLES + ROWS + METADATA).split(";\n"):
             if statement.strip():

@@ -19,11 +19,11 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.iceberg.manifest import read_manifest_list
-from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.parallel import in_parallel
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.s3 import S3Options, S3Store
-from duckicelake.storage.s3_region import DEFAULT_REGION
+from duckicelake.storage.s3_requests import DEFAULT_REGION
+from duckicelake.storage.threads import run_in_parallel
 from scripts.backends_job.stack import Backends, running_backends
 from scripts.bench_job.client import Appender, Files, Json, LocalFiles, Rest, milliseconds
 from scripts.bench_job.results import Result, Target, number, options_of, p50, p99, report
@@ -113,7 +113,7 @@ class RoundTrips:
         before = time.perf_counter()
         for upload in uploads:
             self.store.read(upload)
-        in_parallel(lambda data: self.store.write(f"{self.folder}/{uuid4()}", data), (manifest, listed, document))
+        run_in_parallel(lambda data: self.store.write(f"{self.folder}/{uuid4()}", data), (manifest, listed, document))
         return time.perf_counter() - before
 
 

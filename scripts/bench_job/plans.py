@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.postgres.queries import queries
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import load_queries
 from scripts.bench_job.embedded import embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 
@@ -77,8 +77,9 @@ def main() -> None:
 
 def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Statements by what they are for, with what they would be asked about a table in the midst."""
-    state, native, write = queries("state"), queries("native"), queries("write")
-    ownership, garbage, clones = queries("ownership"), queries("garbage"), queries("clones")
+    state, native, write = load_queries("lake", "state"), load_queries("lake", "native"), load_queries("lake", "write")
+    ownership, garbage = load_queries("lake", "ownership"), load_queries("lake", "garbage")
+    clones = load_queries("lake", "clones")
     newest = tables * each
     ids = [table + number * tables for number in range(each)]
     of = {"table_id": table}
@@ -114,7 +115,7 @@ def asked(table: int, tables: int, each: int) -> dict[str, tuple[str, Mapping[st
         "files that nothing names": (garbage.unnamed, {"names": [path.removeprefix(folder) for path in paths]}),
         "data files at paths": (state.data_files_at, {**of, "paths": paths}),
         "tables that have these files": (state.sharing, {"paths": paths}),
-        "the table's next folder": (queries("file_folders").next_place, {**of, "least": ""}),
+        "the table's next folder": (load_queries("lake", "file_folders").next_place, {**of, "least": ""}),
         "whether files are shared": (clones.shares, of),
         "files that a purge takes": (write.purgeable, of),
         "rows that hold files": (write.forget_held, {**of, "paths": paths}),

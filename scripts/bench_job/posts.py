@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from duckicelake.rest.keys import new_key
+from duckicelake.rest.http import create_request_key
 
 _PIECE: Final = 1 << 16
 
@@ -67,7 +67,7 @@ def _request(path: str, body: bytes) -> bytes:
         f"POST {path} HTTP/1.1",
         "Host: localhost",
         "Content-Type: application/json",
-        f"Idempotency-Key: {new_key()}",
+        f"Idempotency-Key: {create_request_key()}",
         f"Content-Length: {len(body)}",
     )
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

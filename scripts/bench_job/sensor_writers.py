@@ -9,13 +9,14 @@ import orjson
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.client import Batching, Connection, Writer
-from duckicelake.pipeline.sensor_engines import DuckDBEngine
-from duckicelake.pipeline.sensors import COLUMNS, Row
+from duckicelake.client.batch import Batching
+from duckicelake.client.writer import Writer
+from duckicelake.pipeline.sensor_bench import SENSOR_COLUMNS, DuckDBEngine, SensorRow
+from duckicelake.rest.connection import Connection
 from scripts.bench_job.posts import post
 
 NAMESPACE: Final = ("main",)
-Batches: TypeAlias = Sequence[Sequence[Row]]
+Batches: TypeAlias = Sequence[Sequence[SensorRow]]
 Insert: TypeAlias = Callable[[str, Batches], None]
 """Inserts batches into a table that is there."""
 
@@ -45,7 +46,7 @@ def by_endpoint(uri: str, clients: int) -> Insert:
     """Each client sends one batch after the other, as JSON; all of them to one table."""
 
     def insert(table: str, batches: Batches) -> None:
-        bodies = [orjson.dumps([dict(zip(COLUMNS, row, strict=True)) for row in batch]) for batch in batches]
+        bodies = [orjson.dumps([dict(zip(SENSOR_COLUMNS, row, strict=True)) for row in batch]) for batch in batches]
         post(uri, f"/v1/namespaces/{'.'.join(NAMESPACE)}/tables/{table}/rows", bodies, clients)
 
     return insert
@@ -57,7 +58,7 @@ def by_writer(uri: str) -> Insert:
     def insert(table: str, batches: Batches) -> None:
         with Writer(".".join((*NAMESPACE, table)), Connection(uri), Batching(max_rows=len(batches[0]))) as writer:
             for batch in batches:
-                writer.append(dict(zip(COLUMNS, row, strict=True)) for row in batch)
+                writer.append(dict(zip(SENSOR_COLUMNS, row, strict=True)) for row in batch)
 
     return insert
 

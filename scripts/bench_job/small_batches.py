@@ -21,11 +21,12 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 
-from duckicelake.client import Batching, Connection, Writer
-from duckicelake.pipeline.duck import ATTACHED, attached
-from duckicelake.pipeline.sensor_engines import DuckDBEngine, SparkEngine
-from duckicelake.pipeline.sensors import AGGREGATIONS, COLUMNS, batches
-from duckicelake.pipeline.session import spark_session
+from duckicelake.client.batch import Batching
+from duckicelake.client.writer import Writer
+from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
+from duckicelake.pipeline.sensor_bench import AGGREGATIONS, SENSOR_COLUMNS, DuckDBEngine, SparkEngine, generate_batches
+from duckicelake.pipeline.session import open_spark_session
+from duckicelake.rest.connection import Connection
 from scripts.bench_job.client import Rest
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
 from scripts.bench_job.sensor_writers import (
@@ -76,11 +77,11 @@ def title(options: argparse.Namespace, count: int) -> str:
 
 
 def side_by_side(count: int) -> Iterator[Result]:
-    made = list(batches(count * ROWS, ROWS))
+    made = list(generate_batches(count * ROWS, ROWS))
     with (
         running_bench(workers=WORKERS, auth=False) as bench,
-        attached(bench.ducklake_attach, read_only=False) as duck,
-        spark_session(Connection(bench.uri), conf={"spark.driver.memory": "2g"}) as spark,
+        attach_lake(bench.ducklake_attach, read_only=False) as duck,
+        open_spark_session(Connection(bench.uri), conf={"spark.driver.memory": "2g"}) as spark,
     ):
         lake = Sides(bench, duck, spark)
         native = lake.measured("native", by_duckdb(duck), made)
@@ -152,7 +153,7 @@ class Sides:
         engine = DuckDBEngine(self.duck, NAMESPACE, table)
         engine.create()
         if not inline:
-            self.duck.execute(f"CALL {ATTACHED}.set_option('data_inlining_row_limit', 0, table_name => '{table}')")
+            self.duck.execute(f"CALL {LAKE_ALIAS}.set_option('data_inlining_row_limit', 0, table_name => '{table}')")
         rate = len(made) / timed(lambda: insert(table, made))
         (found,) = engine.query("SELECT count(*), count(DISTINCT sequence) FROM {t}")
         expected = sum(map(len, made))
@@ -164,7 +165,7 @@ class Sides:
 
     def _flush(self, table: str) -> None:
         if table in {"native", "files"}:
-            self.duck.execute("CALL ducklake_flush_inlined_data(?, table_name => ?)", [ATTACHED, table])
+            self.duck.execute("CALL ducklake_flush_inlined_data(?, table_name => ?)", [LAKE_ALIAS, table])
         else:
             Rest(self.bench.uri).ask("POST", f"/namespaces/main/tables/{table}/rows/flush")
 
@@ -181,7 +182,7 @@ def aggregated(engine: DuckDBEngine | SparkEngine) -> float:
 
 def data_files(duck: duckdb.DuckDBPyConnection, table: str) -> int:
     """Live ones."""
-    (found,) = duck.execute("SELECT count(*) FROM ducklake_list_files(?, ?)", [ATTACHED, table]).fetchall()
+    (found,) = duck.execute("SELECT count(*) FROM ducklake_list_files(?, ?)", [LAKE_ALIAS, table]).fetchall()
     return int(found[0])
 
 
@@ -189,7 +190,7 @@ def long_run(count: int) -> Iterator[Result]:
     """One client's rate at the end against that at the beginning, and what a reader sees all the while."""
     settings = {"DUCKICELAKE_FLUSH_ROWS": str(FLUSH_ROWS)}
     with running_bench(workers=WORKERS, auth=False, settings=settings) as bench:
-        with attached(bench.ducklake_attach, read_only=False) as duck:
+        with attach_lake(bench.ducklake_attach, read_only=False) as duck:
             DuckDBEngine(duck, NAMESPACE, "long").create()
         over, reader = Event(), Reader(bench)
         thread = Thread(target=reader.read, args=(over,))
@@ -213,8 +214,8 @@ def stream(bench: Bench, count: int) -> list[float]:
     """Seconds of each batch, one after the other."""
     seconds = []
     with Writer("main.long", Connection(bench.uri), Batching(max_rows=ROWS)) as writer:
-        for batch in batches(count * ROWS, ROWS):
-            rows = [dict(zip(COLUMNS, row, strict=True)) for row in batch]
+        for batch in generate_batches(count * ROWS, ROWS):
+            rows = [dict(zip(SENSOR_COLUMNS, row, strict=True)) for row in batch]
             began = perf_counter()
             writer.append(rows)
             writer.flush()

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.launching import no_jvm_left_behind
+from duckicelake.pipeline.launcher import end_orphaned_jvm
 from scripts.demo_job.server import RunningLake
 
 STOP_SECONDS = 60
@@ -39,7 +39,7 @@ def spark_session(lake: RunningLake) -> Iterator[SparkSession]:
         "spark.log.level": "ERROR",
     }
     builder = SparkSession.builder.master("local[2]").appName("duckicelake")
-    with no_jvm_left_behind():
+    with end_orphaned_jvm():
         session = builder.config(map=settings).getOrCreate()
     try:
         yield session

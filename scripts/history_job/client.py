@@ -11,7 +11,7 @@ from uuid import UUID
 
 import httpx
 
-from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.protocol import ObjectStore
 from scripts.history_job.drafts import MARK
 from scripts.history_job.history import Anomaly, Domain, History, Observation, Operation, Outcome, Token
 
@@ -220,9 +220,9 @@ class Client:
                 table = change.path.removeprefix(f"{TABLES}/")
                 self._note(table, body, invoked, None, change.number)
             return Reply.DONE, str(answer.status_code)
-        return self._understood(change, answer), f"{answer.status_code} {body['error']['type'] if body else ''}"
+        return self._parse_request(change, answer), f"{answer.status_code} {body['error']['type'] if body else ''}"
 
-    def _understood(self, change: Change, answer: httpx.Response) -> Reply:
+    def _parse_request(self, change: Change, answer: httpx.Response) -> Reply:
         if answer.status_code in (503, 429):
             return Reply.NOT_NOW
         if change.is_counted and answer.status_code == 409 and "AlreadyAppliedException" in answer.text:

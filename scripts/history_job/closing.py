@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.idempotency import LIFETIME
+from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
 from scripts.demo_job.server import PROGRAM, own_environment
 from scripts.history_job.chains import judge_chain, judge_ids
 from scripts.history_job.client import NAMESPACE, Client, Reply, Session, now
@@ -25,7 +25,7 @@ from scripts.history_job.workload import pyiceberg_rows
 
 REPEATED: Final = 60
 """Acknowledged requests that are sent once more, to no effect."""
-_REMEMBERED: Final = int((LIFETIME / timedelta(microseconds=1)) * 1000 * 0.8)
+_REMEMBERED: Final = int((OUTCOME_LIFETIME / timedelta(microseconds=1)) * 1000 * 0.8)
 """For so many nanoseconds the server knows keys for sure."""
 
 

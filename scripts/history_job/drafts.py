@@ -11,23 +11,20 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
     FileContent,
     ManifestEntry,
     ManifestFile,
-    assign_row_ids,
-    inherit_all,
-    read_manifest,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
+    inherit_all_numbers,
 )
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.writer import assign_row_ids, write_manifest, write_manifest_list
 from duckicelake.iceberg.partition import UNPARTITIONED
 from duckicelake.iceberg.schema import Schema
-from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.position_deletes import write_position_deletes
+from duckicelake.parquet.position_deletes import write_position_deletes
+from duckicelake.storage.protocol import ObjectStore
 from scripts.client_manifests import content_of, line_of
 
 Json = dict[str, Any]
@@ -68,7 +65,7 @@ class Draft:
 
     def live(self, line: ManifestFile) -> list[ManifestEntry]:
         """A manifest's files that are there, with what they inherit."""
-        entries = inherit_all(read_manifest(self.store.read(line.manifest_path)).entries, line)
+        entries = inherit_all_numbers(read_manifest(self.store.read(line.manifest_path)).entries, line)
         return [entry for entry in entries if entry.status is not EntryStatus.DELETED]
 
     def ids_in(self, file: DataFile) -> list[int]:

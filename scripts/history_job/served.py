@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 import psutil  # type: ignore[import-untyped]
 
-from duckicelake.lake.postgres.address import attach_source, embedded_url
+from duckicelake.postgres.embedded import build_attach_source, build_embedded_url
 from scripts.demo_job.server import PROGRAM, is_ready, own_environment, stop
 from scripts.history_job.proxy import Proxy
 
@@ -37,11 +37,11 @@ class Served:
 
     @property
     def database_url(self) -> str:
-        return embedded_url(self.folder)
+        return build_embedded_url(self.folder)
 
     @property
     def attach(self) -> str:
-        return attach_source(self.database_url)
+        return build_attach_source(self.database_url)
 
     def start(self) -> None:
         self.starts += 1

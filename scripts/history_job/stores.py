@@ -5,9 +5,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.protocol import ObjectStore
+from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Options
-from duckicelake.storage.stores import open_store
 from scripts.backends_job.minio import BUCKET, Minio, create_bucket, running_minio
 from scripts.history_job.proxy import Plan, Proxy, running
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from duckicelake.bridge.table_properties import APPEND_REBASE
 from duckicelake.errors import CatalogError
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
+from duckicelake.properties import APPEND_REBASE
 from scripts.history_job.client import NAMESPACE, TABLES, Change, Client, NoAnswer, new_key, now
 from scripts.history_job.drafts import MARK, SCHEMA, Draft
 from scripts.history_job.history import MOST_ROWS, Observation, Operation, Outcome, Token, row_ids, row_tokens

@@ -26,9 +26,10 @@ from typing import Any, Final
 import duckdb
 from duckdb_extensions import import_extension
 
-from duckicelake.cli.service.serving import serve
-from duckicelake.lake.postgres.embedded import duckdb_attach
-from duckicelake.settings import Settings, read_settings
+from duckicelake.cli.serve.server import serve_lake
+from duckicelake.postgres.embedded import build_duckdb_attach
+from duckicelake.settings.model import Settings
+from duckicelake.settings.sources import read_settings
 from scripts.bench_job.client import NAMESPACE, Appender, LocalFiles, Rest
 
 PACKAGE: Final = f"{Path(__file__).parents[2] / 'duckicelake'}{os.sep}"
@@ -226,7 +227,7 @@ def _serve(settings: Settings, act: Callable[[Settings, str], None]) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with suppress(SystemExit):
-        serve(settings, lambda *found: threading.Thread(target=run, args=found).start(), creates=True)
+        serve_lake(settings, lambda *found: threading.Thread(target=run, args=found).start(), creates=True)
     if failures:
         raise failures[0]
 
@@ -244,7 +245,7 @@ def _trace_requests(recorder: Recorder, walks: list[Walk], settings: Settings, u
     rest.ask("GET", "/config")
     with duckdb.connect(config={"threads": 1}) as duck:
         duck.execute("LOAD ducklake; LOAD postgres_scanner")
-        duck.execute(duckdb_attach(settings.database_url or ""))
+        duck.execute(build_duckdb_attach(settings.database_url or ""))
         stage = Stage(recorder, walks, rest, Appender(rest, LocalFiles(), "t", {}), duck)
         if "cold" in names:
             stage.trace("load: nothing in memory", stage.load)

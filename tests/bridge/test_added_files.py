@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.bridge.added_files import AddedFile, StoredField, without_bounds
+from duckicelake.bridge.native.added_files import DuckDBAddedFile, StoredField, drop_bounds
 from duckicelake.errors import Unsupported
 from duckicelake.lake.model import Column, ColumnStats, MappedName, NameMap, PartitionKey
 
@@ -38,18 +38,18 @@ def element(stored: str = "DOUBLE", kind: str = "leaf", field_id: int | None = N
 def test_files_are_plain_where_all_clients_read_them_alike(
     fields: tuple[StoredField, ...], is_plain: bool, inexact: set[int]
 ) -> None:
-    found = AddedFile(fields, NameMap(MAP), COLUMNS)
+    found = DuckDBAddedFile(fields, NameMap(MAP), COLUMNS)
     assert (found.is_plain, found.inexact) == (is_plain, inexact)
 
 
 def test_field_ids_must_be_the_tables_at_any_depth() -> None:
     numbered = (A._replace(field_id=1), LIST._replace(field_id=2), element(field_id=3))
-    assert AddedFile(numbered, NameMap(MAP), COLUMNS).is_plain
-    assert not AddedFile((*numbered[:2], element(field_id=4)), NameMap(MAP), COLUMNS).is_plain
+    assert DuckDBAddedFile(numbered, NameMap(MAP), COLUMNS).is_plain
+    assert not DuckDBAddedFile((*numbered[:2], element(field_id=4)), NameMap(MAP), COLUMNS).is_plain
 
 
 def test_columns_that_are_gone_stay_in_the_file() -> None:
-    assert AddedFile((A, LIST, element()), NameMap(MAP), COLUMNS[1:]).is_plain
+    assert DuckDBAddedFile((A, LIST, element()), NameMap(MAP), COLUMNS[1:]).is_plain
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_columns_that_are_gone_stay_in_the_file() -> None:
 def test_what_cannot_be_copied_is_refused(
     fields: tuple[StoredField, ...], names: tuple[MappedName, ...], columns: tuple[Column, ...], reason: str | None
 ) -> None:
-    file = AddedFile(fields, NameMap(names), columns)
+    file = DuckDBAddedFile(fields, NameMap(names), columns)
     if reason is None:
         assert file.copied("/f.parquet", {})
         return
@@ -74,18 +74,18 @@ def test_what_cannot_be_copied_is_refused(
 
 def test_folders_say_nothing_of_columns_in_the_file() -> None:
     values: dict[PartitionKey, str | None] = {PartitionKey(1, "year"): "2024", PartitionKey(4, "identity"): "x"}
-    file = AddedFile((A,), NameMap((MAP[0], MappedName("k", 4, is_partition=True))), COLUMNS)
+    file = DuckDBAddedFile((A,), NameMap((MAP[0], MappedName("k", 4, is_partition=True))), COLUMNS)
     assert file.trusted(values) == {PartitionKey(4, "identity"): "x"}
 
 
 def test_bounds_beside_which_may_be_nan_place_no_file() -> None:
     rows = [ColumnStats(3, contains_nan=None), ColumnStats(3, contains_nan=False), ColumnStats(1)]
-    assert list(AddedFile((A,), NameMap(MAP), COLUMNS).without_nan(rows)) == rows[1:]
+    assert list(DuckDBAddedFile((A,), NameMap(MAP), COLUMNS).without_nan(rows)) == rows[1:]
 
 
 def test_metrics_lose_bounds_only() -> None:
     metrics = {"value_counts": {"1": 2, "3": 2}, "lower_bounds": {"1": "00", "3": "00"}, "upper_bounds": {"3": "01"}}
-    assert without_bounds(metrics, frozenset({3})) == {
+    assert drop_bounds(metrics, frozenset({3})) == {
         "value_counts": {"1": 2, "3": 2},
         "lower_bounds": {"1": "00"},
         "upper_bounds": {},

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.bridge.columns import columns_of, schema_of
+from duckicelake.bridge.values.columns import to_columns, to_schema
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType
@@ -82,21 +82,21 @@ def schemas(draw):
     shuffled = draw(st.permutations([*draw(fields(any_type)), *unknown]))
     schema, _ = assign_fresh_ids(Schema(schema_id=0, fields=tuple(shuffled)))
     required = [f.id for f in schema.fields if f.required and identifies(f.type)]
-    return schema.replaced(identifier_field_ids=tuple(required[:2]))
+    return schema.replace_fields(identifier_field_ids=tuple(required[:2]))
 
 
 @given(schemas())
 def test_schemas_survive_the_way_through_ducklakes_columns(schema):
-    assert schema_of(columns_of(schema), 3, schema) == schema.replaced(schema_id=3)
+    assert to_schema(to_columns(schema), 3, schema) == schema.replace_fields(schema_id=3)
 
 
 @given(schemas())
 def test_columns_alone_say_everything_but_what_ducklake_lacks(schema):
-    columns = columns_of(schema)
-    found = schema_of(columns, 0)
+    columns = to_columns(schema)
+    found = to_schema(columns, 0)
 
-    assert [*map(essence, columns_of(found))] == [*map(essence, columns)]
-    known = {field_id for field_id, field in schema.fields_by_id().items() if field.type != UNKNOWN}
+    assert [*map(essence, to_columns(found))] == [*map(essence, columns)]
+    known = {field_id for field_id, field in schema.map_fields_by_id().items() if field.type != UNKNOWN}
     assert {c.column_id for c in columns} == known
     position = {column.column_id: index for index, column in enumerate(columns)}
     assert all(c.parent_column is None or position[c.parent_column] < position[c.column_id] for c in columns)
@@ -104,11 +104,11 @@ def test_columns_alone_say_everything_but_what_ducklake_lacks(schema):
 
 @given(schemas(), st.randoms())
 def test_order_that_an_iceberg_client_gave_survives_a_change_by_duckdb(schema, chance):
-    moved = schema.replaced(fields=tuple(chance.sample(schema.fields, len(schema.fields))))
-    columns = sorted(columns_of(moved), key=lambda column: column.column_id)
+    moved = schema.replace_fields(fields=tuple(chance.sample(schema.fields, len(schema.fields))))
+    columns = sorted(to_columns(moved), key=lambda column: column.column_id)
     added = Column(1000, None, "added", "int32", nulls_allowed=True)
 
-    found = schema_of([*columns, added], 1, moved)
+    found = to_schema([*columns, added], 1, moved)
 
     assert found.fields[:-1] == moved.fields
     assert found.fields[-1].name == "added"
@@ -116,14 +116,14 @@ def test_order_that_an_iceberg_client_gave_survives_a_change_by_duckdb(schema, c
 
 @given(schemas(), st.data())
 def test_default_that_duckdb_changes_is_followed_and_all_others_are_kept(schema, data):
-    columns = columns_of(schema)
+    columns = to_columns(schema)
     position = data.draw(st.integers(0, len(columns) - 1))
     changed = list(columns)
     changed[position] = replace(columns[position], default_value="now()", default_value_type="expression")
 
-    found = schema_of(changed, 1, schema).fields_by_id()
+    found = to_schema(changed, 1, schema).map_fields_by_id()
 
-    for field_id, field in schema.fields_by_id().items():
+    for field_id, field in schema.map_fields_by_id().items():
         was_changed = field_id == columns[position].column_id
         assert found[field_id].initial_default == field.initial_default
         assert found[field_id].write_default == (None if was_changed else field.write_default)
@@ -155,7 +155,7 @@ def test_types_that_iceberg_lacks_are_refused_with_the_columns_name(type_):
     parent = Column(1, None, "s", "struct", nulls_allowed=True)
 
     with pytest.raises(Unsupported, match=r"s\.odd"):
-        schema_of([parent, Column(2, 1, "odd", type_, nulls_allowed=True)], 0)
+        to_schema([parent, Column(2, 1, "odd", type_, nulls_allowed=True)], 0)
 
 
 def test_schemas_that_would_keep_duckdb_from_loading_the_lake_are_refused():
@@ -163,6 +163,6 @@ def test_schemas_that_would_keep_duckdb_from_loading_the_lake_are_refused():
     outer = StructType(fields=(NestedField(id=2, name="inner", required=False, type=inner),))
 
     with pytest.raises(InvalidRequest, match=r"'inner' has the id 2, lower than its parent's \(5\)"):
-        columns_of(Schema(schema_id=0, fields=(NestedField(id=5, name="outer", required=False, type=outer),)))
+        to_columns(Schema(schema_id=0, fields=(NestedField(id=5, name="outer", required=False, type=outer),)))
     with pytest.raises(InvalidRequest, match="no column"):
-        columns_of(Schema(schema_id=0, fields=()))
+        to_columns(Schema(schema_id=0, fields=()))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from duckicelake.bridge.contract import MetricsContract
-from duckicelake.iceberg.manifest import FileContent
+from duckicelake.bridge.data_files import MetricsContract
+from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
@@ -28,7 +28,7 @@ def metrics(kind, low, high, **counts):
 
 
 def published(kind, given):
-    found = MetricsContract([schema(field(7, kind))]).published(DATA, given)
+    found = MetricsContract([schema(field(7, kind))]).publish_bounds(DATA, given)
     return tuple(found[name].get("7") for name in ("lower_bounds", "upper_bounds"))
 
 
@@ -66,7 +66,7 @@ def test_float_that_became_a_double_is_judged_by_its_length():
 def test_metrics_that_promise_nothing_else_are_the_same_object():
     given = metrics("int", 1, 2, null=0)
 
-    assert MetricsContract([schema(field(7, "int"))]).published(DATA, given) is given
+    assert MetricsContract([schema(field(7, "int"))]).publish_bounds(DATA, given) is given
 
 
 def listed(field_id, element):
@@ -78,7 +78,7 @@ def listed(field_id, element):
     {"type": "map", "key-id": 7, "key": "int", "value-id": 8, "value": "int", "value-required": False},
 ])  # fmt: skip
 def test_uuids_and_what_is_in_lists_and_maps_have_no_bounds(kind):
-    found = MetricsContract([schema(field(5, kind) if kind != "uuid" else field(7, kind))]).published(
+    found = MetricsContract([schema(field(5, kind) if kind != "uuid" else field(7, kind))]).publish_bounds(
         DATA, metrics("int", 1, 2, null=0)
     )
 
@@ -89,18 +89,18 @@ def test_fields_of_structs_have_bounds():
     kind = {"type": "struct", "fields": [field(7, "int")]}
     given = metrics("int", 1, 2, null=0)
 
-    assert MetricsContract([schema(field(5, kind))]).published(DATA, given) is given
+    assert MetricsContract([schema(field(5, kind))]).publish_bounds(DATA, given) is given
 
 
 def test_position_deletes_keep_their_bounds_and_get_sizes():
     given = {"lower_bounds": {"2147483546": "2f61"}}
 
-    assert MetricsContract([]).published(FileContent.POSITION_DELETES, given) == {"column_sizes": {}, **given}
+    assert MetricsContract([]).publish_bounds(FileContent.POSITION_DELETES, given) == {"column_sizes": {}, **given}
 
 
 def test_column_is_of_the_type_that_it_has_now():
     before, after = schema(field(7, "float")), schema(field(7, "double"))
 
-    found = MetricsContract([before, after]).published(DATA, metrics("double", 1.0, 2.0, null=0))
+    found = MetricsContract([before, after]).publish_bounds(DATA, metrics("double", 1.0, 2.0, null=0))
 
     assert (found["lower_bounds"], found["upper_bounds"]) == ({}, {})

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from duckicelake.bridge.equality import equality_deletes
+from duckicelake.bridge.equality_deletes import build_equality_deletes
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
@@ -35,7 +35,7 @@ def metrics(kind: str, lower: Any = None, upper: Any = None, values: int | None 
 def may_delete(kind: str, delete: Json, data: Json) -> bool:
     table = table_metadata("file:///t", [Column(1, "c", kind)])
     file = new_file(101, "file:///t/d.parquet", 2, equality_ids=(1,), metrics=delete)
-    return equality_deletes(file, table).may_delete_from(new_file(1, "file:///t/a.parquet", 1, metrics=data))
+    return build_equality_deletes(file, table).may_delete_from(new_file(1, "file:///t/a.parquet", 1, metrics=data))
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_metrics_of_nested_columns_arent_trusted() -> None:
     table = table_metadata("file:///t", [Column(1, "c", "int", nested=True)])
     delete = new_file(101, "file:///t/d.parquet", 2, equality_ids=(1,), metrics=metrics("int", nulls=2))
     data = new_file(1, "file:///t/a.parquet", 1, metrics=metrics("int", 1, 1))
-    assert equality_deletes(delete, table).may_delete_from(data)
+    assert build_equality_deletes(delete, table).may_delete_from(data)
 
 
 def test_delete_columns_are_found_in_structs_with_what_they_are_in() -> None:
     schemas = [{"type": "struct", "schema-id": 0, "fields": INSIDE}]
     table = table_metadata("file:///t", [], schemas=schemas)
-    deletes = equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(11, 7, 7)), table)
+    deletes = build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(11, 7, 7)), table)
     keys = [(key.field.name, key.parents, key.duckdb_type) for key in deletes.keys]
     assert keys == [("inner", (), "INTEGER"), ("x", (10,), "UUID")]
 
@@ -116,18 +116,18 @@ def test_columns_that_have_no_equality_are_refused(field_id: int) -> None:
     ]
     table = table_metadata("file:///t", [], schemas=[{"type": "struct", "schema-id": 0, "fields": [*INSIDE, *more]}])
     with pytest.raises(InvalidRequest, match=r"d\.parquet deletes by .*: delete columns have a primitive type"):
-        equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(field_id,)), table)
+        build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(field_id,)), table)
 
 
 def test_unknown_and_absent_ids_are_refused() -> None:
     table = table_metadata("file:///t", [Column(1, "c", "int")])
     with pytest.raises(InvalidRequest, match="field 5, which the table never had"):
-        equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(5,)), table)
+        build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(5,)), table)
     with pytest.raises(InvalidRequest, match="names no equality-ids"):
-        equality_deletes(new_file(101, "file:///t/d.parquet", 2), table)
+        build_equality_deletes(new_file(101, "file:///t/d.parquet", 2), table)
 
 
 def test_nanoseconds_with_zone_are_unsupported() -> None:
     table = table_metadata("file:///t", [Column(1, "c", "timestamptz_ns")])
     with pytest.raises(Unsupported, match="equality-deletes"):
-        equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(1,)), table)
+        build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(1,)), table)

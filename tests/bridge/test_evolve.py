@@ -1,6 +1,6 @@
 """What DuckDB did to a table's definition, on metadata that an older server made."""
 
-from duckicelake.bridge.evolve import evolved, first_metadata
+from duckicelake.bridge.native.schema import build_first_metadata, evolve_metadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortField, SortOrder
 from duckicelake.lake.model import Column, SortKey, TableDefinition
@@ -31,28 +31,28 @@ def definition(*sort_keys: SortKey) -> TableDefinition:
 
 
 def test_schemas_that_no_client_loads_get_other_names() -> None:
-    metadata = first_metadata(definition(), "/lake/t", 0)
-    served = metadata.replaced(
+    metadata = build_first_metadata(definition(), "/lake/t", 0)
+    served = metadata.replace_fields(
         schemas=(*metadata.schemas, Schema.model_validate(CLASHING)), current_schema_id=7, last_column_id=6
     )
 
-    found = evolved(served, definition())
+    found = evolve_metadata(served, definition())
 
     assert found.schema().full_names()[5] == "other"
     assert found.schema(7).full_names() == {
         1: "st", 2: "st.a", 3: "l", 4: "l.element", 5: "ST.a_5", 6: "l.element_6",
     }  # fmt: skip
-    assert evolved(found, definition()) is found
+    assert evolve_metadata(found, definition()) is found
 
 
 def test_an_order_by_a_list_that_was_served_becomes_none() -> None:
     key = SortKey("l", "ASC", "NULLS_LAST")
-    metadata = first_metadata(definition(), "/lake/t", 0)
+    metadata = build_first_metadata(definition(), "/lake/t", 0)
     field = {"source-id": 3, "transform": "identity", "direction": "asc", "null-order": "nulls-last"}
     order = SortOrder(order_id=1, fields=(SortField.model_validate(field),))
-    served = metadata.replaced(sort_orders=(*metadata.sort_orders, order), default_sort_order_id=1)
+    served = metadata.replace_fields(sort_orders=(*metadata.sort_orders, order), default_sort_order_id=1)
 
-    found = evolved(served, definition(key))
+    found = evolve_metadata(served, definition(key))
 
     assert found.default_sort_order_id == 0
     assert not found.sort_order().fields

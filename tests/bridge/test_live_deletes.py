@@ -1,5 +1,5 @@
-from duckicelake.bridge import positions
-from duckicelake.bridge.live_deletes import LiveDeletes
+from duckicelake.bridge import main_diff
+from duckicelake.bridge.native.steps import LiveDeletes
 from duckicelake.lake.additions import NewDeletion
 from duckicelake.lake.state import LiveFile, LiveFiles
 
@@ -14,7 +14,7 @@ def live(**targets: set[int]) -> LiveDeletes:
 
 def test_delete_file_leaves_with_its_last_data_file() -> None:
     deletes = live(d10={1, 2}, d11={1}, d12={3})
-    assert deletes.idle_without({1, 3}) == {11, 12}
+    assert deletes.find_idle({1, 3}) == {11, 12}
     assert deletes.leave({1}) == {11}
     assert deletes.leave({1}) == frozenset()
     assert deletes.leave({2}) == {10}
@@ -22,7 +22,7 @@ def test_delete_file_leaves_with_its_last_data_file() -> None:
 
 def test_delete_file_of_data_that_left_before_is_idle_from_the_start() -> None:
     deletes = live(d10={1}, d11={4})
-    assert deletes.idle_without(frozenset()) == {11}
+    assert deletes.find_idle(frozenset()) == {11}
     assert deletes.leave(frozenset()) == {11}
 
 
@@ -30,14 +30,16 @@ def test_vector_leaves_older_deletes_of_its_data_file_idle() -> None:
     vector = LiveFile(20, 1, 5, None, "PUFFIN")
     targets = {10: frozenset({1, 2}), 11: frozenset({1}), 20: frozenset({1})}
     deletes = LiveDeletes(LiveFiles((*DATA, vector), {}, {}, targets))
-    assert deletes.idle_without(frozenset()) == {11}
+    assert deletes.find_idle(frozenset()) == {11}
     assert deletes.leave({2}) == {10, 11}
     assert deletes.leave({1}) == {20}
 
 
 def test_new_delete_files_are_followed_too() -> None:
     deletes = live(d10={1})
-    deletes.join([NewDeletion(20, 1, positions.encode({3})), NewDeletion(20, 2, positions.encode({4, 5}))])
+    deletes.join(
+        [NewDeletion(20, 1, main_diff.encode_positions({3})), NewDeletion(20, 2, main_diff.encode_positions({4, 5}))]
+    )
     assert deletes.deleted == {1: {3, 7}, 2: {4, 5}}
     assert deletes.leave({1}) == {10}
     assert deletes.leave({2}) == {20}

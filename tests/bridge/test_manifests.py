@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.bridge.manifest_packing import LARGEST, PACK, Packing, packing_of
-from duckicelake.bridge.manifests import ListedManifest, ListOwner, must_load, next_list
+from duckicelake.bridge.manifest_lists import (
+    DEFAULT_MIN_COUNT,
+    MAX_MANIFEST_FILES,
+    ListedManifest,
+    ListOwner,
+    ManifestPacking,
+    build_next_list,
+    find_manifests_to_load,
+    parse_packing,
+)
 from duckicelake.lake.additions import NewFile
 
 
@@ -31,12 +39,12 @@ class Table:
 
     def commit(self, added=(), removed=frozenset()):
         self.sequence += 1
-        needed = must_load(self.listed, 2)
+        needed = find_manifests_to_load(self.listed, 2)
         parent = [
             m if m.manifest_id in needed or removed & m.live.keys() else replace(m, live=None) for m in self.listed
         ]
         owner = ListOwner(self.sequence, self.sequence, 0, 2)
-        result = next_list(parent, added, removed, owner, self.ids)
+        result = build_next_list(parent, added, removed, owner, self.ids)
         known = {m.manifest_id: m for m in self.listed}
         self.listed = tuple(m if m.live is not None else known[m.manifest_id] for m in result.listed)
         self.manifests |= {m.manifest_id: m for m in result.new}
@@ -55,7 +63,7 @@ def test_thousand_appends_keep_the_list_logarithmic_and_the_work_near_linear():
         lengths.append(len(table.listed))
 
     assert table.live() == list(range(1000))
-    assert max(lengths) <= 3 * (PACK + 1) + 1
+    assert max(lengths) <= 3 * (DEFAULT_MIN_COUNT + 1) + 1
     assert table.written <= 1000 * 5
 
 
@@ -64,10 +72,12 @@ def test_manifest_that_is_not_loaded_keeps_none_of_the_others_from_being_packed(
     listed = tuple(replace(manifest, live=None) for manifest in listed)
     lengths = []
     for number in range(1, 300):
-        listed = next_list(listed, [new_file(number, number)], frozenset(), ListOwner(number, number, 0, 2), ids).listed
+        listed = build_next_list(
+            listed, [new_file(number, number)], frozenset(), ListOwner(number, number, 0, 2), ids
+        ).listed
         lengths.append(len(listed))
 
-    assert max(lengths) <= 3 * (PACK + 1) + 1
+    assert max(lengths) <= 3 * (DEFAULT_MIN_COUNT + 1) + 1
     assert sorted(file for m in listed if m.live for file in m.live) == list(range(1, 300))
 
 
@@ -146,47 +156,57 @@ def test_any_sequence_of_adds_and_removes_lists_exactly_the_live_files(seed):
 
 @pytest.mark.parametrize(("target", "files"), [(None, [30]), (1000, [10, 10, 10]), (300, [3] * 10), (100_000, [30])])
 def test_packed_manifests_have_the_size_that_the_table_wants(target, files):
-    packing = packing_of({} if target is None else {"commit.manifest.target-size-bytes": str(target)})
+    packing = parse_packing({} if target is None else {"commit.manifest.target-size-bytes": str(target)})
     ten = [
         ListedManifest(n, 0, 0, 3, 2, {3 * n + at: 1 for at in range(3)}, length=300, is_laid_out=False)
         for n in range(10)
     ]
-    made = next_list(ten, [], frozenset(), ListOwner(1, 1, 0, 2, packing), itertools.count(PACK)).listed
+    made = build_next_list(
+        ten, [], frozenset(), ListOwner(1, 1, 0, 2, packing), itertools.count(DEFAULT_MIN_COUNT)
+    ).listed
     assert [manifest.live_count for manifest in made] == files
-    assert len(must_load(ten, 2, packing)) == (0 if target == 300 else 10)
+    assert len(find_manifests_to_load(ten, 2, packing)) == (0 if target == 300 else 10)
     full = [replace(manifest, length=target) for manifest in made]
-    assert must_load(full, 2, packing) == set() or len(files) < PACK
+    assert find_manifests_to_load(full, 2, packing) == set() or len(files) < DEFAULT_MIN_COUNT
 
 
 def test_manifests_that_a_client_laid_out_are_never_packed_and_stay_so_when_files_leave_them():
-    ten = [ListedManifest(n, 0, 0, 2, 2, {2 * n: 1, 2 * n + 1: 1}, is_laid_out=True) for n in range(PACK)]
-    assert must_load(ten, 2) == set()
-    made = next_list(ten, [new_file(99, 2)], {0}, ListOwner(2, 2, 0, 2), itertools.count(PACK)).listed
+    ten = [ListedManifest(n, 0, 0, 2, 2, {2 * n: 1, 2 * n + 1: 1}, is_laid_out=True) for n in range(DEFAULT_MIN_COUNT)]
+    assert find_manifests_to_load(ten, 2) == set()
+    made = build_next_list(
+        ten, [new_file(99, 2)], {0}, ListOwner(2, 2, 0, 2), itertools.count(DEFAULT_MIN_COUNT)
+    ).listed
     assert [(manifest.live_count, manifest.is_laid_out) for manifest in made] == [
-        (1, False), (1, True), *[(2, True)] * (PACK - 1),
+        (1, False), (1, True), *[(2, True)] * (DEFAULT_MIN_COUNT - 1),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        ({}, Packing()),
-        ({"commit.manifest-merge.enabled": "FALSE"}, Packing(is_enabled=False)),
-        ({"commit.manifest.min-count-to-merge": "1"}, Packing(min_count=2)),
-        ({"commit.manifest.min-count-to-merge": "-3", "commit.manifest.target-size-bytes": "8 MB"}, Packing()),
-        ({"commit.manifest.target-size-bytes": "0"}, Packing()),
+        ({}, ManifestPacking()),
+        ({"commit.manifest-merge.enabled": "FALSE"}, ManifestPacking(is_enabled=False)),
+        ({"commit.manifest.min-count-to-merge": "1"}, ManifestPacking(min_count=2)),
+        ({"commit.manifest.min-count-to-merge": "-3", "commit.manifest.target-size-bytes": "8 MB"}, ManifestPacking()),
+        ({"commit.manifest.target-size-bytes": "0"}, ManifestPacking()),
     ],
 )
 def test_values_that_java_would_not_understand_count_as_not_set(properties, expected):
-    assert packing_of(properties) == expected
+    assert parse_packing(properties) == expected
 
 
 def test_manifests_of_so_many_files_that_another_copy_would_cost_too_much_stay_apart():
     def ten_of(files):
-        return tuple(ListedManifest(number, 0, 0, files, 2) for number in range(PACK))
+        return tuple(ListedManifest(number, 0, 0, files, 2) for number in range(DEFAULT_MIN_COUNT))
 
-    assert must_load(ten_of(LARGEST - 1), 2) == set(range(PACK))
-    assert must_load(ten_of(LARGEST), 2) == set()
-    made = next_list(ten_of(LARGEST), [new_file(1, 1)], frozenset(), ListOwner(1, 1, 0, 2), itertools.count(PACK))
-    assert [manifest.live_count for manifest in made.listed] == [1, *[LARGEST] * PACK]
+    assert find_manifests_to_load(ten_of(MAX_MANIFEST_FILES - 1), 2) == set(range(DEFAULT_MIN_COUNT))
+    assert find_manifests_to_load(ten_of(MAX_MANIFEST_FILES), 2) == set()
+    made = build_next_list(
+        ten_of(MAX_MANIFEST_FILES),
+        [new_file(1, 1)],
+        frozenset(),
+        ListOwner(1, 1, 0, 2),
+        itertools.count(DEFAULT_MIN_COUNT),
+    )
+    assert [manifest.live_count for manifest in made.listed] == [1, *[MAX_MANIFEST_FILES] * DEFAULT_MIN_COUNT]
     assert [manifest.added for manifest in made.new] == [(1,)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.bridge.name_maps import name_map
+from duckicelake.bridge.file_schema import build_name_map
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.lake.additions import NewFile
@@ -46,7 +46,7 @@ def file(path: str, *partition: object) -> NewFile:
 
 def test_fields_are_mapped_with_what_they_are_in_and_unknown_ones_left_out() -> None:
     names = [("s",), ("s", "y"), ("s", "x"), ("z",), ("z", "x"), ("l",), ("l", "element"), ("id",)]
-    found = name_map(
+    found = build_name_map(
         file("/f"), [(path, "list" if path[-1] == "element" else path[-1]) for path in names], IDS, table()
     )
     assert found.names == (
@@ -70,21 +70,21 @@ def test_fields_are_mapped_with_what_they_are_in_and_unknown_ones_left_out() -> 
     ],
 )
 def test_partition_column_that_a_file_lacks_is_in_its_folders(type_: str, folder: str, value: object) -> None:
-    found = name_map(file(f"file:///t/{folder}/f.parquet", value), [(("id",), "id")], IDS, table(type_))
+    found = build_name_map(file(f"file:///t/{folder}/f.parquet", value), [(("id",), "id")], IDS, table(type_))
     key = folder.rpartition("/")[2].partition("=")[0]
     assert found.names == (MappedName("id", 1), MappedName(key, 2, is_partition=True))
 
 
 def test_partition_column_in_the_file_counts_more_than_the_folder() -> None:
-    found = name_map(file("/day=2020-01-01/f", "2024-01-02"), [(("day",), "day")], IDS, table())
+    found = build_name_map(file("/day=2020-01-01/f", "2024-01-02"), [(("day",), "day")], IDS, table())
     assert found.names == (MappedName("day", 2),)
 
 
 def test_missing_null_partition_column_needs_no_folder() -> None:
-    assert name_map(file("/f", None), [(("id",), "id")], IDS, table()).names == (MappedName("id", 1),)
+    assert build_name_map(file("/f", None), [(("id",), "id")], IDS, table()).names == (MappedName("id", 1),)
 
 
 @pytest.mark.parametrize("path", ["/f", "/day=2024-01-03/f", "/day=/f", "/week=2024-01-02/f"])
 def test_partition_column_that_nothing_says_is_refused(path: str) -> None:
     with pytest.raises(Unsupported, match="has no column day"):
-        name_map(file(path, "2024-01-02"), [(("id",), "id")], IDS, table())
+        build_name_map(file(path, "2024-01-02"), [(("id",), "id")], IDS, table())

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from duckicelake.bridge.numbering import Numbering, data_number, next_row_id, numbering
+from duckicelake.bridge.snapshots import SnapshotNumbers, build_numbering, find_data_sequence_number, find_next_row_id
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import LakeFile
@@ -48,7 +48,7 @@ def metadata(format_version: int, last_sequence_number: int = 0) -> TableMetadat
 def test_snapshot_has_ducklakes_id_and_a_growing_number(
     format_version: int, mode: Mode, last: int, expected: int
 ) -> None:
-    assert numbering(metadata(format_version, last), 17, mode, ()) == Numbering(17, expected)
+    assert build_numbering(metadata(format_version, last), 17, mode, ()) == SnapshotNumbers(17, expected)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_data_file_is_dated_between_its_snapshot_and_the_one_before(
     begin: int, last: int, number: int, expected: int
 ) -> None:
     file = LakeFile(1, None, begin, None, "/f", "parquet", 1, 1)
-    assert data_number(file, metadata(2, last), Numbering(17, number)) == expected
+    assert find_data_sequence_number(file, metadata(2, last), SnapshotNumbers(17, number)) == expected
 
 
 def new_file(first_row_id: int | None, record_count: int) -> NewFile:
@@ -75,6 +75,6 @@ def new_file(first_row_id: int | None, record_count: int) -> NewFile:
 
 def test_row_ids_are_used_up_by_what_is_added_and_no_further_than_ducklake_went() -> None:
     files = [new_file(10, 5), new_file(0, 3), new_file(None, 99)]
-    assert next_row_id(files, 100) == 15
-    assert next_row_id(files, 12) == 12
-    assert next_row_id([], 12) == 0
+    assert find_next_row_id(files, 100) == 15
+    assert find_next_row_id(files, 12) == 12
+    assert find_next_row_id([], 12) == 0

@@ -26,12 +26,12 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from duckicelake.bridge.partitions import keys_of, partition_of, spec_of, values_of
-from duckicelake.bridge.texts import from_cast_text
+from duckicelake.bridge.values.lake_values import parse_cast_text
+from duckicelake.bridge.values.partitions import to_partition, to_partition_keys, to_partition_spec, to_partition_values
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
-from duckicelake.lake import native
+from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import ColumnStats, PartitionKey
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -111,9 +111,9 @@ def assert_partitioned_alike(lake, kind, transform):
             " (SELECT max(table_id) FROM ducklake_table) ORDER BY partition_key_index"
         )
     )
-    assert keys_of(spec, schema, with_buckets=True) == keys
-    assert spec_of(keys, schema, 0, 1000).fields[0].transform == spec.fields[0].transform
-    assert spec_of(keys, schema, 0, 1000).same_as(spec) or spec.fields[0].name == "p"
+    assert to_partition_keys(spec, schema, with_buckets=True) == keys
+    assert to_partition_spec(keys, schema, 0, 1000).fields[0].transform == spec.fields[0].transform
+    assert to_partition_spec(keys, schema, 0, 1000).same_as(spec) or spec.fields[0].name == "p"
 
     for literal, value in zip([*literals, "NULL"], [*values, None], strict=True):
         lake.run(f"INSERT INTO t VALUES (CAST({literal} AS {kind}))")
@@ -125,21 +125,23 @@ def assert_partitioned_alike(lake, kind, transform):
             )
         )
         expected = parse_transform(transform).transform(source)(value)
-        found = partition_of(spec, schema, dict(zip(keys, written, strict=True)), stats_of_newest_file(lake))
+        found = to_partition(spec, schema, dict(zip(keys, written, strict=True)), stats_of_newest_file(lake))
         assert found == (expected,), (literal, written)
         if (kind, transform) not in BY_BOUNDS:
-            assert from_texts(schema, values_of(spec, schema, keys, (expected,))) == from_texts(schema, written)
+            assert from_texts(schema, to_partition_values(spec, schema, keys, (expected,))) == from_texts(
+                schema, written
+            )
 
 
 def from_texts(schema, texts):
     """As values: floats have more than one text."""
-    return [None if text is None else from_cast_text(schema.fields[0].type, text) for text in texts]
+    return [None if text is None else parse_cast_text(schema.fields[0].type, text) for text in texts]
 
 
 def stats_of_newest_file(lake):
     with lake.services.database.reading() as cursor:
         ((file_id,),) = cursor.execute("SELECT max(data_file_id) FROM ducklake_data_file").fetchall()
-        return {row.column_id: row for row in native.file_stats(cursor, [file_id])[file_id]}
+        return {row.column_id: row for row in native.read_file_stats(cursor, [file_id])[file_id]}
 
 
 @given(st.data())
@@ -155,13 +157,13 @@ def test_partitions_survive_the_way_through_ducklakes_values(data):
         partition = (data.draw(st.integers(0, 6) | st.none()),)
     else:
         partition = (data.draw(st.integers(low, high) | st.none()),)
-    keys = keys_of(spec, schema, with_buckets=True)
+    keys = to_partition_keys(spec, schema, with_buckets=True)
 
-    values = values_of(spec, schema, keys, partition)
+    values = to_partition_values(spec, schema, keys, partition)
 
     known = dict(zip(keys, values, strict=True))
     if (kind, transform) not in BY_BOUNDS or partition == (None,):
-        assert partition_of(spec, schema, known, stats(partition == (None,), partition != (None,))) == partition
+        assert to_partition(spec, schema, known, stats(partition == (None,), partition != (None,))) == partition
 
 
 @pytest.mark.parametrize(
@@ -169,26 +171,26 @@ def test_partitions_survive_the_way_through_ducklakes_values(data):
 )
 def test_hours_of_a_zone_that_parts_them_elsewhere_are_told_only_if_utc_has_the_same(bounds):
     schema, spec = one_column("timestamptz", "hour")
-    local = dict(zip(keys_of(spec, schema, with_buckets=True), ("2024", "3", "5", "13"), strict=True))
+    local = dict(zip(to_partition_keys(spec, schema, with_buckets=True), ("2024", "3", "5", "13"), strict=True))
 
     def partition(low, high, nulls=0):
         row = ColumnStats(1, min_value=low, max_value=high, null_count=nulls, value_count=2)
-        return partition_of(spec, schema, local, {1: row})
+        return to_partition(spec, schema, local, {1: row})
 
     assert partition("2024-03-05 07:30:00+00", "2024-03-05 07:59:59+00") == (474895,)
     assert partition("2024-03-05 07:30:00+00", "2024-03-05 07:59:59+00", nulls=1) is None
     assert partition(*bounds) is None
-    assert partition_of(spec, schema, local, {}) is None
+    assert to_partition(spec, schema, local, {}) is None
 
 
 def test_null_and_bucket_zero_are_told_apart_by_counts_alone():
     schema, spec = one_column("int", "bucket[7]")
     zero = {PartitionKey(1, "bucket(7)"): "0"}
 
-    assert partition_of(spec, schema, zero, stats(0, 5)) == (0,)
-    assert partition_of(spec, schema, zero, stats(5, 0)) == (None,)
-    assert partition_of(spec, schema, zero, stats(2, 3)) is None
-    assert partition_of(spec, schema, zero, {}) is None
+    assert to_partition(spec, schema, zero, stats(0, 5)) == (0,)
+    assert to_partition(spec, schema, zero, stats(5, 0)) == (None,)
+    assert to_partition(spec, schema, zero, stats(2, 3)) is None
+    assert to_partition(spec, schema, zero, {}) is None
 
 
 def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
@@ -201,9 +203,9 @@ def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
         ("timestamptz_ns", "bucket[7]"),
     ]:
         schema, spec = one_column(type_, transform)
-        assert keys_of(spec, schema, with_buckets=True) == ()
-        assert values_of(spec, schema, (), (None,)) == ()
-        assert partition_of(spec, schema, {}, {}) == ((None,) if transform == "void" else None)
+        assert to_partition_keys(spec, schema, with_buckets=True) == ()
+        assert to_partition_values(spec, schema, (), (None,)) == ()
+        assert to_partition(spec, schema, {}, {}) == ((None,) if transform == "void" else None)
 
 
 @pytest.mark.parametrize(("type_", "transform", "low", "high", "value"), [
@@ -223,7 +225,7 @@ def test_bounds_tell_the_value_that_they_agree_on(type_, transform, low, high, v
 
     def partition(**counts):
         row = ColumnStats(1, min_value=low, max_value=high, **counts)
-        return partition_of(spec, schema, {}, {1: row})
+        return to_partition(spec, schema, {}, {1: row})
 
     assert partition(value_count=2, null_count=0) == (None if value is None else (value,))
     assert partition(value_count=2, null_count=1) is None
@@ -243,20 +245,20 @@ def test_fields_of_structs_are_partitioned_by_their_bounds():
 
     schema = Schema(schema_id=0, fields=(outer,))
 
-    assert keys_of(spec, schema, with_buckets=True) == ()
-    assert partition_of(spec, schema, {}, {2: seven}) == (7, None)
+    assert to_partition_keys(spec, schema, with_buckets=True) == ()
+    assert to_partition(spec, schema, {}, {2: seven}) == (7, None)
 
 
 def test_partitions_of_not_a_number_are_exact_and_those_of_either_zero_are_left_out():
     schema, spec = one_column("float", "identity")
-    (key,) = keys_of(spec, schema, with_buckets=True)
+    (key,) = to_partition_keys(spec, schema, with_buckets=True)
 
-    (nan,) = partition_of(spec, schema, {key: "nan"}, {})
+    (nan,) = to_partition(spec, schema, {key: "nan"}, {})
 
     assert math.isnan(nan)
-    assert values_of(spec, schema, (key,), (math.nan,)) == ("nan",)
-    assert values_of(spec, schema, (key,), (-0.0,)) == ("-0.0",)
-    assert partition_of(spec, schema, {key: "-0.0"}, {}) is None
+    assert to_partition_values(spec, schema, (key,), (math.nan,)) == ("nan",)
+    assert to_partition_values(spec, schema, (key,), (-0.0,)) == ("-0.0",)
+    assert to_partition(spec, schema, {key: "-0.0"}, {}) is None
 
 
 @pytest.mark.parametrize(("type_", "key", "transform"), [
@@ -266,7 +268,7 @@ def test_partitions_of_not_a_number_are_exact_and_those_of_either_zero_are_left_
 def test_keys_that_duckdb_takes_and_iceberg_does_not_are_left_out(type_, key, transform):
     schema, _ = one_column(type_, "void")
 
-    fields = spec_of((PartitionKey(1, key),), schema, 0, 1000).fields
+    fields = to_partition_spec((PartitionKey(1, key),), schema, 0, 1000).fields
 
     assert [str(field.transform) for field in fields] == ([transform] if transform else [])
 
@@ -275,7 +277,7 @@ def test_hours_of_a_date_are_its_days():
     schema, _ = one_column("date", "day")
     keys = tuple(PartitionKey(1, part) for part in ("year", "month", "day", "hour"))
 
-    assert [str(field.transform) for field in spec_of(keys, schema, 0, 1000).fields] == ["day"]
+    assert [str(field.transform) for field in to_partition_spec(keys, schema, 0, 1000).fields] == ["day"]
 
 
 @pytest.mark.parametrize(("type_", "transform", "value"), [
@@ -284,15 +286,16 @@ def test_hours_of_a_date_are_its_days():
 def test_values_that_ducklake_cannot_say_leave_the_file_without_partition(type_, transform, value):
     schema, spec = one_column(type_, transform)
 
-    assert values_of(spec, schema, keys_of(spec, schema, with_buckets=True), (value,)) is None
+    assert to_partition_values(spec, schema, to_partition_keys(spec, schema, with_buckets=True), (value,)) is None
 
 
 def test_calendar_parts_without_the_coarser_ones_are_not_told_to_iceberg():
     schema, _ = one_column("date", "day")
 
-    assert spec_of((PartitionKey(1, "month"), PartitionKey(1, "day")), schema, 0, 1000).fields == ()
+    assert to_partition_spec((PartitionKey(1, "month"), PartitionKey(1, "day")), schema, 0, 1000).fields == ()
     assert [
-        str(f.transform) for f in spec_of((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields
+        str(f.transform)
+        for f in to_partition_spec((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields
     ] == ["year"]
 
 
@@ -301,7 +304,9 @@ def test_spec_of_two_keys_of_one_column_names_its_fields_apart():
         NestedField(id=i, name=name, required=False, type=PrimitiveType.parse("date"))
         for i, name in enumerate(["c", "c_year"], 1)
     ))  # fmt: skip
-    spec = spec_of((PartitionKey(1, "year"), PartitionKey(1, "identity"), PartitionKey(2, "identity")), schema, 0, 1000)
+    spec = to_partition_spec(
+        (PartitionKey(1, "year"), PartitionKey(1, "identity"), PartitionKey(2, "identity")), schema, 0, 1000
+    )
 
     names = [field.name for field in spec.fields]
     assert len(set(names)) == 3
@@ -310,6 +315,10 @@ def test_spec_of_two_keys_of_one_column_names_its_fields_apart():
 
 def test_day_of_a_leap_year_before_the_epoch_is_the_calendars():
     schema, spec = one_column("date", "day")
-    keys = keys_of(spec, schema, with_buckets=True)
+    keys = to_partition_keys(spec, schema, with_buckets=True)
 
-    assert values_of(spec, schema, keys, ((date(1600, 2, 29) - date(1970, 1, 1)).days,)) == ("1600", "2", "29")
+    assert to_partition_values(spec, schema, keys, ((date(1600, 2, 29) - date(1970, 1, 1)).days,)) == (
+        "1600",
+        "2",
+        "29",
+    )

@@ -1,6 +1,6 @@
 """Mode `ducklake`: what a client proposes is translated everywhere in its request (design D3)."""
 
-from duckicelake.bridge.renumber import Numbers, renumber
+from duckicelake.bridge.commit.renumber import NextNumbers, renumber_request
 from duckicelake.iceberg.rest import CommitTableRequest
 
 
@@ -27,7 +27,7 @@ REQUEST = CommitTableRequest.model_validate({
 
 
 def test_proposed_ids_and_aliases_are_translated_wherever_they_stand():
-    done = renumber(REQUEST.requirements, REQUEST.updates, None, {777: 3}, Numbers(40, True, 2))
+    done = renumber_request(REQUEST.requirements, REQUEST.updates, None, {777: 3}, NextNumbers(40, True, 2))
     first, second, main, old, removed, statistics, file = done.updates
 
     assert done.proposed == {40: 9001, 41: 9002}
@@ -48,8 +48,8 @@ def test_proposed_ids_and_aliases_are_translated_wherever_they_stand():
 
 def test_sequence_numbers_never_fall_though_the_tables_own_ran_ahead(lake):
     lake.run("CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
-    base = lake.metadata().replaced(last_sequence_number=500)
+    base = lake.metadata().replace_fields(last_sequence_number=500)
 
-    done = renumber(REQUEST.requirements, REQUEST.updates, base, {}, Numbers(40, True, 2))
+    done = renumber_request(REQUEST.requirements, REQUEST.updates, base, {}, NextNumbers(40, True, 2))
 
     assert [update.snapshot.sequence_number for update in done.updates[:2]] == [501, 502]

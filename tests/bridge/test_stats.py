@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from duckicelake.bridge.entries import metrics_json
-from duckicelake.bridge.stats import LakeMetrics, LakeStats, widen
+from duckicelake.bridge.data_files import serialize_metrics
+from duckicelake.bridge.values.statistics import LakeMetrics, LakeStats, widen_table_stats
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.model import ColumnStats
@@ -16,7 +16,7 @@ NANOS = 1709622489123456789
 
 
 def file_stats(file, leaves):
-    return LakeStats(leaves).of(metrics_json(file))
+    return LakeStats(leaves).of(serialize_metrics(file))
 
 
 def leaves(kind):
@@ -41,9 +41,9 @@ def test_bounds_in_nanoseconds_are_told_as_duckdb_reads_them(kind, low, high):
     (row,) = file_stats(file(to_bytes(type_, -1), to_bytes(type_, NANOS)), leaves(kind))
 
     assert (row.min_value, row.max_value, row.value_count, row.null_count) == (low, high, 2, 1)
-    assert widen(None, [(row,)], leaves(kind), 16)[7].max_value == high
+    assert widen_table_stats(None, [(row,)], leaves(kind), 16)[7].max_value == high
     earlier = ColumnStats(7, contains_null=False, min_value=low.replace("19", "18", 1), max_value=low)
-    wider = widen({7: earlier}, [(row,)], leaves(kind), 16)[7]
+    wider = widen_table_stats({7: earlier}, [(row,)], leaves(kind), 16)[7]
     assert (wider.min_value, wider.max_value, wider.contains_null) == (earlier.min_value, high, True)
 
 
@@ -76,7 +76,7 @@ def test_types_without_order_have_no_statistics_on_either_side(kind):
     assert file_stats(file(b"\0" * 16, b"\1" * 16), leaves(kind)) == ()
     metrics = LakeMetrics(leaves(kind)).of([ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)])
     assert metrics == {}
-    assert widen({7: ColumnStats(7, contains_null=False)}, [()], leaves(kind), 16) == {7: None}
+    assert widen_table_stats({7: ColumnStats(7, contains_null=False)}, [()], leaves(kind), 16) == {7: None}
 
 
 def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
@@ -106,14 +106,14 @@ def test_table_wide_bounds_that_were_lost_are_not_begun_anew():
     lost = ColumnStats(7, contains_null=False, contains_nan=None, min_value=None, max_value=None)
     added = ColumnStats(7, contains_null=False, min_value="500", max_value="519", value_count=20, null_count=0)
 
-    assert widen({7: lost}, [(added,)], leaves("long"), 16) == {7: None}
+    assert widen_table_stats({7: lost}, [(added,)], leaves("long"), 16) == {7: None}
 
 
 def test_table_wide_bounds_of_nothing_but_nulls_are_begun_with_the_first_values():
     nulls = ColumnStats(7, contains_null=True, contains_nan=None, min_value=None, max_value=None)
     added = ColumnStats(7, contains_null=False, min_value="500", max_value="519", value_count=20, null_count=0)
 
-    assert widen({7: nulls}, [(added,)], leaves("long"), 16) == {
+    assert widen_table_stats({7: nulls}, [(added,)], leaves("long"), 16) == {
         7: ColumnStats(7, contains_null=True, contains_nan=None, min_value="500", max_value="519")
     }
 

@@ -1,7 +1,7 @@
 """Summaries of native snapshots count as Java's SnapshotSummary does."""
 
-from duckicelake.bridge.summary import Totals, summarise
-from duckicelake.iceberg.manifest import FileContent
+from duckicelake.bridge.snapshots import SnapshotTotals, summarize_snapshot
+from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.lake.additions import NewFile
 
 DATA = NewFile(
@@ -27,12 +27,14 @@ VECTOR = POSITIONS._replace(
     file_size_in_bytes=900,
     metrics={"content_offset": 4, "content_size_in_bytes": 44, "referenced_data_file": "/data"},
 )
-BEFORE = Totals(data_files=2, delete_files=3, records=200, files_size=10_000, position_deletes=9, equality_deletes=4)
+BEFORE = SnapshotTotals(
+    data_files=2, delete_files=3, records=200, files_size=10_000, position_deletes=9, equality_deletes=4
+)
 
 
 def changes(added: list[NewFile], removed: list[NewFile]) -> dict[str, int]:
     """The summary's counts without the totals."""
-    summary = summarise("overwrite", added, removed, BEFORE)
+    summary = summarize_snapshot("overwrite", added, removed, BEFORE)
     return {key: int(value) for key, value in summary.items() if key[:5] != "total" and key != "operation"}
 
 
@@ -67,8 +69,8 @@ def test_equality_deletes_are_no_position_deletes() -> None:
 
 
 def test_totals_go_on_from_those_of_the_parent() -> None:
-    summary = summarise("overwrite", [VECTOR, EQUALITY, DATA], [POSITIONS], BEFORE)
-    assert Totals.of(summary) == Totals(
+    summary = summarize_snapshot("overwrite", [VECTOR, EQUALITY, DATA], [POSITIONS], BEFORE)
+    assert SnapshotTotals.of(summary) == SnapshotTotals(
         data_files=3,
         delete_files=4,
         records=300,
@@ -76,4 +78,4 @@ def test_totals_go_on_from_those_of_the_parent() -> None:
         position_deletes=11,
         equality_deletes=6,
     )
-    assert Totals.of({"total-records": "9" * 30, "total-data-files": "x"}) == Totals()
+    assert SnapshotTotals.of({"total-records": "9" * 30, "total-data-files": "x"}) == SnapshotTotals()

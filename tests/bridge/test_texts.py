@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import TimestamptzType
 
-from duckicelake.bridge.texts import cast_text, from_cast_text, from_text, to_text
+from duckicelake.bridge.values.lake_values import format_cast_text, format_stats_text, parse_cast_text, parse_stats_text
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
 
@@ -90,11 +90,11 @@ def test_texts_of_statistics_written_by_duckdb_are_read_and_written_alike(lake, 
         iceberg, literal, value = expected[file_id, name]
         type_ = PrimitiveType.parse(iceberg)
         assert low == high
-        assert from_text(type_, low) == value, (iceberg, literal, low)
+        assert parse_stats_text(type_, low) == value, (iceberg, literal, low)
         if value is not None:
-            same = to_text(type_, value)
+            same = format_stats_text(type_, value)
             if iceberg == "float":
-                assert from_text(type_, same) == value
+                assert parse_stats_text(type_, same) == value
             else:
                 assert same == low, (iceberg, literal)
 
@@ -117,7 +117,7 @@ def test_texts_of_inlined_rows_statistics_are_read(lake, zone):
         iceberg, (literal, value) = columns[name][1], CASES[columns[name]][number]
         assert low == high
         if iceberg != "binary" or low == "" or "\\" in low:  # else ambiguous: see bridge.stats
-            assert from_text(PrimitiveType.parse(iceberg), low) == value, (iceberg, literal, low)
+            assert parse_stats_text(PrimitiveType.parse(iceberg), low) == value, (iceberg, literal, low)
 
 
 def test_to_text_of_what_duckdb_has_no_text_for_is_none():
@@ -126,7 +126,9 @@ def test_to_text_of_what_duckdb_has_no_text_for_is_none():
         "double": math.nan, "float": math.nan, "string": "a\0b", "time": DAY,
     }  # fmt: skip
 
-    assert {name: to_text(PrimitiveType.parse(name), value) for name, value in beyond.items()} == dict.fromkeys(beyond)
+    assert {
+        name: format_stats_text(PrimitiveType.parse(name), value) for name, value in beyond.items()
+    } == dict.fromkeys(beyond)
 
 
 def test_nanoseconds_with_a_zone_are_the_microseconds_that_duckdb_reads(lake, tmp_path):
@@ -138,8 +140,8 @@ def test_nanoseconds_with_a_zone_are_the_microseconds_that_duckdb_reads(lake, tm
 
     type_ = PrimitiveType.parse("timestamptz_ns")
 
-    assert [to_text(type_, moment) for moment in moments] == [text for (text,) in read]
-    assert from_text(type_, "1969-12-31 23:59:59.999999+00") == -1000
+    assert [format_stats_text(type_, moment) for moment in moments] == [text for (text,) in read]
+    assert parse_stats_text(type_, "1969-12-31 23:59:59.999999+00") == -1000
 
 
 @pytest.mark.parametrize(("text", "value"), [
@@ -147,7 +149,7 @@ def test_nanoseconds_with_a_zone_are_the_microseconds_that_duckdb_reads(lake, tm
     ("2024-03-05 07:08:09.5", None), ("2024-03-05", None),
 ])  # fmt: skip
 def test_moments_are_told_by_their_offset_only(text, value):
-    assert from_text(PrimitiveType.parse("timestamptz"), text) == value
+    assert parse_stats_text(PrimitiveType.parse("timestamptz"), text) == value
 
 
 def texts_of(name):
@@ -171,14 +173,14 @@ NAMES = ["boolean", "int", "double", "float", "date", "time", "timestamp", "time
 def test_values_survive_the_way_through_their_texts(typed):
     type_, value = PrimitiveType.parse(typed[0]), typed[1]
 
-    assert from_cast_text(type_, cast_text(type_, value)) == value
+    assert parse_cast_text(type_, format_cast_text(type_, value)) == value
     if typed[0] != "binary":  # without a backslash, hex and escapes may look the same: see bridge.stats
-        assert from_text(type_, to_text(type_, value)) == value
+        assert parse_stats_text(type_, format_stats_text(type_, value)) == value
 
 
 def test_values_of_texts_are_what_pyiceberg_reads_from_our_bounds():
     moment = datetime(2024, 3, 5, 7, 8, 9, 123000, tzinfo=UTC)
     type_ = PrimitiveType.parse("timestamptz")
-    bound = to_bytes(type_, from_text(type_, "2024-03-05 07:08:09.123+00"))
+    bound = to_bytes(type_, parse_stats_text(type_, "2024-03-05 07:08:09.123+00"))
 
     assert from_bytes(TimestamptzType(), bound) == int(moment.timestamp() * 1_000_000)

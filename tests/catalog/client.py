@@ -15,26 +15,23 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
     FileContent,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    assign_row_ids,
-    read_manifest,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
 )
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.writer import assign_row_ids, write_manifest, write_manifest_list
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.schema import Schema
-from duckicelake.storage.position_deletes import write_position_deletes
+from duckicelake.parquet.position_deletes import write_position_deletes
 from scripts.client_manifests import content_of, line_of
 
 Json = dict[str, Any]

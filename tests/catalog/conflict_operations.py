@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from duckicelake.catalog.tables import drop_table, rename_table
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.tables import commit_transaction, drop_table, rename_table
 from duckicelake.iceberg.rest import CommitTransactionRequest, RenameTableRequest
 from tests.catalog import engine
 from tests.catalog.client import NS, Client, Draft, Json, Row

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog import engine
 from tests.catalog.client import Json, Row, new_client
 from tests.catalog.conflict_operations import FOREIGN, new_rows

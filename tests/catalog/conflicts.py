@@ -12,9 +12,10 @@ from typing import Any
 import duckdb
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import NoSuchTable
-from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
 from tests.catalog.client import NS, Client, Json, Row, local
 from tests.catalog.contents import deleted_by, read_rows
 from tests.catalog.history import Rows, rows_of

@@ -6,11 +6,11 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from tests.backends import Bucket
+from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.catalog.seams import fresh
-from tests.s3_lakes import s3_lake
+from tests.support.backends import Bucket
+from tests.support.s3_lakes import s3_lake
 
 pytest.register_assert_rewrite("tests.catalog.client", "tests.catalog.history")
 from tests.catalog.client import Client, new_client  # noqa: E402

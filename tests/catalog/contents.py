@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow.parquet as pq
 
-from duckicelake.iceberg.deletes import read_vector
-from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry, ManifestFile
-from duckicelake.iceberg.puffin import FILE_FORMAT, write_deletion_vectors
-from duckicelake.storage.parquet import read_position_deletes
+from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry, ManifestFile
+from duckicelake.iceberg.puffin import FILE_FORMAT, read_vector, write_deletion_vectors
+from duckicelake.parquet.inlined_rows import read_position_deletes
 from tests.catalog.client import Draft, Row, live, local
 
 

@@ -20,20 +20,19 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.commits.groups import CommitQueue
-from duckicelake.catalog.delta.adoption import find_source
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.delta.sync import sync
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.idempotency import Once
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
-from duckicelake.delta.log import DeltaLog
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.delta.import_.importer import DeltaImport, import_table
+from duckicelake.delta.import_.sync import find_source, sync
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.iceberg.rest import CommitTransactionRequest
-from duckicelake.lake.postgres.database import Database
+from duckicelake.postgres.database import Database
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 from tests.catalog.client import NS, Client
 from tests.catalog.seams import Fuse, fused
 

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from duckicelake.iceberg.deletes import read_vector
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
     FileContent,
     ManifestEntry,
     ManifestFile,
-    inherit_all,
-    read_manifest,
+    inherit_all_numbers,
 )
-from duckicelake.iceberg.puffin import FILE_FORMAT, write_deletion_vectors
-from duckicelake.storage.parquet import read_position_deletes
+from duckicelake.iceberg.manifest.reader import read_manifest
+from duckicelake.iceberg.puffin import FILE_FORMAT, read_vector, write_deletion_vectors
+from duckicelake.parquet.inlined_rows import read_position_deletes
 from tests.catalog.client import ARROW, Draft, Json, Row, local, set_ref
 
 Request = Callable[[Json], Json]
@@ -89,7 +88,7 @@ def rewrite_rows(ids: Collection[int], *rows: Row, branch: str = "main") -> Requ
         parent = _Parent(_draft(metadata, "overwrite" if rows else "delete", branch))
         hit = list(parent.places(ids))
         left = [row for path in hit for row in parent.rows(path).values() if row[0] not in ids]
-        return parent.replaced(hit, [*left, *rows])
+        return parent.replace_fields(hit, [*left, *rows])
 
     return made
 
@@ -99,7 +98,9 @@ def compact(branch: str = "main") -> Request:
 
     def made(metadata: Json) -> Json:
         parent = _Parent(_draft(metadata, "replace", branch))
-        return parent.replaced(list(parent.data), [row for path in parent.data for row in parent.rows(path).values()])
+        return parent.replace_fields(
+            list(parent.data), [row for path in parent.data for row in parent.rows(path).values()]
+        )
 
     return made
 
@@ -227,7 +228,7 @@ class _Parent:
         ]
         return draft.body([draft.manifest(vectors), *self.without(self._vectors_of(wanted))])
 
-    def replaced(self, leaving: Sequence[str], rows: Sequence[Row]) -> Json:
+    def replace_fields(self, leaving: Sequence[str], rows: Sequence[Row]) -> Json:
         """The commit in which the data files leave, with vectors of theirs, and the rows come in one file."""
         draft = self.draft
         gone = [*(self.data[path] for path in leaving), *self._vectors_of(leaving)]
@@ -254,7 +255,7 @@ class _Parent:
 
 
 def _live(line: ManifestFile) -> list[ManifestEntry]:
-    entries = inherit_all(read_manifest(local(line.manifest_path).read_bytes()).entries, line)
+    entries = inherit_all_numbers(read_manifest(local(line.manifest_path).read_bytes()).entries, line)
     return [entry for entry in entries if entry.status is not EntryStatus.DELETED]
 
 

@@ -7,9 +7,9 @@ from itertools import count
 import duckdb
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import FileContent, ManifestFile
-from duckicelake.storage.policy import canonical
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.entry import FileContent, ManifestFile
+from duckicelake.storage.policy import canonicalize
 from tests.catalog.client import Client, Draft, Json, Row, duckdb_rows, live, set_ref
 from tests.catalog.contents import Content, content_of, read_rows, vector_files, without
 from tests.catalog.seams import fresh
@@ -229,10 +229,10 @@ class History:
             found = cursor.execute(LIVE_FILES, [self.name]).fetchall()
             virtual = {row[0] for row in cursor.execute(VIRTUAL_FILES, [self.name]).fetchall()}
         main = [entry.data_file for line in Draft(metadata).parent_manifests for entry in live(line)]
-        data = {canonical(file.file_path) for file in main if file.content is FileContent.DATA}
-        paths = [canonical(path) for path, _ in found]
+        data = {canonicalize(file.file_path) for file in main if file.content is FileContent.DATA}
+        paths = [canonicalize(path) for path, _ in found]
         assert len(paths) == len(set(paths))
-        assert set(paths) == data - {canonical(path) for path in virtual}
+        assert set(paths) == data - {canonicalize(path) for path in virtual}
         assert all(deletes <= 1 for _, deletes in found)
 
     def check_row_ids(self) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from duckicelake.catalog.commits.groups import CommitQueue
-from duckicelake.catalog.files.recording import Recorder
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.lake.postgres.gate import Gate
-from duckicelake.storage.objects import NewFile, ObjectStore, StoredFile
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.combiner import VersionRecorder
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.pipeline import WriteGate
+from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
 
 
 class Killed(BaseException):
@@ -70,11 +70,11 @@ class FusedStore:
         self.store.write(location, data)
         self.fuse.burn(f"after writing {Path(location).suffix}")
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_all(self, files: Sequence[NewObject]) -> None:
         for file in files:
             self.write(*file)
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewObject]) -> None:
         for file in files:
             self.fuse.burn(f"before writing {Path(file[0]).suffix}")
             self.store.write_derived([file])
@@ -140,7 +140,7 @@ class FusedDatabase:
         self.database.after_commit(cursor, act)
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> WriteGate:
         """The database's own: whether it takes writes."""
         return self.database.gate
 
@@ -211,7 +211,7 @@ class Distant:
     def write(self, location: str, data: bytes) -> None:
         self.write_all([(location, data)])
 
-    def write_all(self, files: Sequence[NewFile]) -> None:
+    def write_all(self, files: Sequence[NewObject]) -> None:
         self.written.append(len(files))
         self.store.write_all(files)
 
@@ -234,4 +234,4 @@ def fused(services: Services, fuse: Fuse) -> Services:
 
 def fresh(services: Services) -> Services:
     """A server that has just started."""
-    return replace(services, cache=TableCache(), recorder=Recorder())
+    return replace(services, cache=TableCache(), recorder=VersionRecorder())

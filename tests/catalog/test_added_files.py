@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import Client, Draft, Json, new_client, set_ref
 from tests.catalog.seams import fresh
-from tests.lakes import Row, iceberg_rows, sorted_rows
+from tests.support.lakes import Row, iceberg_rows, sorted_rows
 
 
 def pair(first_id: int) -> Json:

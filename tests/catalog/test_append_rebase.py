@@ -11,16 +11,17 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.commits import appends, planning, uploads
-from duckicelake.catalog.commits.groups import CommitQueue
-from duckicelake.catalog.commits.turns import Lanes
-from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.measuring import UNMEASURED, Meter, Retry
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.commit import append as appends
+from duckicelake.catalog.commit import run, uploads
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.combiner import CombiningQueues
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.meter import NO_METER, Meter, Retry
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.tables import commit_transaction
 from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
-from duckicelake.iceberg.manifest import read_manifest_list
+from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.iceberg.rest import CommitTableRequest, CommitTransactionRequest
 from tests.catalog.client import (
     NS,
@@ -274,7 +275,7 @@ class Listener:
         self.again.append(reason)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(UNMEASURED, name)
+        return getattr(NO_METER, name)
 
 
 def test_appends_of_many_at_once_to_a_table_not_known_yet_are_not_in_each_others_way(client: Client) -> None:
@@ -324,7 +325,7 @@ def test_large_uploads_and_those_that_are_not_there_wait_for_their_turn(
     metadata = client.create(properties=REBASE)["metadata"]
     bodies = [drafted(metadata, (number, None)) for number in range(2)]
     snapshots = [CommitTableRequest.model_validate(body).updates[0].snapshot for body in bodies]  # type: ignore[union-attr]
-    lost = snapshots[0].replaced(manifest_list=f"{snapshots[0].manifest_list}.missing")
+    lost = snapshots[0].replace_fields(manifest_list=f"{snapshots[0].manifest_list}.missing")
 
     def ahead(*appended: Any) -> tuple[int, int]:
         read = uploads.read_ahead(client.services, metadata["location"], appended)
@@ -434,7 +435,7 @@ def test_appends_that_are_committed_but_cannot_be_shown_are_not_committed_again(
         raise psycopg.errors.DeadlockDetected("while it is shown")
 
     with monkeypatch.context() as patched:
-        patched.setattr("duckicelake.catalog.commits.committing.follow", fail)
+        patched.setattr("duckicelake.catalog.commit.run.follow", fail)
         answers = at_once(bodies, [client])
     assert {type(answer) for answer in answers} == {CommitStateUnknown}
     assert pyiceberg_rows(client.load()) == [(number, None) for number in range(3)]
@@ -448,19 +449,19 @@ def test_commit_whose_base_is_let_go_of_while_it_is_computed_is_computed_again(
     for number in range(2):
         client.append((number, None))
     other = Client(replace(client.services, cache=TableCache(), commits=CommitQueue()))
-    late_client = Client(replace(client.services, cache=TableCache(), appends=Lanes(keepers=0)))
+    late_client = Client(replace(client.services, cache=TableCache(), appends=CombiningQueues(keepers=0)))
     late = append(client.metadata(), (9, None))
-    loaded = planning._load
+    loaded = run._load
 
     def load(*arguments: Any) -> Any:
-        monkeypatch.setattr(planning, "_load", loaded)
+        monkeypatch.setattr(run, "_load", loaded)
         before = loaded(*arguments)
         other.commit(remove(other.metadata(), data_files(other.metadata())[0]))
         for number in range(4):
             other.append((10 + number, None))
         return before
 
-    monkeypatch.setattr(planning, "_load", load)
+    monkeypatch.setattr(run, "_load", load)
     with pytest.raises(CommitFailed, match=FAR):
         late_client.commit(late)
     assert [row[0] for row in pyiceberg_rows(client.load())] == [1, 10, 11, 12, 13]

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.catalog.loads.cache import CachedTable, LoadedTable, TableCache, Told
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.context.cache import CachedResponse, CachedTable, LoadedTable, TableCache
+from duckicelake.catalog.table.load import load_current_table
 from tests.catalog.client import NS, Client
 
 
 @pytest.fixture
 def table(client: Client) -> CachedTable:
     client.create("t")
-    return current_table(client.services, NS, "t")
+    return load_current_table(client.services, NS, "t")
 
 
 def like(table: CachedTable, table_id: int, body: bytes = b"", version: int = 0) -> CachedTable:
@@ -54,7 +54,7 @@ def test_answers_count_too_and_leave_with_their_table(table: CachedTable) -> Non
     cache.put(other)
     cache.keep_body(other, "refs", b"x" * 20_000)
     assert kept(cache, 1, 2) == [1, 2]
-    cache.keep_told(other, "who", Told(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
+    cache.keep_told(other, "who", CachedResponse(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
     assert kept(cache, 1, 2) == [2]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog import engine
 from tests.catalog.client import Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.catalog.seams import fresh

@@ -12,10 +12,10 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.clone import CloneRequest, clone_table
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.files.guards import lift_guards
+from duckicelake.catalog.commit.guards import lift_guards
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.restore import restore_table
-from duckicelake.catalog.services import Services
+from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchTable
 from tests.catalog.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.catalog.foreign import CLEANERS

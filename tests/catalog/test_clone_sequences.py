@@ -7,10 +7,10 @@ import duckdb
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.clone import CloneRequest, clone_table
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.restore import restore_table
-from duckicelake.catalog.services import Services
 from tests.catalog.client import NS
 from tests.catalog.foreign import CLEANERS
 from tests.catalog.history import FLUSH, MERGE, History

@@ -11,9 +11,9 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.errors import CommitFailed, InvalidRequest, Unavailable
-from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.partition import PartitionSpec
-from duckicelake.lake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database, Transaction
 from tests.catalog import engine
 from tests.catalog.client import (
     NS,
@@ -34,7 +34,7 @@ from tests.catalog.client import (
     set_ref,
 )
 from tests.catalog.seams import fresh
-from tests.row_lineage import lineage
+from tests.support.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(5)]
 

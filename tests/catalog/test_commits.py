@@ -7,12 +7,12 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
 from duckicelake.errors import AlreadyExists, CommitFailed, NoSuchTable
 from duckicelake.iceberg.rest import CreateTableRequest
-from duckicelake.lake.postgres.documents import BATCH
+from duckicelake.postgres.queries import BATCH_ROWS
 from tests.catalog.client import (
     NS,
     SCHEMA,
@@ -435,11 +435,11 @@ def test_commit_of_more_files_than_a_statement_takes_has_them_all(
     client.create()
     draft = Draft(client.metadata())
     file = draft.data_file([(1, "one")])
-    files = [replace(file, file_path=f"{file.file_path}-{number}.parquet") for number in range(BATCH + 1)]
+    files = [replace(file, file_path=f"{file.file_path}-{number}.parquet") for number in range(BATCH_ROWS + 1)]
     answer = client.commit(draft.body([draft.manifest(files)]))
     assert sorted(data_files(answer["metadata"])) == sorted(file.file_path for file in files)
     found = ducklake.sql("SELECT data_file FROM ducklake_list_files('lake', 't', schema => 'ns')").fetchall()
     assert sorted(path for (path,) in found) == sorted(file.file_path for file in files)
     with services.database.reading() as cursor:
         counted = cursor.execute("SELECT count(*), count(DISTINCT data_file_id) FROM ducklake_file_column_stats")
-        assert counted.fetchone() == (BATCH + 1, BATCH + 1)
+        assert counted.fetchone() == (BATCH_ROWS + 1, BATCH_ROWS + 1)

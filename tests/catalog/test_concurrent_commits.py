@@ -12,9 +12,9 @@ import duckdb
 import httpx
 import pytest
 
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.services import Services
-from duckicelake.lake.writing import writer
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.lake.writer import change_sets
 from duckicelake.server.app import create_app
 from tests.catalog.client import (
     NS,
@@ -225,14 +225,14 @@ def test_two_workers_that_catch_up_at_the_same_time_find_one_history(
     for number in range(3):
         ducklake.execute(f"INSERT INTO lake.ns.t SELECT {number}, 'native' FROM range({rows})")
     other = Client(replace(client.services, cache=TableCache()))
-    written, seen = writer.write_caught_up, []
+    written, seen = change_sets.write_caught_up, []
 
     def write_after_the_other(*arguments: Any) -> None:
-        monkeypatch.setattr(writer, "write_caught_up", written)
+        monkeypatch.setattr(change_sets, "write_caught_up", written)
         seen.append(other.load())
         written(*arguments)
 
-    monkeypatch.setattr(writer, "write_caught_up", write_after_the_other)
+    monkeypatch.setattr(change_sets, "write_caught_up", write_after_the_other)
     assert [client.load()] == seen
     assert len(client.metadata()["snapshots"]) == snapshots
     expected = [(number, "native") for number in range(3) for _ in range(rows)]

@@ -13,9 +13,9 @@ from time import monotonic
 import duckdb
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import NS, Client, assert_whole, pyiceberg_rows

@@ -18,12 +18,12 @@ import duckdb
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, CommitFailed, Unavailable
-from duckicelake.lake import snapshots
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
-from duckicelake.server.errors import ANSWERS
+from duckicelake.lake.ducklake import snapshots
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.client import Client
 from tests.catalog.conflict_operations import DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native
 from tests.catalog.conflict_tables import prepare
@@ -84,7 +84,7 @@ def lakes(
             warehouse = tmp_path_factory.mktemp("warehouse")
             url = stack.enter_context(new_lake(postgres, warehouse))
             with closing(Database(url)) as database, duckdb.connect() as duck:
-                duck.execute("LOAD ducklake; LOAD postgres_scanner").execute(duckdb_attach(url))
+                duck.execute("LOAD ducklake; LOAD postgres_scanner").execute(build_duckdb_attach(url))
                 subjects = prepare(services_of(database, warehouse), duck, format_version)
             return Prepared(str(conninfo_to_dict(url)["dbname"]), warehouse, format_version, subjects)
 
@@ -201,7 +201,7 @@ def _refusal(act: Act, statuses: Collection[int]) -> str | None:
         error = raised
     else:
         return None
-    answer = ANSWERS[type(error)]
+    answer = HTTP_ERRORS[type(error)]
     assert answer.status in statuses, error
     return f"{answer.status} {answer.type} {error}"
 
@@ -285,7 +285,7 @@ def test_client_gives_way_to_a_flush(
     delete = meeting.prepared()
     meeting.begin()
     with monkeypatch.context() as patch:
-        patch.setattr(snapshots, "ATTEMPTS", 2)
+        patch.setattr(snapshots, "MAX_ATTEMPTS", 2)
         with pytest.raises(Unavailable, match="try again"):
             delete()
     assert meeting.end() is None

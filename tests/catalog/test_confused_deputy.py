@@ -16,10 +16,10 @@ import orjson
 import pytest
 
 from duckicelake.catalog import tables, views
-from duckicelake.catalog.access.principal import Caller, Principal, grants_of
+from duckicelake.catalog.context.caller import Caller, Principal, build_grants
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
-from duckicelake.cli.assembly.opening import prepare_lake
+from duckicelake.cli.wiring.services import prepare_lake
 from duckicelake.errors import CatalogError, FileMissing, Forbidden, InvalidRequest
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -29,7 +29,7 @@ from duckicelake.iceberg.rest import (
     RegisterTableRequest,
     RegisterViewRequest,
 )
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 from tests.catalog.client import (
     NS,
     SCHEMA,
@@ -44,14 +44,14 @@ from tests.catalog.client import (
     set_properties,
 )
 from tests.catalog.foreign import CLEANERS, new_foreign, register
-from tests.view_requests import creation, schema
+from tests.support.view_requests import creation, schema
 
 SECRET = ("secret",)
 HIDDEN = "lies outside of what you may use"
 
 
 def acting(services: Services, *scopes: str) -> Client:
-    return Client(replace(services, caller=Caller(Principal("somebody", grants_of(scopes)))))
+    return Client(replace(services, caller=Caller(Principal("somebody", build_grants(scopes)))))
 
 
 @dataclass(frozen=True, slots=True)

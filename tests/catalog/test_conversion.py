@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
+from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.puffin import write_deletion_vectors
 from tests.catalog.client import (
     ARROW,

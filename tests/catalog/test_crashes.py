@@ -11,9 +11,9 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
-from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
 from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import (

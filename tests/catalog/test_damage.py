@@ -13,18 +13,18 @@ import duckdb
 import httpx
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
-from duckicelake.catalog.services import Services
 from duckicelake.errors import DamagedTable
 from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.rows import inlined
+from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.server.app import create_app
 from tests.catalog.foreign import CLEANERS
 from tests.catalog.history import FLUSH, MERGE, History
 from tests.conftest import Attach
-from tests.lakes import Lake, assert_same_rows
 from tests.server.conftest import running
+from tests.support.lakes import Lake, assert_same_rows
 
 TABLES = "/v1/namespaces/main/tables"
 T, NEIGHBOUR = f"{TABLES}/t", f"{TABLES}/neighbour"
@@ -559,7 +559,7 @@ def test_type_that_is_not_one_is_refused_as_such_and_no_damage(lake: Damaged) ->
 def test_damage_that_is_mended_in_the_meantime_is_none(lake: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when DuckDB flushes and drops a table of inlined rows between two statements of ours."""
     flushed: list[None] = []
-    asked_rows = inlined.asked_rows
+    asked_rows = inlined_rows.build_rows_query
 
     def flushing(*arguments: Any) -> Any:
         if not flushed:
@@ -567,7 +567,7 @@ def test_damage_that_is_mended_in_the_meantime_is_none(lake: Damaged, monkeypatc
             raise DamagedTable("its table of inlined rows isn't there")
         return asked_rows(*arguments)
 
-    monkeypatch.setattr(inlined, "asked_rows", flushing)
+    monkeypatch.setattr(inlined_rows, "build_rows_query", flushing)
     assert lake.http.get(T).status_code == 200
     assert flushed
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog import engine
 from tests.catalog.client import Client, Draft, Row, duckdb_rows, live, local, new_client, pyiceberg_rows
 

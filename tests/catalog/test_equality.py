@@ -15,14 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from duckicelake.catalog.deletes.equality import positions_deleted_by_equality
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import NewFile
-from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
+from duckicelake.parquet.inlined_rows import CopiedRows, ParquetColumn, write_rows
 from duckicelake.storage.memory import MemoryStore
-from duckicelake.storage.parquet import write_rows
 from tests.catalog.equality_cases import (
     Case,
     Column,
@@ -68,7 +67,7 @@ def resolve(
     services: Services, table: TableMetadata, delete: NewFile, *files: NewFile, folder: str = "/nowhere/"
 ) -> dict[int, set[int]]:
     """The positions by data file that one delete file deletes."""
-    found = positions_deleted_by_equality(services, table, [folder], [delete], files)
+    found = find_equality_deletes(services, table, [folder], [delete], files)
     assert found.keys() == {delete.file_id}
     return {file_id: set(positions) for file_id, positions in found[delete.file_id].items()}
 
@@ -86,7 +85,7 @@ def settled(services: Services) -> Services:
 @given(case=cases())
 def test_deleted_positions_are_those_of_the_specification(settled: Services, folder: Path, case: Case) -> None:
     written = write_case(case, folder)
-    found = positions_deleted_by_equality(settled, written.table, [], written.deletes, written.data)
+    found = find_equality_deletes(settled, written.table, [], written.deletes, written.data)
     expected = {
         delete.file_id: {data.file_id: rows for data, rows in zip(written.data, by_data, strict=True) if rows}
         for delete, by_data in zip(written.deletes, deleted(case), strict=True)

@@ -5,10 +5,10 @@ import psycopg
 import pytest
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog.client import Client, Json, data_files, delete, local, new_client
 from tests.catalog.seams import fresh
-from tests.lakes import Row, iceberg_rows
+from tests.support.lakes import Row, iceberg_rows
 
 MISREAD = "COPY (SELECT range AS b, range * 100 AS a FROM range(6)) TO '{}' (FIELD_IDS {{b: 1, a: 2}})"
 FIELD = {"id": 1, "name": "a", "type": "long", "required": False}

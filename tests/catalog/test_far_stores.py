@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest, StoreDenied, Unavailable
 from duckicelake.server.app import create_app
 from tests.catalog.client import Client, Draft, Json, assert_whole, duckdb_rows, local, set_properties
@@ -137,7 +137,7 @@ def test_one_that_the_list_does_not_name_is_not_waited_for(
 def test_those_that_nobody_waits_for_are_few_at_a_time(
     distant: Client, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files._slots", slots := BoundedSemaphore(1))
+    monkeypatch.setattr("duckicelake.catalog.commit.uploads._slots", slots := BoundedSemaphore(1))
     body, is_done = Usual(distant.metadata(), first=1).append(1), Event()
     far.gates[manifest_of(body)] = is_done
     try:
@@ -161,10 +161,10 @@ def test_list_that_names_a_manifest_twice_frees_one_slot_while_all_threads_are_b
     draft = Usual(distant.metadata())
     line = draft.manifest([draft.data_file([(1, None)])])
     body = draft.body([line, line, *draft.parent_manifests])
-    monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files._slots", slots := BoundedSemaphore(1))
+    monkeypatch.setattr("duckicelake.catalog.commit.uploads._slots", slots := BoundedSemaphore(1))
     is_done = Event()
     with ThreadPoolExecutor(1) as busy:
-        monkeypatch.setattr("duckicelake.storage.parallel._pool", lambda: busy)
+        monkeypatch.setattr("duckicelake.storage.threads._open_pool", lambda: busy)
         busy.submit(is_done.wait, PATIENCE)
         try:
             with pytest.raises(InvalidRequest, match="is listed 2 times: list it once"):
@@ -223,7 +223,7 @@ def test_manifest_of_another_length_than_its_list_says_is_refused(distant: Clien
 def test_manifest_that_is_longer_than_expected_is_read_when_its_length_is_known(
     distant: Client, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duckicelake.catalog.commits.uploaded_files.EXPECTED_BYTES", 10)
+    monkeypatch.setattr("duckicelake.catalog.commit.uploads.EXPECTED_BYTES", 10)
     body = Usual(distant.metadata()).append(1)
     far.reads.clear()
     assert_whole(distant.commit(body))

@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.files.beside import files_beside
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.derived_files import open_background_writer
+from duckicelake.catalog.table.load import load_current_table
 from tests.catalog.client import NS, Client, assert_whole, duckdb_rows, local, pyiceberg_rows
 from tests.catalog.seams import Distant, Fuse, Killed, fresh, fused
 
@@ -39,11 +39,11 @@ def test_delete_files_of_many_commits_are_written_at_once(
     client.create(properties={"format-version": str(version)})
     ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
     ducklake.execute(f"INSERT INTO lake.ns.t SELECT i, 'x' FROM range({len(ROWS)}) r(i)")
-    current_table(services, NS, "t")
+    load_current_table(services, NS, "t")
     for number in range(DELETES):
         ducklake.execute(f"DELETE FROM lake.ns.t WHERE id = {number}")
     distant: Any = Distant(services.store)
-    table = current_table(fresh(replace(services, store=distant)), NS, "t").materialized
+    table = load_current_table(fresh(replace(services, store=distant)), NS, "t").materialized
     assert distant.written == [DELETES]
     assert len(delete_files(local(table.metadata.location))) == DELETES
     answer = client.load()
@@ -60,7 +60,7 @@ def test_server_killed_between_files_and_rows_leaves_a_table_that_the_next_catch
         fuse = Fuse(steps)
         dying = fused(services, fuse)
         with pytest.raises(Killed):
-            current_table(dying, NS, "t")
+            load_current_table(dying, NS, "t")
         assert duckdb_rows(ducklake) == [*ROWS[DELETES:]]
         if "before COMMIT" in fuse.log:  # manifests that threads write meanwhile may be told after it
             break
@@ -74,9 +74,9 @@ def test_server_killed_between_files_and_rows_leaves_a_table_that_the_next_catch
 
 def test_large_files_are_not_gathered(services: Services, client: Client) -> None:
     client.create()
-    metadata = current_table(services, NS, "t").materialized.metadata
+    metadata = load_current_table(services, NS, "t").materialized.metadata
     distant: Any = Distant(services.store)
-    with files_beside(replace(services, store=distant)) as beside:
+    with open_background_writer(replace(services, store=distant)) as beside:
         beside.add(metadata, "{}-small", b"x")
         assert distant.written == []
         beside.add(metadata, "{}-large", bytes(16 * 1024 * 1024))
@@ -91,11 +91,11 @@ def test_large_files_are_not_gathered(services: Services, client: Client) -> Non
 
 def test_files_of_work_that_fails_are_not_written(services: Services, client: Client) -> None:
     client.create()
-    metadata = current_table(services, NS, "t").materialized.metadata
+    metadata = load_current_table(services, NS, "t").materialized.metadata
     distant: Any = Distant(services.store)
 
     def fail() -> None:
-        with files_beside(replace(services, store=distant)) as beside:
+        with open_background_writer(replace(services, store=distant)) as beside:
             beside.add(metadata, "{}", b"x")
             raise Killed
 

@@ -9,9 +9,9 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
-from duckicelake.catalog.services import Services
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable, Unsupported
 from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows

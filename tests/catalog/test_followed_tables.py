@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.delta.adoption import adopt
+from duckicelake.catalog.context.page import PageRequest
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.gc import find_orphans
 from duckicelake.catalog.maintenance import table_statistics
-from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.restore import restore_table
-from duckicelake.catalog.rows.deletes import DeletedRows, delete_rows
+from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.delta.import_ import sources
+from duckicelake.delta.import_.sources import DeltaPosition
+from duckicelake.delta.import_.sync import adopt_table
 from duckicelake.errors import NoSuchTable, ReadOnlyTable
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
-from duckicelake.lake import delta_sources
-from duckicelake.lake.delta_sources import Position
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.catalog.client import (
     NS,
     SCHEMA,
@@ -51,7 +51,7 @@ def follow(services: Services, name: str = "t", root: str = "/delta/t") -> None:
             "SELECT table_id FROM ducklake_table WHERE table_name = %s AND end_snapshot IS NULL", [name]
         ).fetchone()
         assert row is not None
-        delta_sources.record(cursor, row[0], root, Position("an id", 0), following=True)
+        sources.record_source(cursor, row[0], root, DeltaPosition("an id", 0), following=True)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,8 @@ def test_rows_are_refused(client: Client) -> None:
         lambda: append_rows(services, posted),
         lambda: append_rows(services, many),
         lambda: upsert_rows(services, posted, ("id",)),
-        lambda: delete_rows(services, DeletedRows(NS, "t", b'{"keys": [{"id": 1}]}', ("id",))),
-        lambda: delete_rows(fresh(services), DeletedRows(NS, "t", json.dumps({"filter": LESS}).encode())),
+        lambda: delete_rows(services, DeleteRequest(NS, "t", b'{"keys": [{"id": 1}]}', ("id",))),
+        lambda: delete_rows(fresh(services), DeleteRequest(NS, "t", json.dumps({"filter": LESS}).encode())),
         lambda: flush_rows(services, NS, "t"),
     ):
         with pytest.raises(ReadOnlyTable):
@@ -181,7 +181,7 @@ def test_renamed_table_is_followed_and_dropped_one_is_not(client: Client) -> Non
         client.append((1, "x"), name="new")
     tables.drop_table(services, NS, "new", purge=True)
     with services.database.reading() as cursor:
-        assert delta_sources.sources(cursor, "ns.new") == []
+        assert sources.read_sources(cursor, "ns.new") == []
     client.create("new")
     client.append((1, "x"), name="new")
 
@@ -204,7 +204,7 @@ def test_table_that_is_registered_in_its_place_or_given_up_is_not_followed(clien
 def test_adopted_table_takes_everything(client: Client) -> None:
     client.create("adopted")
     follow(client.services, "adopted")
-    adopt(client.services, "ns.adopted")
+    adopt_table(client.services, "ns.adopted")
     client.append((1, "x"), name="adopted")
     body = json.dumps([{"id": 7, "name": "y"}]).encode()
     assert append_rows(client.services, PostedRows(NS, "adopted", body, JSON)).rows == 1

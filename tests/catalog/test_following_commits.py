@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 import duckdb
 import pytest
 
-from duckicelake.bridge.table_properties import MAX_LISTED
-from duckicelake.catalog.commits.groups import CALM, CommitQueue
-from duckicelake.catalog.files.releasing import SELDOM
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.reclaim import SELDOM
 from duckicelake.errors import CommitFailed
-from duckicelake.lake.writing import writer
+from duckicelake.lake.writer import change_sets
+from duckicelake.properties import MAX_LISTED
 from tests.catalog.client import Client, Row, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.catalog.seams import fresh
 from tests.catalog.test_crashes import assert_whole_catalog
@@ -48,13 +48,13 @@ class Others:
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The snapshots that commits were to follow without asking."""
     found: list[int] = []
-    claim_after = writer.claim_after
+    claim_after = change_sets.claim_after
 
     def noted(cursor, wanted, last, change):  # type: ignore[no-untyped-def]
         found.append(last.snapshot_id)
         return claim_after(cursor, wanted, last, change)
 
-    monkeypatch.setattr(writer, "claim_after", noted)
+    monkeypatch.setattr(change_sets, "claim_after", noted)
     return found
 
 
@@ -63,7 +63,7 @@ def worker(services: Services, client: Client) -> Client:
     """One that was alone with its table for a while."""
     client.create()
     calm = Client(replace(fresh(services), commits=CommitQueue(foreseen=0)))
-    for number in range(CALM + 2):
+    for number in range(STABLE_AFTER_COMMITS + 2):
         calm.append((number, None))
     return calm
 
@@ -74,7 +74,11 @@ def test_commit_follows_the_last_one_without_asking(
     before = len(followed)
     answer = worker.append((50, "own"))
     assert len(followed) == before + 1
-    assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [*((n, None) for n in range(CALM + 2)), (50, "own")]
+    assert (
+        pyiceberg_rows(answer)
+        == duckdb_rows(ducklake)
+        == [*((n, None) for n in range(STABLE_AFTER_COMMITS + 2)), (50, "own")]
+    )
     assert_whole_catalog(services)
 
 
@@ -96,10 +100,10 @@ def test_commit_finds_what_others_did_since(
             worker.commit(append(metadata, (50, "own")))
         metadata = worker.metadata()
     worker.commit(append(metadata, (50, "own")))
-    wanted = sorted([*((n, None) for n in range(CALM + 2)), *others.rows, (50, "own")])
+    wanted = sorted([*((n, None) for n in range(STABLE_AFTER_COMMITS + 2)), *others.rows, (50, "own")])
     assert pyiceberg_rows(worker.load()) == duckdb_rows(ducklake) == wanted
     assert_whole_catalog(services)
-    for number in range(CALM + 2):
+    for number in range(STABLE_AFTER_COMMITS + 2):
         worker.append((200 + number, "later"))
     assert followed
     assert duckdb_rows(ducklake) == pyiceberg_rows(worker.load())
@@ -118,7 +122,7 @@ def test_commit_follows_what_the_process_itself_let_go_of(
         missed += followed[-1:] != [before[0]]
         before = after
     newest, scheduled = before
-    assert newest > 3 * SELDOM + CALM + 2 + 2
+    assert newest > 3 * SELDOM + STABLE_AFTER_COMMITS + 2 + 2
     assert scheduled > 0
     assert missed == 1  # the first, as removing many at once is another transaction's first step
     assert worker.services.commits.is_calm

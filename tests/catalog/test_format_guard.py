@@ -7,18 +7,18 @@ import orjson
 import psycopg
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
-from duckicelake.catalog.services import Services
 from duckicelake.errors import UnknownFormatError
-from duckicelake.iceberg.deletes import write_vector
+from duckicelake.iceberg.puffin import write_vector
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.snapshots import begin_snapshot
+from duckicelake.lake.ducklake.snapshots import begin_snapshot
+from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
 from tests.conftest import Attach
-from tests.formats import format_change, migrate
-from tests.lakes import Lake, assert_same_rows
 from tests.server.conftest import running
+from tests.support.formats import format_change, migrate
+from tests.support.lakes import Lake, assert_same_rows
 
 NAMESPACES = "/v1/namespaces"
 T = f"{NAMESPACES}/main/tables/t"

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.catalog.client import Client, append, assert_whole, new_client, pyiceberg_rows, set_properties
 from tests.catalog.seams import fresh
 from tests.conftest import TEMPLATE, services_of

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables, views
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
-from duckicelake.catalog.services import Services
 from tests.catalog.client import (
     NS,
     Client,
@@ -27,11 +27,11 @@ from tests.catalog.client import (
 )
 from tests.catalog.foreign import unregister
 from tests.catalog.seams import Fuse, Killed, fresh, fused
-from tests.s3_lakes import now_ms
-from tests.view_requests import commit as commit_view
-from tests.view_requests import create as create_view
-from tests.view_requests import register as register_view
-from tests.view_requests import set_properties as set_view_properties
+from tests.support.s3_lakes import now_ms
+from tests.support.view_requests import commit as commit_view
+from tests.support.view_requests import create as create_view
+from tests.support.view_requests import register as register_view
+from tests.support.view_requests import set_properties as set_view_properties
 
 LONG_AGO = 1_600_000_000
 DAY_MS = 24 * 3600 * 1000

@@ -13,14 +13,14 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.commits.groups import Commit, CommitQueue
-from duckicelake.catalog.commits.turns import Batch, Turns
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.measuring import UNMEASURED
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
+from duckicelake.catalog.context.commit_queue import CommitQueue, QueuedCommit
+from duckicelake.catalog.context.meter import NO_METER
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.snapshots import QUEUE_KEY, begin_snapshot, duckdb_seen, record_changes
+from duckicelake.lake.ducklake.snapshots import QUEUE_KEY, begin_snapshot, observe_duckdb, record_changes
+from duckicelake.postgres.database import Transaction
 from tests.catalog.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
 
 
@@ -36,10 +36,10 @@ class Ears:
 
     def phase(self, phase: str) -> Any:
         self.pauses += phase == "duckdb_pause"
-        return UNMEASURED.phase("plan")
+        return NO_METER.phase("plan")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(UNMEASURED, name)
+        return getattr(NO_METER, name)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def test_a_turn_of_its_own_keeps_commits_of_other_processes_out(services: Servic
 
 
 def test_what_one_thread_raises_while_it_does_the_work_of_all_reaches_no_other() -> None:
-    turns, done = Turns[int](8), list[int]()
+    turns, done = CombiningQueue[int](8), list[int]()
 
     def act(batch: Sequence[int]) -> None:
         done.extend(batch)
@@ -192,7 +192,7 @@ def test_what_one_thread_raises_while_it_does_the_work_of_all_reaches_no_other()
 
 
 def test_works_of_one_thread_stay_together_and_take_others_along_up_to_a_limit() -> None:
-    turns, groups = Turns[int](3), list[list[int]]()
+    turns, groups = CombiningQueue[int](3), list[list[int]]()
 
     def act(batch: Sequence[int]) -> None:
         groups.append(list(batch))
@@ -210,9 +210,9 @@ def _is_longer(line: Sequence[object], length: int) -> bool:
 
 
 def test_works_that_come_while_a_turn_waits_for_others_are_done_in_it() -> None:
-    turns, done = Turns[int](8), list[list[int]]()
+    turns, done = CombiningQueue[int](8), list[list[int]]()
 
-    def act(batch: Batch[int]) -> None:
+    def act(batch: CombinedBatch[int]) -> None:
         until(lambda: len(batch) + len(turns._waiting) == 3)
         batch.grow()
         done.append(sorted(batch))
@@ -247,7 +247,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
 
     Its snapshot's time is ahead, so that no time seems to have passed before the next one.
     """
-    monkeypatch.setattr("duckicelake.catalog.commits.courtesy._REMEMBERED", inf)
+    monkeypatch.setattr("duckicelake.catalog.context.commit_queue._OBSERVED_SECONDS", inf)
     body = append(client.create()["metadata"], (1, "one"))
     crowd, ears = heard(services)
     seen: list[bool] = []
@@ -262,7 +262,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
         until(lambda: waits(cursor))
 
     def waits(cursor: Transaction) -> bool:
-        return duckdb_seen(cursor)().waits
+        return observe_duckdb(cursor)().waits
 
     def insert(snapshot_id: int) -> None:
         with psycopg.connect(database_url) as duckdb_like:
@@ -271,7 +271,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
     with ThreadPoolExecutor(1) as pool:
         losers: list[Future[None]] = []
         crowd.commit(set_properties(a="b"))
-        services.commits.write(services.database, crowd.services.meter, Commit((), settle=settle))
+        services.commits.write(services.database, crowd.services.meter, QueuedCommit((), settle=settle))
         assert isinstance(losers[0].exception(), psycopg.errors.UniqueViolation)
     assert seen == [False]
     assert ears.pauses == 0
@@ -292,7 +292,7 @@ def test_only_who_was_rolled_back_since_the_last_snapshot_seems_to_have_lost_it(
         with services.database.transaction() as cursor:
             made = begin_snapshot(cursor, schema_change=False)
             record_changes(cursor, made.id, [], author=author)
-            return duckdb_seen(cursor)().lost
+            return observe_duckdb(cursor)().lost
 
     with psycopg.connect(database_url, autocommit=True) as other:
         lost()
@@ -314,8 +314,8 @@ def test_commit_is_acknowledged_though_the_session_that_kept_the_others_out_died
     body = append(client.create()["metadata"], (1, "one"))
     turns = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
     with services.commits.alone(services.database):
-        commit = Commit((), settle=lambda _, __: None)
-        services.commits.write_alone(services.database, UNMEASURED, commit)
+        commit = QueuedCommit((), settle=lambda _, __: None)
+        services.commits.write_alone(services.database, NO_METER, commit)
         with psycopg.connect(database_url, autocommit=True) as other:
             assert other.execute(turns).fetchall() == [(True,)]
     assert commit.result() == []

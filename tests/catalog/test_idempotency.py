@@ -15,12 +15,12 @@ import pytest
 
 from duckicelake import errors
 from duckicelake.catalog import namespaces, tables
-from duckicelake.catalog.access.principal import Caller, Principal, grants_of
-from duckicelake.catalog.commits.groups import CommitQueue
-from duckicelake.catalog.idempotency import Once
+from duckicelake.catalog.context.caller import Caller, Principal, build_grants
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.views import rename_view
 from duckicelake.errors import (
     AlreadyExists,
@@ -37,7 +37,7 @@ from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequ
 from tests.catalog.client import NS, Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.catalog.dying import FINGERPRINT, Work, mortal
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh, fused
-from tests.view_requests import create as create_view
+from tests.support.view_requests import create as create_view
 
 MOST_STEPS = 100
 Rows = list[tuple[int, str | None]]
@@ -114,7 +114,7 @@ def test_repeated_commit_finds_its_table_under_another_name(client: Client) -> N
 
 def test_repeated_request_shows_no_table_that_has_moved_out_of_sight(client: Client) -> None:
     create_namespace(client.services, ("other",), {})
-    principals = [Principal(scope, grants_of([scope])) for scope in ("ns:ns:rw", "ns:ns:w", "ns:other:r")]
+    principals = [Principal(scope, build_grants([scope])) for scope in ("ns:ns:rw", "ns:ns:w", "ns:other:r")]
     mine, pen, elsewhere = (replace(keyed(client.services), caller=Caller(each)) for each in principals)
     client.create("t")
     for services in (mine, pen):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.rows.inserts import Counted, PostedRows, append_rows, last_applied
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
-from duckicelake.errors import AlreadyApplied, CommitFailed, CommittedBefore, InvalidRequest
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, append_rows, read_last_applied
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.errors import CommitFailed, InvalidRequest, TxnAlreadyAppliedError, TxnAlreadyCommittedError
 from duckicelake.iceberg.rest import CommitTransactionRequest
-from duckicelake.server.errors import ANSWERS
+from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.client import NS, Client, Draft, Json, pyiceberg_rows
 from tests.catalog.test_append_rebase import REBASE, drafted
 
@@ -30,7 +30,7 @@ def batch(metadata: Json, version: object, *rows: tuple[int, str], app: str = "s
 
 
 def last(client: Client, app: str = "stream", table: str = "t") -> int | None:
-    found = last_applied(client.services, NS, table, app)
+    found = read_last_applied(client.services, NS, table, app)
     return None if found is None else found.sequence
 
 
@@ -39,7 +39,9 @@ def test_batch_is_committed_once_and_none_before_it_but_other_producers_are(eith
     for version in (0, 5):
         either.commit(batch(either.metadata(), version, (version, "new")))
     for version in (5, 4, 0):
-        with pytest.raises(CommittedBefore, match=f"last batch of stream .* version 5, so version {version} is there"):
+        with pytest.raises(
+            TxnAlreadyCommittedError, match=f"last batch of stream .* version 5, so version {version} is there"
+        ):
             either.commit(batch(either.metadata(), version, (9, "again")))
     answer = either.commit(batch(either.metadata(), 0, (7, "other"), app="other"))
     assert pyiceberg_rows(answer) == [(0, "new"), (5, "new"), (7, "other")]
@@ -47,7 +49,10 @@ def test_batch_is_committed_once_and_none_before_it_but_other_producers_are(eith
 
 
 def test_refusal_is_one_that_iceberg_clients_neither_retry_nor_look_up() -> None:
-    assert (ANSWERS[CommittedBefore].status, ANSWERS[CommittedBefore].type) == (422, "AlreadyAppliedException")
+    assert (HTTP_ERRORS[TxnAlreadyCommittedError].status, HTTP_ERRORS[TxnAlreadyCommittedError].type) == (
+        422,
+        "AlreadyAppliedException",
+    )
 
 
 def test_posted_rows_and_snapshots_count_together(client: Client) -> None:
@@ -55,17 +60,19 @@ def test_posted_rows_and_snapshots_count_together(client: Client) -> None:
 
     def post(sequence: int) -> None:
         body = json.dumps([{"id": sequence, "name": "posted"}]).encode()
-        append_rows(client.services, PostedRows(NS, "t", body, "application/json", counted=Counted("stream", sequence)))
+        append_rows(
+            client.services, PostedRows(NS, "t", body, "application/json", counted=ProducerVersion("stream", sequence))
+        )
 
     post(1)
     client.commit(batch(client.metadata(), 2, (2, "committed")))
-    with pytest.raises(AlreadyApplied):
+    with pytest.raises(TxnAlreadyAppliedError):
         post(2)
     stale = batch(client.metadata(), 3, (3, "late"))
     post(3)
     with pytest.raises(CommitFailed):
         client.commit(stale)
-    with pytest.raises(CommittedBefore):
+    with pytest.raises(TxnAlreadyCommittedError):
         client.commit(batch(client.metadata(), 3, (3, "late")))
     assert pyiceberg_rows(client.load()) == [(1, "posted"), (2, "committed"), (3, "posted")]
 
@@ -79,7 +86,7 @@ def test_batch_may_be_several_snapshots_of_one_request(client: Client) -> None:
     both = {"requirements": first["requirements"], "updates": [*first["updates"], *second["updates"]]}
     client.commit(both)
     assert last(client) == 1
-    with pytest.raises(CommittedBefore):
+    with pytest.raises(TxnAlreadyCommittedError):
         client.commit(batch(client.metadata(), 1, (3, "again")))
 
 
@@ -96,7 +103,7 @@ def test_of_many_that_commit_one_batch_at_the_same_time_one_does(client: Client,
                 client.commit(body)
             except CommitFailed:
                 body = batch(client.metadata(), 1, (number, "x"))
-            except CommittedBefore:
+            except TxnAlreadyCommittedError:
                 return False
             else:
                 return True
@@ -118,7 +125,7 @@ def test_transaction_with_a_batch_that_is_there_changes_no_table(client: Client)
         ]
         return CommitTransactionRequest.model_validate({"table-changes": changes})
 
-    with pytest.raises(CommittedBefore):
+    with pytest.raises(TxnAlreadyCommittedError):
         commit_transaction(client.services, both(1))
     assert (last(client), last(client, table="u")) == (1, None)
     commit_transaction(client.services, both(2))
@@ -129,7 +136,7 @@ def test_streams_into_a_delta_log_go_on_where_its_snapshots_say(client: Client) 
     client.create()
     client.commit(drafted(client.metadata(), (1, "one"), **{"delta.txn.a:b": "41", "delta.txn.other": "x"}))
     assert (last(client, "a:b"), last(client, "other")) == (41, None)
-    with pytest.raises(CommittedBefore):
+    with pytest.raises(TxnAlreadyCommittedError):
         client.commit(batch(client.metadata(), 41, (2, "two"), app="a:b"))
     client.commit(batch(client.metadata(), 42, (2, "two"), app="a:b"))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from duckicelake.catalog.commits.known import Known
+from duckicelake.catalog.context.cache import ManifestCache
 from duckicelake.lake.state import ManifestRow
 
 
@@ -24,6 +24,6 @@ class Shared(dict[int, ManifestRow]):
 
 
 def test_newer_version_takes_over_the_last_of_what_is_known_while_others_add_to_it() -> None:
-    before, after = Known(Shared((number, row(number)) for number in range(300))), Known({1: row(1)})
+    before, after = ManifestCache(Shared((number, row(number)) for number in range(300))), ManifestCache({1: row(1)})
     after.inherit(before)
     assert after.manifests == {number: row(number) for number in (1, *range(250, 300))}

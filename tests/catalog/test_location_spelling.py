@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import Client, Draft, Json, data_files, duckdb_rows, new_client, pyiceberg_rows
 from tests.catalog.engine import delete_rows

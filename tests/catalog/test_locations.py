@@ -7,11 +7,11 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.services import Services
-from duckicelake.cli.assembly.opening import prepare_lake
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.wiring.services import prepare_lake
 from duckicelake.errors import InvalidRequest, InvalidSettings
-from duckicelake.iceberg.manifest import read_manifest_list
-from duckicelake.lake.postgres.database import Database
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.postgres.database import Database
 from tests.catalog import engine
 from tests.catalog.client import (
     NS,

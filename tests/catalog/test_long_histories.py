@@ -6,14 +6,14 @@ import duckdb
 import orjson
 import pytest
 
-from duckicelake.bridge.project import project
-from duckicelake.catalog.loads.catch_up import ADVANCE_AFTER
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import read_manifest_list
-from duckicelake.lake import reader
-from duckicelake.lake.postgres.database import Transaction
+from duckicelake.bridge.project import project_metadata
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.catch_up import ADVANCE_AFTER
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import TableState
+from duckicelake.postgres.database import Transaction
 from tests.catalog.client import NS, Client, append, local, pyiceberg_rows, set_properties
 from tests.catalog.engine import drop_ref, expire, point, then
 from tests.catalog.seams import fresh
@@ -69,7 +69,7 @@ def test_state_that_goes_on_from_an_older_one_is_the_one_that_is_read_whole(
     client.create()
     for number in range(5):
         client.append((number, None))
-    before = current_table(services, NS, "t").materialized
+    before = load_current_table(services, NS, "t").materialized
     act(Client(fresh(services)), ducklake)
     whole, resumed = read_twice(services, before.row.table_id, before.state)
     assert resumed == whole
@@ -78,9 +78,9 @@ def test_state_that_goes_on_from_an_older_one_is_the_one_that_is_read_whole(
     only_oldest_left = kept == list(known[len(known) - len(kept) :])
     shared_rows = [row for row in kept if any(row is each for each in resumed.snapshots)]
     assert shared_rows == (kept if only_oldest_left else [])
-    metadata = project(resumed, (before.state, before.metadata))
-    assert metadata == project(whole)
-    assert metadata.encoded() == orjson.dumps(project(whole).to_json())
+    metadata = project_metadata(resumed, (before.state, before.metadata))
+    assert metadata == project_metadata(whole)
+    assert metadata.encoded() == orjson.dumps(project_metadata(whole).to_json())
     shared = {id(snapshot) for snapshot in before.metadata.snapshots}
     assert sum(id(snapshot) in shared for snapshot in metadata.snapshots) == len(shared_rows)
 
@@ -89,13 +89,13 @@ def read_twice(services: Services, table_id: int, before: TableState) -> tuple[T
     """(read whole, read on from the older state), in one transaction."""
 
     def row_of(cursor: Transaction) -> reader.TableRow:
-        row = reader.table_row(cursor, table_id)
+        row = reader.read_table_row(cursor, table_id)
         assert row is not None
         return row
 
     with services.database.reading() as cursor:
         row = row_of(cursor)
-        return reader.table_state(cursor, row), reader.table_state(cursor, row, before)
+        return reader.read_table_state(cursor, row), reader.read_table_state(cursor, row, before)
 
 
 def test_another_worker_goes_on_from_what_it_knows_and_answers_the_same(services: Services, client: Client) -> None:

@@ -14,7 +14,7 @@ import pytest
 from duckicelake.catalog import namespaces, tables
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.rest import RenameTableRequest
-from duckicelake.lake import tables as lake_tables
+from duckicelake.lake.writer import tables as lake_tables
 from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import NS, Client
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from duckicelake.catalog.access.principal import Caller, Principal, grants_of
+from duckicelake.catalog.context.caller import Caller, Principal, build_grants
+from duckicelake.catalog.context.page import PageRequest
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.maintenance import FoundFile, TableStatistics, find_orphans, table_statistics
 from duckicelake.catalog.namespaces import create_namespace, update_namespace
-from duckicelake.catalog.paging import PageRequest
-from duckicelake.catalog.services import Services
 from duckicelake.errors import InvalidRequest, NoSuchTable
 from tests.catalog.client import Client, data_files, delete, local, pyiceberg_rows, set_properties, set_ref
 from tests.catalog.seams import fresh
@@ -80,7 +80,7 @@ def test_only_tables_that_the_caller_may_read_are_listed_page_by_page(
     ducklake.execute("CREATE SCHEMA lake.other; CREATE TABLE lake.other.t (id BIGINT)")
     for number in range(3):
         client.create(f"t{number}")
-    reader = Principal("reader", grants_of(["ns:ns:r"]))
+    reader = Principal("reader", build_grants(["ns:ns:r"]))
     services = replace(client.services, caller=Caller(reader))
     names, token = [], ""
     while token is not None:
@@ -94,7 +94,7 @@ def test_only_tables_that_the_caller_may_read_are_listed_page_by_page(
 
 def test_tables_that_the_caller_may_not_read_look_like_those_that_are_not_there(client: Client) -> None:
     client.create()
-    services = replace(client.services, caller=Caller(Principal("stranger", grants_of(["ns:other:rw"]))))
+    services = replace(client.services, caller=Caller(Principal("stranger", build_grants(["ns:other:rw"]))))
     for table in ("t", "nothing"):
         with pytest.raises(NoSuchTable, match=rf"^Table does not exist: ns\.{table}$"):
             of(services, table)

@@ -7,15 +7,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import (
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.entry import (
     EntryStatus,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    inherit_all,
-    read_manifest,
+    inherit_all_numbers,
 )
+from duckicelake.iceberg.manifest.reader import read_manifest
 from tests.catalog.client import Client, Draft, Json, duckdb_rows, local, pyiceberg_rows
 from tests.catalog.engine import append, delete_rows
 from tests.catalog.seams import fresh
@@ -26,7 +26,7 @@ COUNTS = {"manifests-created": "77", "manifests-kept": "77", "manifests-replaced
 
 def entries(line: ManifestFile) -> Entries:
     """All that a manifest lists, with what its entries inherit."""
-    return inherit_all(read_manifest(local(line.manifest_path).read_bytes()).entries, line)
+    return inherit_all_numbers(read_manifest(local(line.manifest_path).read_bytes()).entries, line)
 
 
 def contents(metadata: Json) -> list[list[str]]:

@@ -7,9 +7,10 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 
-from duckicelake.bridge import manifest_packing
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import ManifestContent, read_manifest_list
+from duckicelake.bridge import manifest_lists
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.iceberg.manifest.reader import read_manifest_list
 from tests.catalog.client import Client, Draft, Json, Row, assert_whole, duckdb_rows, local, pyiceberg_rows
 from tests.catalog.seams import fresh
 
@@ -19,7 +20,7 @@ MOST = 4
 @pytest.fixture(autouse=True)
 def small_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if manifests held four files at most: real ones have ten thousand."""
-    monkeypatch.setattr(manifest_packing, "LARGEST", MOST)
+    monkeypatch.setattr(manifest_lists, "MAX_MANIFEST_FILES", MOST)
 
 
 @pytest.fixture(scope="module")

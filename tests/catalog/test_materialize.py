@@ -14,14 +14,14 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.commits.groups import CommitQueue
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import Unavailable
-from duckicelake.lake import artifacts as lake_artifacts
-from duckicelake.lake.artifacts import WrittenVersion, record
 from duckicelake.lake.changes import WrittenFile
-from duckicelake.storage.objects import NewFile, ObjectStore
+from duckicelake.lake.side_tables import written_files as lake_artifacts
+from duckicelake.lake.side_tables.written_files import WrittenVersion, record_versions
+from duckicelake.storage.protocol import NewObject, ObjectStore
 from tests.catalog.client import (
     NS,
     Client,
@@ -57,7 +57,7 @@ class Recorded:
         self.written.append((location, bytes(data)))
         self.store.write(location, data)
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewObject]) -> None:
         for location, data in files:
             self.write(location, data)
 
@@ -151,7 +151,7 @@ class Overtaken(Recorded):
 
     others: Callable[[], object] = lambda: None
 
-    def write_derived(self, files: Sequence[NewFile]) -> None:
+    def write_derived(self, files: Sequence[NewObject]) -> None:
         Recorded.write_derived(self, files)
         self.others()
 
@@ -331,11 +331,11 @@ def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_record
 ) -> None:
     """Rows that nothing takes away would keep them for ever."""
     client.create()
-    table = current_table(services, NS, "t").materialized.row
+    table = load_current_table(services, NS, "t").materialized.row
     tables.drop_table(services, NS, "t", purge=True)
     file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
     with services.database.transaction() as cursor:
-        assert record(cursor, [WrittenVersion(table, [file])]) == [False]
+        assert record_versions(cursor, [WrittenVersion(table, [file])]) == [False]
         assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []
 
 
@@ -350,15 +350,15 @@ def test_list_that_is_recorded_late_is_not_that_of_another_snapshot_of_the_same_
     forget_list(services, id_)
 
     def record_late(*about: Any) -> list[bool]:
-        monkeypatch.setattr(lake_artifacts, "record", record)
+        monkeypatch.setattr(lake_artifacts, "record_versions", record_versions)
         gone = {"action": "remove-snapshots", "snapshot-ids": [id_]}
         client.commit({"requirements": [], "updates": [set_ref("main", first["current-snapshot-id"]), gone]})
         draft = Draft(client.metadata(), snapshot_id=id_)
         client.commit(draft.body([draft.manifest([draft.data_file([(3, "three")])]), *draft.parent_manifests]))
         forget_list(services, id_)
-        return record(*about)
+        return record_versions(*about)
 
-    monkeypatch.setattr(lake_artifacts, "record", record_late)
+    monkeypatch.setattr(lake_artifacts, "record_versions", record_late)
     Client(fresh(services)).load()
     answer = Client(fresh(services)).load()
     assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [(1, "one"), (3, "three")]

@@ -11,12 +11,12 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 from pyiceberg.types import TimestampNanoType, TimestampType
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unsupported
 from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import Client, data_files, delete
 from tests.catalog.seams import fresh
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 MOMENT = "'2023-01-02 03:04:05.678901'"
 DEEP = "STRUCT(x BIGINT, y STRUCT(z TIMESTAMP_MS, w INTEGER)[], m MAP(VARCHAR, STRUCT(k DECIMAL(18, 3))))"

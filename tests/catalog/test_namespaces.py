@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.namespaces import (
     UpdatedProperties,
     create_namespace,
@@ -13,7 +14,6 @@ from duckicelake.catalog.namespaces import (
     load_namespace,
     update_namespace,
 )
-from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.tables import drop_table, list_tables, table_exists
 from duckicelake.catalog.views import drop_view, list_views, view_exists

@@ -10,19 +10,19 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.commits import overtaken
-from duckicelake.catalog.commits.overtaken import until_written
+from duckicelake.catalog.commit import retry
+from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.registration import unregister_table
-from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
-from duckicelake.lake import snapshots
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.lake.snapshots import retrying
-from duckicelake.lake.writing.files import StaleBase
+from duckicelake.lake.ducklake import snapshots
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.ducklake.snapshots import retry_transaction
+from duckicelake.postgres.database import Database, Transaction
 from tests.catalog.client import NS, Client
 from tests.catalog.seams import fresh
-from tests.view_requests import commit, create, load
-from tests.view_requests import set_properties as set_on_view
+from tests.support.view_requests import commit, create, load
+from tests.support.view_requests import set_properties as set_on_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Overtaken:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (overtaken, snapshots):
+    for module in (retry, snapshots):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
 
 
@@ -53,10 +53,10 @@ def test_last_attempt_is_made_while_others_wait(services: Services) -> None:
 
     def lose(is_alone: bool) -> None:
         alone.append(is_alone)
-        raise StaleBase
+        raise StaleBaseError
 
     with pytest.raises(Unavailable, match="2 times in a row"):
-        until_written(services, "ns.t", lose)
+        retry_on_conflict(services, "ns.t", lose)
     assert alone == [False, True]
 
 
@@ -65,10 +65,10 @@ def test_attempts_within_attempts_are_given_up_together(services: Services) -> N
 
     def lose() -> None:
         tried.append(1)
-        raise psycopg.errors.SerializationFailure if len(tried) % 2 else StaleBase
+        raise psycopg.errors.SerializationFailure if len(tried) % 2 else StaleBaseError
 
     with pytest.raises(Unavailable):
-        until_written(services, "ns.t", lambda _: retrying(lose))
+        retry_on_conflict(services, "ns.t", lambda _: retry_transaction(lose))
     assert len(tried) == 1
 
 

@@ -2,19 +2,19 @@ import base64
 
 import pytest
 
-from duckicelake.catalog.paging import DEFAULT_SIZE, Page, PageRequest, cut
+from duckicelake.catalog.context.page import DEFAULT_SIZE, ListPage, PageRequest, cut_page
 from duckicelake.errors import InvalidRequest
 
 
 def page_of(names, request):
     after = sorted(name for name in names if name > request.after)
-    return cut(after[: request.fetch], request, str)
+    return cut_page(after[: request.fetch], request, str)
 
 
 def test_without_a_token_everything_is_on_one_page_whatever_the_size():
     names = [f"t{n:05d}" for n in range(DEFAULT_SIZE + 5)]
 
-    assert page_of(names, PageRequest(size=2)) == Page(tuple(names), None)
+    assert page_of(names, PageRequest(size=2)) == ListPage(tuple(names), None)
 
 
 def test_an_empty_token_starts_and_the_tokens_lead_through_every_item_once():
@@ -30,13 +30,13 @@ def test_an_empty_token_starts_and_the_tokens_lead_through_every_item_once():
 
 
 def test_the_last_page_has_no_token_even_if_it_is_full():
-    assert page_of(["a", "b"], PageRequest("", 2)) == Page(("a", "b"), None)
+    assert page_of(["a", "b"], PageRequest("", 2)) == ListPage(("a", "b"), None)
 
 
 def test_creating_and_dropping_between_pages_shifts_nothing():
     first = page_of(["b", "c", "d"], PageRequest("", 2))
 
-    assert page_of(["a", "d", "e"], PageRequest(first.next_token, 2)) == Page(("d", "e"), None)
+    assert page_of(["a", "d", "e"], PageRequest(first.next_token, 2)) == ListPage(("d", "e"), None)
 
 
 def test_an_empty_token_without_a_size_gives_the_default_size():

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitFailed
-from duckicelake.iceberg.manifest import FileContent, ManifestContent
+from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from tests.catalog.client import (
     Client,
     Draft,

@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.transforms import IdentityTransform
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import (
     AlreadyExists,
     CatalogError,
@@ -49,7 +49,7 @@ from tests.catalog.foreign import (
     rows_by_snapshot,
 )
 from tests.catalog.seams import fresh
-from tests.row_lineage import lineage
+from tests.support.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 MAINTENANCE = ("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')", *CLEANERS)

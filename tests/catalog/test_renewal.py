@@ -12,14 +12,15 @@ from pyiceberg.expressions import LessThan
 from pyiceberg.expressions.visitors import _StrictMetricsEvaluator
 from pyiceberg.table import StaticTable
 
-from duckicelake.bridge.entries import column_metrics
-from duckicelake.iceberg.manifest import read_manifest, read_manifest_list, write_manifest, write_manifest_list
+from duckicelake.bridge.data_files import parse_column_metrics
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.writer import write_manifest, write_manifest_list
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake import contract
+from duckicelake.lake.side_tables import written_files
 from tests.catalog.client import local
 from tests.catalog.seams import fresh
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 NAN_ROWS = "INSERT INTO t SELECT range + {}, CASE WHEN range = 3 THEN 'NaN'::DOUBLE ELSE range END FROM range(20)"
 PLAIN_ROWS = "INSERT INTO t SELECT range + {}, range FROM range(20)"
@@ -59,7 +60,7 @@ class OldRelease:
             ((metrics,),) = self._lake.sql(
                 "SELECT metrics FROM duckicelake_file WHERE path = %s", entry.data_file.file_path
             )
-            file = entry.data_file.__class__(**{**as_dict(entry.data_file), **column_metrics(metrics)})
+            file = entry.data_file.__class__(**{**as_dict(entry.data_file), **parse_column_metrics(metrics)})
             entries.append(entry.__class__(**{**as_dict(entry), "data_file": file}))
         schema: Schema = metadata.schema()
         spec: PartitionSpec = metadata.spec(read.spec_id or 0)
@@ -179,14 +180,14 @@ def test_servers_that_load_at_the_same_time_make_one_version(
     lake.static()
     upgraded = old_release()
     faster = Lake(fresh(lake.services), lake.duck)
-    locked = contract.is_at
+    locked = written_files.is_at_version
 
     def is_at(cursor: Any, table_id: int, version: int) -> bool:
-        monkeypatch.setattr(contract, "is_at", locked)
+        monkeypatch.setattr(written_files, "is_at_version", locked)
         faster.static()
         return locked(cursor, table_id, version)
 
-    monkeypatch.setattr(contract, "is_at", is_at)
+    monkeypatch.setattr(written_files, "is_at_version", is_at)
 
     assert upgraded.static().metadata_location == faster.static().metadata_location
     assert orjson.loads(local(faster.static().metadata_location).read_bytes())["current-snapshot-id"]

@@ -7,10 +7,10 @@ import pytest
 from pyiceberg.expressions import IsNull
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog.client import Client, Json, new_client
 from tests.catalog.seams import fresh
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 
@@ -24,7 +24,9 @@ def required(lake: Lake) -> set[str]:
     schema = lake.metadata().schema()
     names = schema.full_names()
     return {
-        names[id_] for id_, field in schema.fields_by_id().items() if field.required and not names[id_].endswith("key")
+        names[id_]
+        for id_, field in schema.map_fields_by_id().items()
+        if field.required and not names[id_].endswith("key")
     }
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.bridge.table_properties import MAX_LISTED
-from duckicelake.catalog.commits import committing
-from duckicelake.catalog.commits.groups import CALM, CommitQueue
-from duckicelake.catalog.files.releasing import SELDOM, release_all
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.commit import run
+from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.reclaim import SELDOM, release_all
 from duckicelake.errors import InvalidRequest
+from duckicelake.properties import MAX_LISTED
 from tests.catalog import engine
 from tests.catalog.client import (
     Client,
@@ -183,14 +183,14 @@ def test_id_of_a_snapshot_that_left_may_come_again(
     client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, *, is_foreseen: bool
 ) -> None:
     """Its old list is recorded until the files are let go of, which may come later."""
-    commits = CommitQueue(CALM if is_foreseen else 0)
+    commits = CommitQueue(STABLE_AFTER_COMMITS if is_foreseen else 0)
     client = Client(replace(client.services, commits=commits))
     client.create()
     client.append((1, "a"))
     client.append((2, "b"))
     left = listed(client)[0]
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "release_files", lambda *_: None)
+        patch.setattr(run, "release_files", lambda *_: None)
         client.commit({"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": [left]}]})
     draft = Draft(client.metadata(), snapshot_id=left)
     client.commit(draft.body([draft.manifest([draft.data_file([(3, "c")])]), *draft.parent_manifests]))

@@ -5,7 +5,7 @@ from threading import Barrier
 
 import pytest
 
-from duckicelake.catalog.commits.runs import find_run
+from duckicelake.catalog.commit.txn import find_run
 from duckicelake.errors import CommitFailed, InvalidRequest, Unprocessable
 from tests.catalog.client import NS, Client, Json, append, pyiceberg_rows
 from tests.catalog.test_append_rebase import REBASE, drafted

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import DataFile
+from duckicelake.iceberg.manifest.entry import DataFile
 from tests.catalog.client import SCHEMA, Client, Draft, Json, append, local, set_properties
 
 STRICT = {"schema.enforcement": "strict"}

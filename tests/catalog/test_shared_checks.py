@@ -6,16 +6,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from duckicelake.catalog.loads.shared_checks import SharedChecks
+from duckicelake.catalog.load_response import FreshnessChecks
 from duckicelake.errors import Unavailable
-from duckicelake.lake.freshness import FreshnessLine
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.session import PinnedSession
-from duckicelake.lake.state import Asked, Freshness
+from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.lake.state import Freshness, FreshnessQuery
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.session import PinnedSession
 from tests.catalog.client import Client
 
 A = TypeVar("A")
-T, U, NONE = Asked("ns", "t"), Asked("ns", "u"), Asked("none", "t")
+T, U, NONE = FreshnessQuery("ns", "t"), FreshnessQuery("ns", "u"), FreshnessQuery("none", "t")
 
 
 class HeldLine(FreshnessLine):
@@ -23,11 +23,11 @@ class HeldLine(FreshnessLine):
 
     def __init__(self, url: str) -> None:
         super().__init__(url, {}, PinnedSession())
-        self.sent: list[Sequence[Asked]] = []
+        self.sent: list[Sequence[FreshnessQuery]] = []
         self.is_held = asyncio.Event()
         self.may_come = asyncio.Event()
 
-    async def freshness(self, asked: Sequence[Asked]) -> list[Freshness | None]:
+    async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
         self.sent.append(asked)
         answers = await super().freshness(asked)
         self.is_held.set()
@@ -49,7 +49,7 @@ async def told(line: FreshnessLine) -> list[Freshness | None] | None:
         return None
 
 
-async def fresh(checks: SharedChecks, asked: Asked) -> Freshness | None:
+async def fresh(checks: FreshnessChecks, asked: FreshnessQuery) -> Freshness | None:
     answer: asyncio.Future[Freshness | None] = asyncio.get_running_loop().create_future()
     checks.ask(asked, lambda told: None if answer.done() else answer.set_result(told))
     return await answer
@@ -77,17 +77,17 @@ def test_who_asks_while_a_check_is_under_way_shares_the_next_and_sees_what_was_t
     client: Client, database: Database
 ) -> None:
     async def ask(line: HeldLine) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         first = asyncio.create_task(fresh(checks, T))
         await line.is_held.wait()
         client.create("t")
-        later = [asyncio.create_task(fresh(checks, each)) for each in (T, T, U, Asked("ns", "t", 0))]
+        later = [asyncio.create_task(fresh(checks, each)) for each in (T, T, U, FreshnessQuery("ns", "t", 0))]
         for _ in range(10):
             await asyncio.sleep(0)
         assert line.sent == [[T]], "what was sent before they asked can't tell them how it is now"
         line.may_come.set()
         answers = await asyncio.gather(first, *later)
-        assert line.sent == [[T], [T, U, Asked("ns", "t", 0)]]
+        assert line.sent == [[T], [T, U, FreshnessQuery("ns", "t", 0)]]
         return answers
 
     first, *later = ids(over(lambda: HeldLine(database.url), ask))
@@ -100,7 +100,7 @@ def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, databa
     client.create("t")
 
     async def ask(line: HeldLine) -> Freshness | None:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         gone, stays = (asyncio.create_task(fresh(checks, T)) for _ in range(2))
         await line.is_held.wait()
         gone.cancel()
@@ -115,7 +115,7 @@ def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, databa
 class Buggy(HeldLine):
     """Fails in a way that nobody has thought of."""
 
-    async def freshness(self, asked: Sequence[Asked]) -> list[Freshness | None]:
+    async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
         (first, *_) = await super().freshness(asked)
         if len(self.sent) == 1:
             raise ZeroDivisionError
@@ -126,7 +126,7 @@ def test_check_that_dies_of_a_bug_tells_all_who_wait_that_it_knows_nothing(clien
     client.create("t")
 
     async def ask(line: Buggy) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         first = asyncio.create_task(fresh(checks, T))
         await line.is_held.wait()
         later = [asyncio.create_task(fresh(checks, each)) for each in (T, U)]
@@ -149,7 +149,7 @@ def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
         raise ZeroDivisionError
 
     async def ask(line: FreshnessLine) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         checks.ask(T, fail)
         return [await fresh(checks, T), await fresh(checks, T)]
 
@@ -160,7 +160,7 @@ def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
 def test_line_tells_of_several_tables_in_order(client: Client, database: Database) -> None:
     client.create("t")
     client.create("u")
-    found = ids(over(database.freshness_line, lambda line: line.freshness([U, NONE, Asked("ns", "x"), T, U])))
+    found = ids(over(database.freshness_line, lambda line: line.freshness([U, NONE, FreshnessQuery("ns", "x"), T, U])))
     assert found[1:3] == [None, None]
     assert None not in (found[0], found[3])
     assert found[0] == found[4] != found[3]
@@ -168,7 +168,7 @@ def test_line_tells_of_several_tables_in_order(client: Client, database: Databas
 
 def test_question_may_be_longer_than_what_a_socket_takes_at_once(client: Client, database: Database) -> None:
     client.create("t")
-    many = [Asked("ns", f"{number:0128}") for number in range(10_000)]
+    many = [FreshnessQuery("ns", f"{number:0128}") for number in range(10_000)]
     found = ids(over(database.freshness_line, lambda line: line.freshness([*many, T])))
     assert found[:-1] == [None] * len(many)
     assert found[-1] is not None
@@ -178,7 +178,7 @@ def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Datab
     client.create("t")
 
     async def ask(line: FreshnessLine) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         assert line._line is not None
         with database.transaction() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [line._line.backend_pid])
@@ -195,10 +195,10 @@ def test_who_asks_when_postgres_cuts_the_line_does_not_wait_for_long(
     client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create("t")
-    monkeypatch.setattr("duckicelake.lake.freshness._PATIENCE_SECONDS", 600)
+    monkeypatch.setattr("duckicelake.lake.side_tables.freshness._ANSWER_SECONDS", 600)
 
     async def ask(line: FreshnessLine) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         assert line._line is not None
         with database.transaction() as cursor:
             cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
@@ -234,10 +234,10 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
     client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create("t")
-    monkeypatch.setattr("duckicelake.lake.freshness._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("duckicelake.lake.side_tables.freshness._ANSWER_SECONDS", 0.2)
 
     async def ask(line: FreshnessLine) -> list[Freshness | None]:
-        checks = SharedChecks(line)
+        checks = FreshnessChecks(line)
         with database.transaction() as cursor:
             cursor.execute("LOCK TABLE duckicelake_epoch IN ACCESS EXCLUSIVE MODE")
             in_vain = await fresh(checks, T)
@@ -251,7 +251,7 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
 
 def test_without_a_postgres_nobody_waits(client: Client) -> None:
     async def ask() -> list[Freshness | None]:
-        checks = SharedChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, PinnedSession()))
+        checks = FreshnessChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, PinnedSession()))
         return [await fresh(checks, T) for _ in range(3)]
 
     assert asyncio.run(ask()) == [None, None, None]

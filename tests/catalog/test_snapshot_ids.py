@@ -6,7 +6,7 @@ import duckdb
 import orjson
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitFailed
 from tests.catalog.client import (
     Client,

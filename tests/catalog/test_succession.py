@@ -2,9 +2,9 @@
 
 import pytest
 
-from duckicelake.catalog.commits.attempts import base_of
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.lake import reader
+from duckicelake.catalog.commit.apply import base_of
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.lake.side_tables import reader
 from tests.catalog.client import NS, local
 from tests.catalog.history import History
 from tests.catalog.seams import fresh
@@ -13,7 +13,7 @@ from tests.catalog.seams import fresh
 def check(history: History) -> None:
     """Compare the version that the history's server remembers with what another one reads; then what both add to it."""
     services, other = history.services, fresh(history.services)
-    remembered, read = current_table(services, NS, "t"), current_table(other, NS, "t")
+    remembered, read = load_current_table(services, NS, "t"), load_current_table(other, NS, "t")
     assert remembered.materialized == read.materialized
     assert base_of(services, remembered) == base_of(other, read)
     head = remembered.materialized.state.current()
@@ -93,11 +93,11 @@ def test_what_catching_up_leaves_in_memory_is_what_another_server_reads(history:
         history.duck.execute(statement)
         if not is_remembered:
             history.services.cache.forget(table_id)
-        current_table(history.services, NS, "t")
+        load_current_table(history.services, NS, "t")
         check(history)
 
     history.append()
-    table_id = current_table(history.services, NS, "t").materialized.row.table_id
+    table_id = load_current_table(history.services, NS, "t").materialized.row.table_id
     catch_up("INSERT INTO lake.ns.t SELECT id + 100, name FROM lake.ns.t")
     catch_up("CALL lake.set_option('data_inlining_row_limit', 0)")
     catch_up("INSERT INTO lake.ns.t SELECT id + 1000, name FROM lake.ns.t")
@@ -127,7 +127,7 @@ def test_files_are_those_that_another_server_writes_from_the_rows(history: Histo
         )
     for path in contents:
         local(path).unlink()
-    current_table(fresh(history.services), NS, "t")
+    load_current_table(fresh(history.services), NS, "t")
     again = recorded(history)
     assert again
     assert again <= before
@@ -136,6 +136,6 @@ def test_files_are_those_that_another_server_writes_from_the_rows(history: Histo
 
 def recorded(history: History) -> set[str]:
     """The paths of what was written, older metadata aside."""
-    table = current_table(history.services, NS, "t").materialized
+    table = load_current_table(history.services, NS, "t").materialized
     with history.services.database.reading() as cursor:
-        return set(reader.artifacts(cursor, table.row.table_id))
+        return set(reader.read_artifacts(cursor, table.row.table_id))

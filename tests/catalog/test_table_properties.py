@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
 from tests.catalog.client import Client, set_properties
 from tests.catalog.foreign import new_foreign, register

@@ -9,9 +9,8 @@ import duckdb
 import pytest
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.tables import drop_table
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.tables import commit_transaction, drop_table
 from duckicelake.errors import CatalogError, CommitFailed, InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from tests.catalog import engine
@@ -27,7 +26,7 @@ from tests.catalog.client import (
     set_properties,
 )
 from tests.catalog.seams import Fuse, Killed, fresh, fused
-from tests.row_lineage import lineage
+from tests.support.row_lineage import lineage
 
 MOST_STEPS = 200
 UUID = "5f0a6a1e-4d8a-4d2f-9a43-0c5a5a8b3f11"

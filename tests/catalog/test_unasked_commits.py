@@ -9,9 +9,9 @@ from typing import Any, cast
 import duckdb
 import pytest
 
-from duckicelake.catalog.commits import planning
-from duckicelake.catalog.loads import loading
-from duckicelake.catalog.measuring import UNMEASURED, Meter, Phase, Retry
+from duckicelake.catalog.commit import run
+from duckicelake.catalog.context.meter import NO_METER, Meter, Phase, Retry
+from duckicelake.catalog.table import load
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.errors import CommitFailed, NoSuchTable
 from duckicelake.iceberg.rest import RenameTableRequest
@@ -31,15 +31,15 @@ class Listener:
 
     def phase(self, phase: Phase) -> AbstractContextManager[object]:
         self.asked += phase == "freshness"
-        return UNMEASURED.phase(phase)
+        return NO_METER.phase(phase)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(UNMEASURED, name)
+        return getattr(NO_METER, name)
 
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
-    monkeypatch.setattr(loading, "_LATELY_SECONDS", inf)
+    monkeypatch.setattr(load, "_LATELY_SECONDS", inf)
     return Listener()
 
 
@@ -84,7 +84,7 @@ def test_what_was_found_right_too_long_ago_is_asked_for(
     writer: Client, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = listener.asked
-    monkeypatch.setattr(loading, "_LATELY_SECONDS", 0)
+    monkeypatch.setattr(load, "_LATELY_SECONDS", 0)
     follow_up(writer, (3, "x"))
     assert listener.asked == asked + 1
 
@@ -167,14 +167,14 @@ def test_servers_that_append_in_turns_lose_nothing(
 def test_what_fails_unasked_is_counted_and_if_it_fails_again_raised(
     writer: Client, listener: Listener, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    failing, change_over = iter(range(times)), planning.change_over
+    failing, change_over = iter(range(times)), run.change_over
 
     def fail(*about: Any) -> Any:
         if next(failing, None) is not None:
             raise RuntimeError("a mistake of ours")
         return change_over(*about)
 
-    monkeypatch.setattr(planning, "change_over", fail)
+    monkeypatch.setattr(run, "change_over", fail)
     asked = listener.asked
     with pytest.raises(RuntimeError, match="of ours") if times == 2 else nullcontext():
         follow_up(writer, (3, "x"))

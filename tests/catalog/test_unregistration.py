@@ -11,10 +11,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.services import Services
-from duckicelake.errors import (
-    NoSuchTable,
-)
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import NoSuchTable
 from tests.catalog import engine
 from tests.catalog.client import (
     ARROW,
@@ -34,7 +32,7 @@ from tests.catalog.foreign import (
     unregister,
 )
 from tests.catalog.seams import fresh
-from tests.row_lineage import lineage
+from tests.support.row_lineage import lineage
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 

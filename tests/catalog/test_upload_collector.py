@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.catalog import tables, upload_collector
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.upload_collector import collect_uploads
+from duckicelake.catalog import gc, tables
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.gc import collect_uploads
 from duckicelake.errors import CatalogError, CommitFailed
 from tests.catalog.client import NS, Client, Draft, append, assert_whole, local, pyiceberg_rows, set_properties, set_ref
 from tests.catalog.engine import append as append_request
@@ -170,7 +170,7 @@ def test_a_round_is_bounded_and_what_is_gone_already_is_no_error(
         client.append((number, "a"))
     for path in list(uploaded(client))[:3]:
         path.unlink()
-    monkeypatch.setattr(upload_collector, "BATCH", 2)
+    monkeypatch.setattr(gc, "MAX_BATCH_FILES", 2)
     grow_due(services)
     assert [collect_uploads(services) for _ in range(3)] == [2, 1, 0]
     assert uploaded(client) == set()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from duckicelake.catalog import views
+from duckicelake.catalog.context.page import PageRequest
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.paging import PageRequest
-from duckicelake.catalog.services import Services
 from duckicelake.catalog.tables import create_table, rename_table
 from duckicelake.errors import (
     AlreadyExists,
@@ -24,7 +24,7 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.rest import CreateTableRequest, RenameTableRequest
 from tests.catalog.seams import Fuse, Killed, fused
-from tests.view_requests import (
+from tests.support.view_requests import (
     CITY,
     DROPPING,
     ID,

@@ -11,26 +11,29 @@ import psycopg
 import pytest
 
 from duckicelake.catalog import warehouse as warehouses
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.warehouse import MARKER
-from duckicelake.cli.assembly.opening import prepare_lake, running_server
-from duckicelake.cli.collecting import collect
-from duckicelake.cli.examination import examine
-from duckicelake.cli.moments import moment
+from duckicelake.changelog import entries, source
+from duckicelake.cli.console.terminal import parse_time
+from duckicelake.cli.doctor import examine
+from duckicelake.cli.gc import collect_orphans
+from duckicelake.cli.wiring.services import describe_server, prepare_lake
+from duckicelake.delta.export import logs
+from duckicelake.delta.import_ import sources
 from duckicelake.errors import InvalidRequest, InvalidSettings, Unavailable
-from duckicelake.lake import delta_logs, delta_sources, identity, snapshots
-from duckicelake.lake.chronicle import entries, followed
-from duckicelake.lake.identity import read_lake
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.settings import Settings
+from duckicelake.lake.ducklake import snapshots
+from duckicelake.lake.setup import identity
+from duckicelake.lake.setup.identity import read_lake
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import LocationPolicy
 from tests.catalog.client import NS, Client, new_client, set_properties
 from tests.catalog.test_gc import grow_old
 from tests.conftest import new_database, new_lake, services_of
-from tests.replicas import following, running_cluster
+from tests.support.replicas import following, running_cluster
 
 Open = Callable[[str], Services]
 
@@ -69,14 +72,14 @@ def marker_of(services: Services) -> Path:
 
 
 def gc(services: Services, *, confirm: bool = False) -> None:
-    collect(settings_of(services), moment("2h"), delete=True, confirm_warehouse=confirm)
+    collect_orphans(settings_of(services), parse_time("2h"), delete=True, confirm_warehouse=confirm)
 
 
 def assert_refused(services: Services) -> None:
     """Reads are served, and nothing is written or deleted."""
     grow_old(services)
     before = set(Path(services.policy.warehouse).rglob("*"))
-    current_table(services, NS, "t")
+    load_current_table(services, NS, "t")
     writes: list[Callable[[], object]] = [
         lambda: create_namespace(services, ("another",), {}),
         lambda: Client(services).create("another"),
@@ -224,7 +227,7 @@ def test_data_path_beside_the_warehouse_has_a_marker_of_its_own(
 
 
 def test_server_with_other_settings_than_those_that_run_is_refused(lake: Services, tmp_path: Path) -> None:
-    running = running_server(lake)
+    running = describe_server(lake)
     with lake.database.transaction() as cursor:
         running.register(cursor)
         cursor.execute("UPDATE duckicelake_server SET host = 'another machine'")
@@ -271,9 +274,9 @@ def test_no_two_locks_of_sessions_and_transactions_have_one_key() -> None:
     keys = [
         snapshots.LOCK_KEY,
         snapshots.QUEUE_KEY,
-        followed.FOLLOWER_KEY,
-        delta_sources.FOLLOWER_KEY,
-        delta_logs.KEEPER_KEY,
+        source.FOLLOWER_KEY,
+        sources.FOLLOWER_KEY,
+        logs.KEEPER_KEY,
         entries.AWAITED_KEY,
         identity.SERVERS_KEY,
     ]
@@ -282,7 +285,7 @@ def test_no_two_locks_of_sessions_and_transactions_have_one_key() -> None:
 
 def test_server_registers_while_another_follows_the_lake(lake: Services) -> None:
     with lake.database.notices(None).listening() as follower:
-        assert followed.lead(follower)
+        assert source.take_lead(follower)
         with lake.database.transaction() as cursor:
             cursor.execute("SET LOCAL lock_timeout TO '2s'")
-            running_server(lake).register(cursor)
+            describe_server(lake).register(cursor)

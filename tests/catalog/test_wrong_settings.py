@@ -15,15 +15,14 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.errors import Unavailable, UnsupportedCatalog
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.postgres.address import attach_source
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.lake.postgres.session import PINNED, duckdb_parameters
-from duckicelake.lake.state import Asked
+from duckicelake.lake.state import FreshnessQuery
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_attach_source
+from duckicelake.postgres.session import PINNED_SETTINGS, find_duckdb_parameters
 from tests.catalog.rows.test_inserts import lake as lake  # noqa: PLC0414 - fixtures and tests of the core, run here
 from tests.catalog.rows.test_inserts import test_types_and_names_of_all_kinds_are_read_by_both_sides as test_types  # noqa: F401
 from tests.conftest import Attach, new_database, new_duckdb
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 WRONG: Final = {
     "client_encoding": "LATIN1",
@@ -61,7 +60,7 @@ def database_url(database_url: str) -> str:
 @pytest.fixture
 def attach(database_url: str, extensions: None) -> Iterator[Attach]:
     """DuckDB with what `duckicelake info` prints, as it pins nothing by itself."""
-    source = attach_source(database_url, duckdb_parameters(database_url)).replace("'", "''")
+    source = build_attach_source(database_url, find_duckdb_parameters(database_url)).replace("'", "''")
     opened: list[duckdb.DuckDBPyConnection] = []
 
     def attach_another() -> duckdb.DuckDBPyConnection:
@@ -74,7 +73,7 @@ def attach(database_url: str, extensions: None) -> Iterator[Attach]:
 
 
 def test_every_setting_that_is_pinned_is_turned_wrong_here() -> None:
-    assert set(WRONG) == {*PINNED, "search_path"}
+    assert set(WRONG) == {*PINNED_SETTINGS, "search_path"}
 
 
 def test_posted_flushed_and_listed_values_are_the_same(lake: Lake) -> None:
@@ -101,8 +100,8 @@ def test_posted_flushed_and_listed_values_are_the_same(lake: Lake) -> None:
 def test_lines_beside_the_pool_have_the_settings_too(database: Database) -> None:
     asked = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
     with database.notices("n").listening() as cursor:
-        held = dict(cursor.execute(asked, [list(PINNED)]).fetchall())
-    assert held == {name: value for name, value in PINNED.items() if name in held}
+        held = dict(cursor.execute(asked, [list(PINNED_SETTINGS)]).fetchall())
+    assert held == {name: value for name, value in PINNED_SETTINGS.items() if name in held}
     assert asyncio.run(_freshness(database)) == [None]
 
 
@@ -110,7 +109,7 @@ async def _freshness(database: Database) -> list[Any]:
     line = database.freshness_line()
     for _ in range(500):
         try:
-            return list(await line.freshness([Asked(7, 1, 1)]))
+            return list(await line.freshness([FreshnessQuery(7, 1, 1)]))
         except Unavailable:
             await asyncio.sleep(0.01)
     raise AssertionError("the line isn't made")

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from duckicelake.lake.postgres.pipelines import PatientConnection
+from duckicelake.postgres.pipeline import DeferredConnection
 
 
 @contextmanager
 def counted_waits() -> Iterator[list[None]]:
     """Has an element for each answer of Postgres's that was waited for in the block, by whichever thread."""
     waits: list[None] = []
-    wait = PatientConnection.wait
+    wait = DeferredConnection.wait
 
-    def noted(connection: PatientConnection, answers: Generator[Any, Any, Any], *arguments: Any) -> Any:
+    def noted(connection: DeferredConnection, answers: Generator[Any, Any, Any], *arguments: Any) -> Any:
         def counted() -> Generator[Any, Any, Any]:
             try:
                 asked = next(answers)
@@ -28,5 +28,5 @@ def counted_waits() -> Iterator[list[None]]:
         return wait(connection, counted(), *arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PatientConnection, "wait", noted)
+        patched.setattr(DeferredConnection, "wait", noted)
         yield waits

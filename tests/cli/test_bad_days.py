@@ -26,8 +26,8 @@ from tests.cli.test_commands import (
     wait_until_ended,
     worker_pids,
 )
-from tests.clusters import place_cluster
-from tests.replicas import Cluster, running_cluster, stop_family
+from tests.support.clusters import place_cluster
+from tests.support.replicas import Cluster, running_cluster, stop_family
 
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}

@@ -21,11 +21,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from duckicelake.lake.postgres.address import embedded_url
+from duckicelake.postgres.embedded import build_embedded_url
 from scripts.backends_job.stack import Backends
-from tests.backends import Bucket
-from tests.clusters import place_cluster
-from tests.collector import Collector
+from tests.support.backends import Bucket
+from tests.support.clusters import place_cluster
+from tests.support.collector import Collector
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
@@ -376,7 +376,7 @@ def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path
 
 def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -> None:
     with serving(lake):
-        with psycopg.connect(embedded_url(lake)) as connection:
+        with psycopg.connect(build_embedded_url(lake)) as connection:
             connection.execute("DROP TRIGGER duckicelake_raise_epoch ON ducklake_snapshot")
             connection.execute("INSERT INTO duckicelake_left_out VALUES ('lineage', now(), 'changes', 'KeyError')")
         found = run("doctor", "--lake", str(lake))
@@ -394,7 +394,7 @@ def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lak
     with serving(lake) as served:
         made = {"name": "t", "schema": schema}
         httpx.post(f"{served.uri}/v1/namespaces/main/tables", json=made, timeout=30).raise_for_status()
-        with psycopg.connect(embedded_url(lake)) as connection:
+        with psycopg.connect(build_embedded_url(lake)) as connection:
             connection.execute(
                 "INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, "
                 "file_format, record_count, file_size_bytes) VALUES (0, 1, 1, 'gone.parquet', true, 'parquet', 1, 1)"

@@ -5,10 +5,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
-from duckicelake.cli.constraints import told
+from duckicelake.catalog.context.services import Services
+from duckicelake.constraints.verification import report_constraints
 from duckicelake.errors import InvalidRequest, NoSuchTable
-from duckicelake.settings import Settings
+from duckicelake.settings.model import Settings
 from tests.catalog.client import Client, append, new_client, set_properties
 
 
@@ -18,7 +18,7 @@ def client(services: Services) -> Client:
 
 
 def lines(database_url: str, warehouse: Path, *, verify: bool = False) -> list[str]:
-    found = told(Settings(database_url=database_url, warehouse=str(warehouse)), "ns.t", verify=verify)
+    found = report_constraints(Settings(database_url=database_url, warehouse=str(warehouse)), "ns.t", verify=verify)
     assert all(each.is_well == str(each).endswith("\tverified") for each in found)
     return [str(each) for each in found]
 
@@ -60,6 +60,6 @@ def test_names_of_no_table_are_refused(client: Client, database_url: str, wareho
     client.commit(set_properties(x="y"))
     settings = Settings(database_url=database_url, warehouse=str(warehouse))
     with pytest.raises(NoSuchTable):
-        told(settings, "ns.none", verify=False)
+        report_constraints(settings, "ns.none", verify=False)
     with pytest.raises(InvalidRequest):
-        told(settings, "t", verify=False)
+        report_constraints(settings, "t", verify=False)

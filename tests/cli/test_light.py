@@ -14,13 +14,13 @@ import pytest
 import typer
 
 from duckicelake.cli.commands.ingest_rows import ingest_rows
-from duckicelake.cli.deferring import done_by
+from duckicelake.cli.console.command import done_by
 from duckicelake.cli.main import app
-from duckicelake.client import Batching
+from duckicelake.client.batch import Batching
 from tests.cli.test_explaining import commands
 
 ROOT = Path(__file__).parents[2]
-CLI = ROOT / "duckicelake" / "cli"
+PACKAGE = ROOT / "duckicelake"
 HEAVY = {
     *("argon2", "boto3", "botocore", "duckdb", "fastapi", "fastavro", "numpy", "openlineage", "psycopg", "pyarrow"),
     *("pyiceberg", "pyspark", "requests", "sqlglot", "starlette", "structlog", "uvicorn"),
@@ -78,14 +78,14 @@ def test_command_imports_only_what_it_works_with(words: str, needed: set[str], t
 
 
 def test_server_has_imported_what_it_works_with_before_it_listens() -> None:
-    script = "import sys, duckicelake.cli.service.announcing, duckicelake.cli.service.worker; print(*sys.modules)"
+    script = "import sys, duckicelake.cli.serve.banner, duckicelake.cli.serve.workers; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"boto3", "duckdb", "fastapi", "psycopg", "pyarrow", "sqlglot", "uvicorn"} <= set(ran.stdout.split())
 
 
 def declared() -> Iterator[tuple[Path, ast.FunctionDef, str]]:
     """Commands without a body of their own, and where that is."""
-    for path in sorted(CLI.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == done_by.__name__:
@@ -97,9 +97,9 @@ DECLARED = list(declared())
 
 @pytest.mark.parametrize(("path", "node", "place"), DECLARED, ids=[place for _, _, place in DECLARED])
 def test_body_takes_what_its_command_does(path: Path, node: ast.FunctionDef, place: str) -> None:
-    module, _, name = place.partition(":")
-    home = import_module(f"duckicelake.cli.{path.relative_to(CLI).with_suffix('').as_posix().replace('/', '.')}")
-    body = getattr(import_module(f"duckicelake.cli.{module}"), name)
+    module, _, name = place.rpartition(".")
+    home = import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+    body = getattr(import_module(module), name)
     taken = inspect.signature(body).parameters
     assert set(taken) == {each.arg for each in node.args.args}
     assert [each for each in taken.values() if each.default is not each.empty] == []

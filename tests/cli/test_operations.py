@@ -16,12 +16,12 @@ import httpx
 import psycopg
 import pytest
 
-from duckicelake.cli.moments import moment
+from duckicelake.cli.console.terminal import parse_time
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.postgres.address import embedded_url
-from duckicelake.lake.snapshots import LOCK_KEY
-from tests.certificates import make_certificate
+from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.postgres.embedded import build_embedded_url
 from tests.cli.test_commands import SECONDS, lake, run, serving
+from tests.support.certificates import make_certificate
 
 __all__ = ["lake"]
 
@@ -60,7 +60,7 @@ def test_server_with_a_bad_certificate_does_not_start(lake: Path) -> None:
 def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake: Path, workers: str) -> None:
     with serving(lake, "--workers", workers) as served, ThreadPoolExecutor(4) as threads:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
-        with psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+        with psycopg.connect(build_embedded_url(lake), autocommit=True) as slow:
             slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
             commits: list[Future[httpx.Response]] = [
                 threads.submit(httpx.post, f"{served.uri}/v1/namespaces", json={"namespace": [name]}, timeout=30)
@@ -81,7 +81,7 @@ def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake
 
 def test_server_ends_in_time_though_a_request_does_not(lake: Path) -> None:
     patience = {"DUCKICELAKE_SHUTDOWN_SECONDS": "1", "DUCKICELAKE_STATEMENT_SECONDS": "3"}
-    with serving(lake, **patience) as served, psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+    with serving(lake, **patience) as served, psycopg.connect(build_embedded_url(lake), autocommit=True) as slow:
         slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
         thread = threading.Thread(target=ask_in_vain, args=[served.uri])
         thread.start()
@@ -120,7 +120,7 @@ def wait_until_refused(uri: str) -> None:
 
 def test_statement_that_takes_too_long_is_a_503(lake: Path) -> None:
     with serving(lake, DUCKICELAKE_STATEMENT_SECONDS="0.5") as served:
-        with psycopg.connect(embedded_url(lake), autocommit=True) as slow:
+        with psycopg.connect(build_embedded_url(lake), autocommit=True) as slow:
             slow.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
             answer = httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["a"]}, timeout=30)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -145,12 +145,12 @@ def test_audit_lists_filters_and_forgets(lake: Path) -> None:
 
 
 def test_moments_are_ages_or_times() -> None:
-    assert moment("2026-05-01T12:00") == datetime(2026, 5, 1, 12, tzinfo=UTC)
-    assert moment("2026-05-01T12:00+02:00") == datetime(2026, 5, 1, 10, tzinfo=UTC)
-    assert abs(moment("90d") - (datetime.now(UTC) - timedelta(days=90))) < timedelta(minutes=1)
+    assert parse_time("2026-05-01T12:00") == datetime(2026, 5, 1, 12, tzinfo=UTC)
+    assert parse_time("2026-05-01T12:00+02:00") == datetime(2026, 5, 1, 10, tzinfo=UTC)
+    assert abs(parse_time("90d") - (datetime.now(UTC) - timedelta(days=90))) < timedelta(minutes=1)
     for wrong in ("yesterday", "2y", "", "999999999999d"):
         with pytest.raises(InvalidRequest, match="neither an age, as 2h or 90d, nor a time"):
-            moment(wrong)
+            parse_time(wrong)
 
 
 def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
@@ -158,7 +158,7 @@ def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
     printed = run("grants", *logins)
     assert printed.stdout.startswith("BEGIN;\n")
     with serving(lake):
-        url = embedded_url(lake)
+        url = build_embedded_url(lake)
         refused = run("grants", *logins, "--apply", "--lake", str(lake))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE ROLE lake_server LOGIN; CREATE ROLE etl LOGIN; CREATE ROLE bi LOGIN")

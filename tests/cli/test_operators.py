@@ -11,10 +11,10 @@ import duckdb
 import pytest
 from rich.console import Console
 
-from duckicelake.cli import snippets
-from duckicelake.cli.service import announcing
-from duckicelake.cli.service.running import database_notes, noted_for_database, noted_uri
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.cli.console import snippets
+from duckicelake.cli.serve import banner
+from duckicelake.cli.serve.address import find_database_notes, note_database_server, read_noted_uri
+from duckicelake.server.telemetry.logs import make_logger
 from tests.cli.test_commands import COMMAND, environment, run
 
 ADDRESS = "http://127.0.0.1:8181"
@@ -68,18 +68,18 @@ def test_results_go_to_the_file_though_a_person_looks_on(lake: dict[str, str], t
 
 
 def test_snippets_log_in_where_clients_must() -> None:
-    for snippet in (snippets.spark, snippets.pyiceberg):
+    for snippet in (snippets.build_spark_snippet, snippets.build_pyiceberg_snippet):
         assert "oauth2-server-uri" not in snippet(ADDRESS)
         assert "<id>:<secret>" in snippet(ADDRESS, with_login=True)
         assert f"{ADDRESS}/v1/oauth/tokens" in snippet(ADDRESS, with_login=True)
-    compile(snippets.pyiceberg(ADDRESS, with_login=True), "snippet", "exec")
-    assert "\n\n" not in snippets.spark(ADDRESS)
+    compile(snippets.build_pyiceberg_snippet(ADDRESS, with_login=True), "snippet", "exec")
+    assert "\n\n" not in snippets.build_spark_snippet(ADDRESS)
 
 
 def test_snippets_have_the_colours_of_the_terminal_itself() -> None:
     console = Console(force_terminal=True, color_system="truecolor", width=100)
     with console.capture() as capture:
-        console.print(announcing._coloured(snippets.pyiceberg(ADDRESS), "python"))
+        console.print(banner._highlight(snippets.build_pyiceberg_snippet(ADDRESS), "python"))
     assert "\x1b[" in capture.get()
     assert "38;2;" not in capture.get(), "a colour of ours, which may be that of the background"
 
@@ -99,12 +99,12 @@ def test_log_obeys_no_color(monkeypatch: pytest.MonkeyPatch, no_color: str, has_
 def test_note_of_a_server_on_a_database_is_found_by_any_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     url = "postgresql://{}@db/lake"
-    with noted_for_database(url.format("a:secret"), ADDRESS):
-        assert noted_uri(*database_notes(url.format("b"))) == ADDRESS
-        assert noted_uri(*database_notes(url.format("b") + "?options=-csearch_path%3Down")) is None
+    with note_database_server(url.format("a:secret"), ADDRESS):
+        assert read_noted_uri(*find_database_notes(url.format("b"))) == ADDRESS
+        assert read_noted_uri(*find_database_notes(url.format("b") + "?options=-csearch_path%3Down")) is None
         (folder,) = tmp_path.iterdir()
         assert "secret" not in "".join(note.read_text() for note in folder.iterdir())
         folder.chmod(0o777)
-        assert noted_uri(*database_notes(url.format("b"))) is None, "anybody could have left the note"
+        assert read_noted_uri(*find_database_notes(url.format("b"))) is None, "anybody could have left the note"
         folder.chmod(0o700)
-    assert noted_uri(*database_notes(url.format("b"))) is None
+    assert read_noted_uri(*find_database_notes(url.format("b"))) is None

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.cli.test_commands import COMMAND, SECONDS, environment, lake, serving
-from tests.replicas import following, lagging, running_cluster, url_of
+from tests.support.replicas import following, lagging, running_cluster, url_of
 
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}

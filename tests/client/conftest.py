@@ -11,10 +11,9 @@ from typing import Any, Self
 
 import pytest
 
-from duckicelake.client import Connection
-from duckicelake.lake.postgres.address import embedded_url
-from duckicelake.lake.postgres.embedded import duckdb_attach
+from duckicelake.postgres.embedded import build_duckdb_attach, build_embedded_url
 from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from tests.cli.test_commands import Served, serving
 from tests.conftest import new_duckdb
 
@@ -50,7 +49,7 @@ class LiveLake:
     def rows(self, what: str = "*") -> list[tuple[Any, ...]]:
         """What DuckDB reads of the table, in the order of the rows' ids."""
         with new_duckdb() as duck:
-            duck.execute(duckdb_attach(embedded_url(self.folder)))
+            duck.execute(build_duckdb_attach(build_embedded_url(self.folder)))
             return duck.execute(f"SELECT {what} FROM lake.{self.table} ORDER BY rowid").fetchall()
 
     def ids(self) -> list[int]:

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from duckicelake.client import Connection, Writer
-from duckicelake.client.kept_http import KeptHttp
-from duckicelake.client.portions import Batching
+from duckicelake.client.batch import Batching
+from duckicelake.client.http import HttpConnection
+from duckicelake.client.writer import Writer
 from duckicelake.errors import CatalogUnreachable
+from duckicelake.rest.connection import Connection
 from tests.client.conftest import LiveLake
 
 
@@ -98,7 +99,7 @@ def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() 
         def log_message(self, *_: object) -> None:
             pass
 
-    with served(Hasty) as server, closing(KeptHttp(f"http://127.0.0.1:{server.server_port}")) as http:
+    with served(Hasty) as server, closing(HttpConnection(f"http://127.0.0.1:{server.server_port}")) as http:
         for _ in range(3):
             assert http.ask("GET", "/", {}, None).status == 204
             assert server.closed.acquire(timeout=30)
@@ -108,7 +109,7 @@ def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() 
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "ä"])
 def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> None:
     with (
-        closing(KeptHttp(live.connection.uri)) as http,
+        closing(HttpConnection(live.connection.uri)) as http,
         pytest.raises(CatalogUnreachable, match="the token has letters"),
     ):
         http.ask("GET", "/v1/config", {"Authorization": f"Bearer {token}"}, None)
@@ -116,4 +117,4 @@ def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> No
 
 def test_uri_that_names_no_port_is_told() -> None:
     with pytest.raises(CatalogUnreachable, match="can't be asked"):
-        KeptHttp(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)
+        HttpConnection(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)

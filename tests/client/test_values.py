@@ -11,9 +11,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from duckicelake.client.json_lines import line
-from duckicelake.client.patience import LONGEST_PAUSE, Patience
-from duckicelake.client.portions import Batching, Lines, Table, joined, portions
+from duckicelake.client.batch import (
+    ArrowPortion,
+    Batching,
+    JsonPortion,
+    encode_line,
+    join_portions,
+    split_into_portions,
+)
+from duckicelake.client.http import MAX_PAUSE_SECONDS, RetryPolicy
 from duckicelake.errors import BadInput
 
 SMALL = Batching(max_rows=3, max_bytes=40)
@@ -39,26 +45,26 @@ SMALL = Batching(max_rows=3, max_bytes=40)
     ],
 )
 def test_values_are_written_as_the_catalog_reads_them(value: Any, text: str) -> None:
-    assert line({"x": value}) == f'{{"x":{text}}}'.encode()
+    assert encode_line({"x": value}) == f'{{"x":{text}}}'.encode()
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 1j])
 def test_value_that_json_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(BadInput, match="is no type of a column's values"):
-        line({"x": value})
+        encode_line({"x": value})
 
 
 def test_rows_before_a_bad_one_are_taken() -> None:
     rows = [{"a": n} for n in range(4)]
     taken: list[Any] = []
     with pytest.raises(BadInput, match=r"^row 4: .*the rows before it were appended"):
-        taken.extend(portion.given() for portion in portions([*rows, {"a": object()}], SMALL))
+        taken.extend(portion.given() for portion in split_into_portions([*rows, {"a": object()}], SMALL))
     assert taken == [rows[:3], rows[3:]]
 
 
 def test_portions_keep_to_rows_and_bytes() -> None:
     rows = [{"a": "x" * (n % 30)} for n in range(100)]
-    made = list(portions(rows, SMALL))
+    made = list(split_into_portions(rows, SMALL))
     assert [row for portion in made for row in portion.given()] == rows
     assert max(portion.count for portion in made) == 3
     assert all(portion.count == 1 or portion.size <= 40 for portion in made)
@@ -67,9 +73,9 @@ def test_portions_keep_to_rows_and_bytes() -> None:
 
 def test_arrow_is_cut_and_joined_without_loss() -> None:
     table = pa.table({"a": list(range(10)), "b": [str(n) for n in range(10)]})
-    made = list(portions(table, Batching(max_rows=4)))
+    made = list(split_into_portions(table, Batching(max_rows=4)))
     assert [portion.count for portion in made] == [4, 4, 2]
-    assert pa.ipc.open_stream(joined(made).body()).read_all() == table
+    assert pa.ipc.open_stream(join_portions(made).body()).read_all() == table
     assert made[0].after(3).given().to_pylist() == [{"a": 3, "b": "3"}]
 
 
@@ -77,32 +83,32 @@ def test_whatever_arrow_reads_is_taken() -> None:
     frame = pd.DataFrame({"a": [1, 2, 3]})
     given = [frame[frame.a > 1], pa.table({"a": [2, 3]}), pa.record_batch({"a": [2, 3]})]
     for rows in given:
-        (portion,) = portions(rows, Batching())
-        assert isinstance(portion, Table)
+        (portion,) = split_into_portions(rows, Batching())
+        assert isinstance(portion, ArrowPortion)
         assert portion.given().to_pydict() == {"a": [2, 3]}
 
 
 def test_lines_are_passed_on_as_they_are() -> None:
-    (portion,) = portions(b'{"a": 1.10}\r\n\n {"a":2}', Batching())
-    assert isinstance(portion, Lines)
+    (portion,) = split_into_portions(b'{"a": 1.10}\r\n\n {"a":2}', Batching())
+    assert isinstance(portion, JsonPortion)
     assert (portion.body(), portion.count) == (b'{"a": 1.10}\r\n {"a":2}', 2)
 
 
 def test_text_is_no_rows() -> None:
     with pytest.raises(BadInput, match="rows are mappings, Arrow, pandas or bytes of JSON lines, not str"):
-        list(portions('{"a": 1}', Batching()))
+        list(split_into_portions('{"a": 1}', Batching()))
 
 
 def test_pauses_double_differ_and_end() -> None:
     now = [0.0]
-    least, most = (Patience(3600, lambda: now[0], lambda chance=chance: chance) for chance in (0.0, 1.0))
+    least, most = (RetryPolicy(3600, lambda: now[0], lambda chance=chance: chance) for chance in (0.0, 1.0))
     pauses = [(least.pause(), most.pause()) for _ in range(9)]
     assert pauses[:3] == [(0.05, 0.1), (0.1, 0.2), (0.2, 0.4)]
-    assert pauses[-1] == (LONGEST_PAUSE / 2, LONGEST_PAUSE)
+    assert pauses[-1] == (MAX_PAUSE_SECONDS / 2, MAX_PAUSE_SECONDS)
     now[0] = 3599
     assert most.pause() is None
 
 
 def test_what_the_server_asks_for_is_the_least_pause() -> None:
-    assert Patience(60, lambda: 0.0, lambda: 1.0).pause(7) == 7.1
-    assert Patience(5, lambda: 0.0, lambda: 1.0).pause(7) is None
+    assert RetryPolicy(60, lambda: 0.0, lambda: 1.0).pause(7) == 7.1
+    assert RetryPolicy(5, lambda: 0.0, lambda: 1.0).pause(7) is None

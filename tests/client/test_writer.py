@@ -12,8 +12,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from duckicelake.client import AsyncWriter, Batching, Connection, RowsNotWritten, Writer
-from duckicelake.errors import BadCredentials, BadInput, CatalogUnreachable, JobConflict, NoTable, PipelineError
+from duckicelake.client.batch import Batching
+from duckicelake.client.writer import AsyncWriter, Writer
+from duckicelake.errors import (
+    BadCredentials,
+    BadInput,
+    CatalogUnreachable,
+    JobConflict,
+    NoTable,
+    PipelineError,
+    RowsNotWritten,
+)
+from duckicelake.rest.connection import Connection
 from tests.cli.test_commands import serving
 from tests.client.conftest import LiveLake
 

@@ -3,15 +3,15 @@
 import pytest
 
 from duckicelake import delta
-from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb.connection import DeltaConnection
 
 
 @pytest.fixture(scope="module")
-def installed() -> Connection:
+def installed() -> DeltaConnection:
     return delta.connect()
 
 
 @pytest.fixture
-def duck(installed: Connection) -> Connection:
+def duck(installed: DeltaConnection) -> DeltaConnection:
     """A connection of the test's own."""
     return installed.cursor()

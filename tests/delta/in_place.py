@@ -4,14 +4,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb.connection import DeltaConnection
 
 
 def rows(connection: Any, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
     return sorted(connection.execute(query, *parameters).fetchall(), key=repr)
 
 
-def read(duck: Connection, path: object, version: int | None = None) -> tuple[list[tuple[Any, ...]], list[str]]:
+def read(duck: DeltaConnection, path: object, version: int | None = None) -> tuple[list[tuple[Any, ...]], list[str]]:
     result = duck.execute("FROM read_delta($path, version => $version)", {"path": str(path), "version": version})
     return sorted(result.fetchall(), key=repr), [column[0] for column in result.description]
 

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.storage.local import LocalStore
 
 START_MS = 1_700_000_000_000

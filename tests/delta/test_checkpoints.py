@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
-from duckicelake.delta.actions import DeletionVector, DomainMetadata, Txn
+from duckicelake.delta.log.actions import DeletionVector, DomainMetadata, Txn
 from duckicelake.errors import DamagedLog
 from tests.delta.logs import START_MS, Action, HandMade, add, metadata, paths, protocol, remove, write_parquet
 

@@ -14,13 +14,13 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, 
 from deltalake.schema import PrimitiveType
 from duckdb_extensions import import_extension
 
-from duckicelake.delta.actions import Txn
-from duckicelake.delta.log import DeltaLog
-from duckicelake.delta.paths import location
-from duckicelake.delta.schema import DeltaPrimitive, parse_schema, schema_text
+from duckicelake.delta.log.actions import Txn
+from duckicelake.delta.log.paths import resolve_location
+from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.delta.log.schema import DeltaPrimitive, format_schema, parse_schema
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.s3 import S3Store
-from tests.backends import Bucket
+from tests.support.backends import Bucket
 
 TEXTS = [
     "a b",
@@ -127,14 +127,14 @@ def test_every_version_is_what_delta_rs_says(tmp_path: Path, make: Callable[[str
         assert {add.path: (add.size, add.modification_ms) for add in ours.files.values()} == {
             unquote(row["path"]): (row["size_bytes"], row["modification_time"]) for row in adds
         }
-        assert all(Path(location(path, add.path)).is_file() for add in ours.files.values())
+        assert all(Path(resolve_location(path, add.path)).is_file() for add in ours.files.values())
         assert (ours.metadata.id, ours.metadata.partition_columns) == (
             str(theirs.metadata().id),
             tuple(theirs.metadata().partition_columns),
         )
         assert ours.metadata.configuration == theirs.metadata().configuration
         assert ours.protocol.min_reader_version == theirs.protocol().min_reader_version
-        again = Schema.from_json(schema_text(parse_schema(ours.metadata.schema_string)))
+        again = Schema.from_json(format_schema(parse_schema(ours.metadata.schema_string)))
         assert again == theirs.schema()
 
 
@@ -144,7 +144,7 @@ def test_files_hold_the_rows_that_duckdb_reads(
 ) -> None:
     path = str(tmp_path / "t")
     make(path)
-    ours = [location(path, add.path) for add in log_of(path).snapshot().files.values()]
+    ours = [resolve_location(path, add.path) for add in log_of(path).snapshot().files.values()]
     by_us = duck.execute("SELECT id FROM read_parquet(?) ORDER BY ALL", [ours]).fetchall()
     assert by_us == duck.execute("SELECT id FROM delta_scan(?) ORDER BY ALL", [path]).fetchall()
 
@@ -191,7 +191,7 @@ def test_table_in_s3_is_read_in_its_place(bucket: Bucket) -> None:
         assert [len(commit.adds) for commit in log.commits(-1, log.newest())] == [len(TEXTS) + 1] * 3
         files = log.snapshot().files.values()
         assert {add.partition_values["p"] for add in files} == {*TEXTS, None}
-        assert [store.size(location(path, add.path)) for add in files] == [add.size for add in files]
+        assert [store.size(resolve_location(path, add.path)) for add in files] == [add.size for add in files]
         assert not log.has_next(2)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest, NotDelta
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore

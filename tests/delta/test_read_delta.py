@@ -19,15 +19,15 @@ from deltalake import DeltaTable, write_deltalake
 from duckdb_extensions import import_extension
 
 from duckicelake import delta
-from duckicelake.delta import z85
-from duckicelake.delta.duckdb import Connection
-from duckicelake.delta.duckdb.store import DuckStore
+from duckicelake.delta.duckdb.connection import DeltaConnection
+from duckicelake.delta.duckdb.log import DuckStore
+from duckicelake.delta.log import vectors as z85
 from duckicelake.errors import CatalogError, DamagedLog, Forgotten, InvalidRequest, NotDelta, Unsupported
-from tests.backends import Bucket
 from tests.delta.in_place import field, plain, read, rows, some, struct
 from tests.delta.logs import HandMade, add, metadata, protocol, remove, write_parquet
 from tests.delta.test_vectors import in_file, native, portable
-from tests.documents import snippets
+from tests.support.backends import Bucket
+from tests.support.documents import snippets
 
 NOON = datetime(2024, 2, 29, 12, 30, 0, 123456, tzinfo=UTC)
 NAME = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"
@@ -137,7 +137,7 @@ MADE: list[Callable[[str], None]] = [
 
 @pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
 def test_each_version_is_what_delta_rs_reads(
-    make: Callable[[str], None], duck: Connection, oracle: duckdb.DuckDBPyConnection, tmp_path: Path
+    make: Callable[[str], None], duck: DeltaConnection, oracle: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "t")
     make(path)
@@ -151,14 +151,14 @@ def test_each_version_is_what_delta_rs_reads(
 
 
 @pytest.mark.parametrize("name", ["a b", "it's", 'q"q', "ä€😀", "x[1]*?", "50%", "%20", "a=b", "#;&"])
-def test_folders_may_be_called_anything(name: str, duck: Connection, tmp_path: Path) -> None:
+def test_folders_may_be_called_anything(name: str, duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / name)
     table.begin(table.rows("f.parquet", 0, 3))
     assert read(duck, table.folder)[0] == [(0,), (1,), (2,)]
 
 
 def test_relative_paths_and_uris_name_the_same_table(
-    duck: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    duck: DeltaConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = HandMade(tmp_path / "a b")
     table.begin(table.rows("f.parquet", 0, 3))
@@ -167,7 +167,7 @@ def test_relative_paths_and_uris_name_the_same_table(
         assert read(duck, path)[0] == [(0,), (1,), (2,)], path
 
 
-def test_files_elsewhere_are_read_where_the_log_says(duck: Connection, tmp_path: Path) -> None:
+def test_files_elsewhere_are_read_where_the_log_says(duck: DeltaConnection, tmp_path: Path) -> None:
     other = HandMade(tmp_path / "other one")
     named = other.rows("f.parquet", 5, 2)["add"]
     table = HandMade(tmp_path / "t")
@@ -187,7 +187,7 @@ MAPPED = struct(mapped("id", 1, LONG), mapped("part", 2, STRING), mapped("s", 3,
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_have_the_names_of_the_table(mode: str, duck: Connection, tmp_path: Path) -> None:
+def test_mapped_columns_have_the_names_of_the_table(mode: str, duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     (tmp_path / "t").mkdir()
     of_file = pa.schema(
@@ -210,7 +210,7 @@ def test_mapped_columns_have_the_names_of_the_table(mode: str, duck: Connection,
         assert rows(duck, f"FROM read_delta('{table.folder}') WHERE {condition}") == [], condition
 
 
-def test_widened_columns_are_read_from_files_of_before(duck: Connection, tmp_path: Path) -> None:
+def test_widened_columns_are_read_from_files_of_before(duck: DeltaConnection, tmp_path: Path) -> None:
     folder = tmp_path / "t"
     folder.mkdir()
     before = pa.table({"n": pa.array([1], pa.int8()), "d": [Decimal("1.5")], "t": [date(2024, 1, 1)]})
@@ -225,12 +225,12 @@ def deleted(*vectors: bytes, storage: str, folder: Path) -> list[dict[str, Any]]
     """What the log says of vectors of one file each, which hold two positions each."""
     if storage == "i":
         return [
-            {"storageType": "i", "pathOrInlineDv": z85.encode(data), "sizeInBytes": len(data), "cardinality": 2}
+            {"storageType": "i", "pathOrInlineDv": z85.encode_z85(data), "sizeInBytes": len(data), "cardinality": 2}
             for data in vectors
         ]
     file = folder / f"deletion_vector_{NAME}.bin"
     file.write_bytes(in_file(*vectors))
-    name = file.as_uri() if storage == "p" else z85.encode(bytes.fromhex(NAME.replace("-", "")))
+    name = file.as_uri() if storage == "p" else z85.encode_z85(bytes.fromhex(NAME.replace("-", "")))
     offsets = [1 + sum(len(data) + 8 for data in vectors[:index]) for index in range(len(vectors))]
     return [
         {"storageType": storage, "pathOrInlineDv": name, "offset": at, "sizeInBytes": len(data), "cardinality": 2}
@@ -240,7 +240,7 @@ def deleted(*vectors: bytes, storage: str, folder: Path) -> list[dict[str, Any]]
 
 @pytest.mark.parametrize("storage", ["u", "p", "i"])
 def test_deleted_rows_are_not_read(
-    storage: str, duck: Connection, oracle: duckdb.DuckDBPyConnection, tmp_path: Path
+    storage: str, duck: DeltaConnection, oracle: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     table = HandMade(tmp_path / "t")
     files = [table.rows(f"{name}.parquet", first, 10)["add"] for name, first in (("a", 0), ("b", 10), ("c", 20))]
@@ -255,7 +255,7 @@ def test_deleted_rows_are_not_read(
     assert rows(duck, f"SELECT count(*) FROM read_delta('{table.folder}') WHERE id >= 20") == [(8,)]
 
 
-def test_deleted_rows_of_the_first_format_are_not_read(duck: Connection, tmp_path: Path) -> None:
+def test_deleted_rows_of_the_first_format_are_not_read(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     file = table.rows("a.parquet", 0, 4)["add"]
     (vector,) = deleted(native({1, 2}), storage="i", folder=table.folder)
@@ -263,7 +263,7 @@ def test_deleted_rows_of_the_first_format_are_not_read(duck: Connection, tmp_pat
     assert read(duck, table.folder)[0] == [(0,), (3,)]
 
 
-def test_instants_as_int96_are_the_same_in_every_zone(duck: Connection, tmp_path: Path) -> None:
+def test_instants_as_int96_are_the_same_in_every_zone(duck: DeltaConnection, tmp_path: Path) -> None:
     folder = tmp_path / "t"
     folder.mkdir()
     nested = pa.array([{"at": [NOON]}], pa.struct([("at", pa.list_(pa.timestamp("us", "UTC")))]))
@@ -305,7 +305,7 @@ def checkpointed(table: HandMade, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 parquet", "v2 json"])
-def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: Connection, tmp_path: Path) -> None:
+def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     checkpointed(table, kind)
     assert read(duck, table.folder)[0] == [(2,), (3,), (4,), (5,)]
@@ -314,7 +314,7 @@ def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: Connection,
         read(duck, table.folder, 0)
 
 
-def test_compactions_stand_for_their_commits(duck: Connection, tmp_path: Path) -> None:
+def test_compactions_stand_for_their_commits(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     a, b = table.rows("a.parquet", 0, 1), table.rows("b.parquet", 1, 1)
     table.begin(a)
@@ -325,7 +325,7 @@ def test_compactions_stand_for_their_commits(duck: Connection, tmp_path: Path) -
     assert read(duck, table.folder, 1)[0] == [(0,), (1,)]
 
 
-def test_bad_calls_say_why(duck: Connection, tmp_path: Path) -> None:
+def test_bad_calls_say_why(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     table.begin(table.rows("f.parquet", 0, 1))
     strange = HandMade(tmp_path / "strange")
@@ -352,7 +352,7 @@ def test_bad_calls_say_why(duck: Connection, tmp_path: Path) -> None:
         duck.sql(f"FROM read_delta('{tmp_path}/none')")
 
 
-def test_column_ids_are_no_sql(duck: Connection, tmp_path: Path) -> None:
+def test_column_ids_are_no_sql(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     (tmp_path / "secret").write_text("found")
     sql = f"""1: {{name: 'c0', type: 'BIGINT', default_value: NULL}}}}) AS data UNION ALL
@@ -365,7 +365,7 @@ def test_column_ids_are_no_sql(duck: Connection, tmp_path: Path) -> None:
         read(duck, table.folder)
 
 
-def test_timestamps_answer_as_delta_does(duck: Connection, tmp_path: Path) -> None:
+def test_timestamps_answer_as_delta_does(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     table.begin(table.rows("a.parquet", 0, 1))
     table.commit(1, table.rows("b.parquet", 1, 1))
@@ -375,7 +375,7 @@ def test_timestamps_answer_as_delta_does(duck: Connection, tmp_path: Path) -> No
     assert rows(duck, read_at, ["2023-11-14 22:13:21Z"]) == [(2,)]
 
 
-def test_history_is_what_delta_rs_tells(duck: Connection, tmp_path: Path) -> None:
+def test_history_is_what_delta_rs_tells(duck: DeltaConnection, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     many_versions(path)
     theirs = DeltaTable(path).history()
@@ -388,13 +388,13 @@ def test_history_is_what_delta_rs_tells(duck: Connection, tmp_path: Path) -> Non
     assert times == sorted(set(times), reverse=True)
 
 
-def test_lines_of_any_length_are_read(duck: Connection, tmp_path: Path) -> None:
+def test_lines_of_any_length_are_read(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     table.begin({"add": {**table.rows("a.parquet", 0, 1)["add"], "tags": {"long": "x" * (17 << 20)}}})
     assert read(duck, table.folder)[0] == [(0,)]
 
 
-def test_each_execution_reads_the_log_anew(duck: Connection, tmp_path: Path) -> None:
+def test_each_execution_reads_the_log_anew(duck: DeltaConnection, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, some(0))
     query = f"SELECT count(*) FROM read_delta('{path}')"
@@ -411,7 +411,7 @@ def test_each_execution_reads_the_log_anew(duck: Connection, tmp_path: Path) -> 
         write_deltalake(path, some(0), mode="append")
 
 
-def test_an_empty_table_that_fills_is_seen_by_a_prepared_statement(duck: Connection, tmp_path: Path) -> None:
+def test_an_empty_table_that_fills_is_seen_by_a_prepared_statement(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     table.begin()
     duck.execute(f"PREPARE filling AS FROM read_delta('{table.folder}')")
@@ -420,7 +420,7 @@ def test_an_empty_table_that_fills_is_seen_by_a_prepared_statement(duck: Connect
     assert duck.execute("EXECUTE filling").fetchall() == [(0,)]
 
 
-def test_a_statement_in_a_transaction_goes_on_after_an_error(duck: Connection, tmp_path: Path) -> None:
+def test_a_statement_in_a_transaction_goes_on_after_an_error(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     table.begin(table.rows("a.parquet", 0, 1))
     with pytest.raises(duckdb.BinderException, match="nothing"):

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from duckicelake.delta.duckdb import Connection
-from duckicelake.delta.duckdb.macros import Macros
+from duckicelake.delta.duckdb.connection import DeltaConnection, DeltaMacros
 from tests.delta.in_place import plain, rows
 from tests.delta.logs import HandMade, add, metadata, protocol
 
@@ -102,7 +101,7 @@ def _day(table: HandMade, day: int) -> dict[str, Any]:
     ],
 )
 def test_files_that_can_not_match_are_not_opened(
-    condition: str, count: int, duck: Connection, pruned: HandMade
+    condition: str, count: int, duck: DeltaConnection, pruned: HandMade
 ) -> None:
     """Opening one of them would fail."""
     query = f"SELECT id FROM read_delta('{pruned.folder}') WHERE {condition}"
@@ -111,7 +110,7 @@ def test_files_that_can_not_match_are_not_opened(
         duck.execute(f"SELECT id FROM read_delta('{pruned.folder}')")
 
 
-def test_what_asks_for_all_files_opens_all(duck: Connection, pruned: HandMade) -> None:
+def test_what_asks_for_all_files_opens_all(duck: DeltaConnection, pruned: HandMade) -> None:
     source = f"read_delta('{pruned.folder}')"
     for query in (
         f"FROM {source} WHERE x > 20 AND x < 30 OR word > 'a'",
@@ -143,7 +142,7 @@ def any_condition(random: Random, depth: int = 0) -> str:
     return random.choice([f"({left} AND {right})", f"({left} OR {right})", f"(NOT {left})"])
 
 
-def test_passing_files_over_changes_no_answer(duck: Connection, tmp_path: Path) -> None:
+def test_passing_files_over_changes_no_answer(duck: DeltaConnection, tmp_path: Path) -> None:
     random, path = Random(5), str(tmp_path / "t")
     for _ in range(6):
         picked = random.sample(range(40), 4)
@@ -166,7 +165,7 @@ def test_passing_files_over_changes_no_answer(duck: Connection, tmp_path: Path) 
         assert repr(rows(duck, query.format(source, source, condition))) == repr(expected), condition
 
 
-def test_literals_that_look_like_filters_rule_nothing_out(duck: Connection, tmp_path: Path) -> None:
+def test_literals_that_look_like_filters_rule_nothing_out(duck: DeltaConnection, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     words = ["x\ndelta_0_0>99\ny", "optional: a", "a AND b", "delta_0_mark>0", "it's\n"]
     for word in words:
@@ -176,7 +175,9 @@ def test_literals_that_look_like_filters_rule_nothing_out(duck: Connection, tmp_
         assert rows(duck, f"FROM read_delta('{path}') WHERE word IN ($1, 'other')", [word]) == [(1, word)]
 
 
-def test_files_are_passed_over_however_a_statement_is_put(duck: Connection, pruned: HandMade, tmp_path: Path) -> None:
+def test_files_are_passed_over_however_a_statement_is_put(
+    duck: DeltaConnection, pruned: HandMade, tmp_path: Path
+) -> None:
     source = f"read_delta('{pruned.folder}')"
     gone = [(pruned.folder / f"{day}.parquet").resolve() for day in (1, 3, 4, 5)]
     for path in gone:  # DuckDB looks at what a view or a prepared statement would read
@@ -212,14 +213,14 @@ def test_no_file_is_passed_over_at_midnight(pruned: HandMade) -> None:
     """`current_date` may be another when the statement runs than when it was explained."""
     ticks = iter([899.9, 900.1, 900.2, 900.3])
     raw = duckdb.connect()
-    duck = Connection(raw, Macros(raw, lambda: next(ticks)))
+    duck = DeltaConnection(raw, DeltaMacros(raw, lambda: next(ticks)))
     query = f"FROM read_delta('{pruned.folder}') WHERE day = '2024-01-02'"
     with pytest.raises(duckdb.IOException, match="No files found"):
         duck.execute(query)
     assert len(duck.execute(query).fetchall()) == 10
 
 
-def test_files_without_statistics_are_read(duck: Connection, tmp_path: Path) -> None:
+def test_files_without_statistics_are_read(duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     bare = {"add": {**table.rows("b.parquet", 1, 1)["add"], "stats": None}}
     table.begin(table.rows("a.parquet", 0, 1), bare, {"add": {**table.rows("c.parquet", 5, 1)["add"], "stats": "{}"}})

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckicelake.delta.actions import (
+from duckicelake.delta.log.actions import (
     AddFile,
-    Commit,
     DeletionVector,
+    DeltaCommit,
     DeltaSnapshot,
     Metadata,
     Protocol,
     RemoveFile,
     Txn,
 )
-from duckicelake.delta.checkpoint_writing import checkpoint_name, encode_checkpoint
-from duckicelake.delta.commit_files import read_actions
-from duckicelake.delta.paths import decoded, encoded, is_absolute, location
-from duckicelake.delta.writing import encode_commit
+from duckicelake.delta.log.decoder import read_actions
+from duckicelake.delta.log.encoder import encode_checkpoint, encode_commit, format_checkpoint_name
+from duckicelake.delta.log.paths import decode_path, encode_path, is_absolute, resolve_location
 from tests.delta.logs import START_MS, HandMade
 
 PATHS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -59,7 +58,7 @@ TXNS = st.builds(Txn, PATHS, NUMBERS, st.none() | NUMBERS)
 
 @given(PATHS)
 def test_path_is_decoded_as_it_was_encoded(path: str) -> None:
-    assert decoded(encoded(path)) == path
+    assert decode_path(encode_path(path)) == path
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ def test_path_is_decoded_as_it_was_encoded(path: str) -> None:
     ],
 )
 def test_place_of_a_path(path: str, place: str) -> None:
-    assert location("/t/", path) == place
+    assert resolve_location("/t/", path) == place
     assert is_absolute(path) == (place == path)
 
 
@@ -90,7 +89,7 @@ def test_place_of_a_path(path: str, place: str) -> None:
     ],
 )
 def test_path_out_of_the_table_s_folder(root: str, path: str, place: str) -> None:
-    assert location(root, path) == place
+    assert resolve_location(root, path) == place
 
 
 @given(st.lists(ADDS, max_size=3), st.lists(REMOVES, max_size=3), METADATA, PROTOCOLS, st.lists(TXNS, max_size=2))
@@ -98,7 +97,7 @@ def test_commit_is_read_as_it_was_written(
     adds: list[AddFile], removes: list[RemoveFile], metadata: Metadata, protocol: Protocol, txns: list[Txn]
 ) -> None:
     info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}}
-    commit = Commit(7, START_MS, tuple(adds), tuple(removes), metadata, protocol, tuple(txns), (), info)
+    commit = DeltaCommit(7, START_MS, tuple(adds), tuple(removes), metadata, protocol, tuple(txns), (), info)
     read = read_actions(encode_commit(commit), "x")
     again = (tuple(read.adds), tuple(read.removes), read.metadata, read.protocol, tuple(read.txns), read.info)
     assert again == (commit.adds, commit.removes, metadata, protocol, commit.txns, info)
@@ -116,7 +115,7 @@ def test_checkpoint_is_read_as_it_was_written(
     files = {add.key: add for add in adds}
     counts = {txn.app_id: txn for txn in txns}
     table = HandMade(tmp_path_factory.mktemp("any") / "t")
-    path = table.path(checkpoint_name(3))
+    path = table.path(format_checkpoint_name(3))
     snapshot = DeltaSnapshot(3, path.parent.stat().st_mtime_ns, protocol, metadata, files, counts)
     path.write_bytes(encode_checkpoint(snapshot))
     read = table.log.snapshot()
@@ -127,6 +126,6 @@ def test_log_written_here_is_a_table(tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     metadata = Metadata("id", '{"type":"struct","fields":[]}', created_ms=1)
     adds = (AddFile("p=a%2Fb/ä 1.parquet", {"p": "a/b"}, 1, 2, data_change=True),)
-    first = Commit(0, 0, adds, metadata=metadata, protocol=Protocol(1, 2))
+    first = DeltaCommit(0, 0, adds, metadata=metadata, protocol=Protocol(1, 2))
     table.path(f"{0:020}.json").write_bytes(encode_commit(first))
     assert list(table.log.snapshot().files.values()) == list(adds)

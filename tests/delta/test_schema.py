@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.delta.schema import (
+from duckicelake.delta.log.schema import (
     DeltaArray,
     DeltaDecimal,
     DeltaField,
@@ -15,8 +15,8 @@ from duckicelake.delta.schema import (
     DeltaPrimitive,
     DeltaStruct,
     DeltaType,
+    format_schema,
     parse_schema,
-    schema_text,
 )
 from duckicelake.errors import DamagedLog
 
@@ -41,7 +41,7 @@ PLAIN: st.SearchStrategy[DeltaType] = st.sampled_from(
 @given(st.recursive(PLAIN, extended, max_leaves=8))
 def test_schema_is_read_as_it_was_written(kind: DeltaType) -> None:
     schema = DeltaStruct((DeltaField("c", kind, nullable=False, metadata={"comment": "ä\n"}),))
-    assert parse_schema(schema_text(schema)) == schema
+    assert parse_schema(format_schema(schema)) == schema
 
 
 def text(*fields: dict[str, Any]) -> str:
@@ -110,6 +110,6 @@ def test_types_are_nested_as_deep_as_json_may_be() -> None:
         return f'{opening * levels}"long"{"}]}" * levels}'
 
     parsed = parse_schema(nested(64))
-    assert parse_schema(schema_text(parsed)) == parsed
+    assert parse_schema(format_schema(parsed)) == parsed
     with pytest.raises(DamagedLog, match="nested more than 64 levels deep"):
         parse_schema(nested(300))

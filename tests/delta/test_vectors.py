@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from duckicelake.delta import z85
-from duckicelake.delta.actions import DeletionVector
-from duckicelake.delta.vectors import NATIVE, PORTABLE, file_of, positions_in
+from duckicelake.delta.log import vectors as z85
+from duckicelake.delta.log.actions import DeletionVector
+from duckicelake.delta.log.vectors import NATIVE_MAGIC, PORTABLE_MAGIC, decode_positions, locate_vector_file
 from duckicelake.errors import DamagedLog
 from tests.delta.logs import HandMade, metadata, protocol
 
@@ -25,14 +25,14 @@ POSITIONS = st.sets(st.integers(0, 100) | st.integers(0, 2**20) | st.integers(0,
 
 
 def portable(positions: set[int]) -> bytes:
-    return PORTABLE.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
+    return PORTABLE_MAGIC.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
 
 
 def native(positions: set[int], order: Literal["little", "big"] = "little") -> bytes:
     uppers = range(max(positions, default=-1) // 2**32 + 1)
     maps = [bytes(BitMap([each % 2**32 for each in positions if each >> 32 == upper]).serialize()) for upper in uppers]
     parts = [len(data).to_bytes(4, order) + data for data in maps]
-    return NATIVE.to_bytes(4, order) + len(maps).to_bytes(4, order) + b"".join(parts)
+    return NATIVE_MAGIC.to_bytes(4, order) + len(maps).to_bytes(4, order) + b"".join(parts)
 
 
 def in_file(*vectors: bytes) -> bytes:
@@ -41,7 +41,7 @@ def in_file(*vectors: bytes) -> bytes:
 
 
 def inline(data: bytes, count: int) -> DeletionVector:
-    return DeletionVector("i", z85.encode(data), len(data), count)
+    return DeletionVector("i", z85.encode_z85(data), len(data), count)
 
 
 def numbers(bitmap: bytes) -> set[int]:
@@ -50,21 +50,21 @@ def numbers(bitmap: bytes) -> set[int]:
 
 @given(st.binary(max_size=40))
 def test_z85_gives_back_what_it_was_given(data: bytes) -> None:
-    assert z85.decode(z85.encode(data))[: len(data)] == data
+    assert z85.decode_z85(z85.encode_z85(data))[: len(data)] == data
 
 
 @pytest.mark.parametrize("text", ["abcd", "abcde~", "abcd\u00e4", "abc\\d"])
 def test_what_is_not_z85_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"isn't Z85|ascii"):
-        z85.decode(text)
+        z85.decode_z85(text)
 
 
 @given(POSITIONS)
 def test_both_formats_hold_the_same(positions: set[int]) -> None:
     for data in (portable(positions), native(positions), native(positions, "big")):
-        bitmap = positions_in(inline(data, len(positions)), None)
+        bitmap = decode_positions(inline(data, len(positions)), None)
         assert numbers(bitmap) == positions
-        assert bitmap == positions_in(inline(portable(positions), len(positions)), None)
+        assert bitmap == decode_positions(inline(portable(positions), len(positions)), None)
 
 
 @given(POSITIONS, POSITIONS)
@@ -72,19 +72,23 @@ def test_each_vector_of_a_file_is_found_at_its_offset(one: set[int], other: set[
     first, second = portable(one), native(other)
     stored = in_file(first, second)
     at_start = DeletionVector("u", "", len(first), len(one))
-    assert numbers(positions_in(at_start, stored)) == numbers(positions_in(replace(at_start, offset=1), stored)) == one
+    assert (
+        numbers(decode_positions(at_start, stored))
+        == numbers(decode_positions(replace(at_start, offset=1), stored))
+        == one
+    )
     behind = DeletionVector("u", "", len(second), len(other), 1 + 8 + len(first))
-    assert numbers(positions_in(behind, stored)) == other
+    assert numbers(decode_positions(behind, stored)) == other
 
 
 def test_examples_of_the_protocol_are_read() -> None:
     text = "ab^-aqEH.-t@S}K{vb[*k^"
-    assert file_of("s3://t", DeletionVector("u", text, 40, 6, 4)) == f"s3://t/ab/deletion_vector_{NAME}.bin"
-    assert file_of("/t/", DeletionVector("u", text[2:], 40, 6, 4)) == f"/t/deletion_vector_{NAME}.bin"
+    assert locate_vector_file("s3://t", DeletionVector("u", text, 40, 6, 4)) == f"s3://t/ab/deletion_vector_{NAME}.bin"
+    assert locate_vector_file("/t/", DeletionVector("u", text[2:], 40, 6, 4)) == f"/t/deletion_vector_{NAME}.bin"
     absolute = DeletionVector("p", f"s3://t/x%20y/deletion_vector_{NAME}.bin", 40, 6, 4)
-    assert file_of("s3://other", absolute) == f"s3://t/x y/deletion_vector_{NAME}.bin"
+    assert locate_vector_file("s3://other", absolute) == f"s3://t/x y/deletion_vector_{NAME}.bin"
     written = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
-    assert numbers(positions_in(written, None)) == {3, 4, 7, 11, 18, 29}
+    assert numbers(decode_positions(written, None)) == {3, 4, 7, 11, 18, 29}
 
 
 GOOD = portable({1, 5})
@@ -104,12 +108,12 @@ GOOD = portable({1, 5})
         (inline(b"\x00" * 8, 0), None, "magic number 0"),
         (inline(GOOD[:-4], 2), None, "(?i)deserializ"),
         (inline(native({1, 2**33})[:-8], 2), None, "its bitmap 2 of 3 is cut off"),
-        (DeletionVector("i", z85.encode(GOOD), 3, 2), None, "bytes with padding, but the log says 3"),
+        (DeletionVector("i", z85.encode_z85(GOOD), 3, 2), None, "bytes with padding, but the log says 3"),
     ],
 )
 def test_damaged_vector_is_refused(vector: DeletionVector, stored: bytes | None, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        positions_in(vector, stored)
+        decode_positions(vector, stored)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,7 @@ def test_vectors_of_a_table_delete_what_duckdb_says(tmp_path: Path, duck: duckdb
     elsewhere = tmp_path / "a b.bin"
     elsewhere.write_bytes(in_file(two))
     vectors = [
-        DeletionVector("u", "ab" + z85.encode(NAME.bytes), len(two), 50, 1 + 8 + len(one)),
+        DeletionVector("u", "ab" + z85.encode_z85(NAME.bytes), len(two), 50, 1 + 8 + len(one)),
         DeletionVector("p", quote(f"file://{elsewhere}", safe="/:"), len(two), 50, 1),
         inline(one, 2),
     ]

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from duckicelake.pyiceberg_v3 import install, uninstall
+from duckicelake.pyiceberg_v3.installation import install, uninstall
 from scripts.demo_job.backend import VARIABLE
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog, spark_session
 from scripts.demo_job.server import RunningLake, running_lake

@@ -10,9 +10,9 @@ from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import RunningLake
 from scripts.engines_job.clickhouse import ClickHouse, running_clickhouse
 from scripts.engines_job.packages import EngineError
-from tests.documents import snippets
 from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
+from tests.support.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from scripts.demo_job.server import RunningLake
 from tests.catalog.client import Draft, Json, local
 from tests.catalog.equality_cases import File, Row, Stored, write

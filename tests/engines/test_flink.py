@@ -8,9 +8,9 @@ import pytest
 from scripts.backends_job.minio import Minio
 from scripts.demo_job.connect import duckdb_lake
 from scripts.engines_job.flink import Flink, running_flink
-from tests.documents import snippets
 from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
+from tests.support.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 

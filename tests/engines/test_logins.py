@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import Row, SparkSession
 
-from duckicelake.server.identity.oauth_clients import hash_secret
+from duckicelake.server.auth.oauth_clients import hash_secret
 from scripts.demo_job.server import RunningLake, running_lake
 from tests.engines.conftest import new_folder
 

@@ -23,8 +23,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.services import Services
 
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 

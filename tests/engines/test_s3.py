@@ -16,10 +16,10 @@ from scripts.backends_job.stack import Backends
 from scripts.demo_job.backend import Backend, on_servers
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import PROGRAM, RunningLake, info, own_environment, running_lake
-from tests.backends import Bucket
 from tests.engines.conftest import new_folder
 from tests.engines.engines import Engines, Model, Row, append, arrow, assert_same, duck, pyiceberg
 from tests.engines.sequences import BIG, COLUMNS, FLUSH, MERGE_FILES, MORE, overwrite_odd, upsert
+from tests.support.backends import Bucket
 
 pytestmark = pytest.mark.engine
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.pyiceberg_v3 import uninstall
+from duckicelake.pyiceberg_v3.installation import uninstall
 from scripts.demo_job.server import RunningLake
-from tests.documents import snippets
+from tests.support.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from duckicelake.iceberg.apply import apply, new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata_builder import apply_updates, build_new_table_metadata
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -28,7 +28,7 @@ def make_table() -> MakeTable:
     def make(format_version: int = 2, partitioned: bool = False, **changes: Json) -> TableMetadata:
         schema = parse(Schema, {"type": "struct", "fields": [_column(1, "id", "long", True), *_optional()]}, "schema")
         spec = {"fields": [{"source-id": 2, "name": "at_day", "transform": "day"}] if partitioned else []}
-        table = new_table_metadata(
+        table = build_new_table_metadata(
             table_uuid=UUID,
             location="file:///lake/t",
             schema=schema,
@@ -38,7 +38,7 @@ def make_table() -> MakeTable:
             format_version=format_version,
             now_ms=CREATED,
         )
-        return table.replaced(**changes)
+        return table.replace_fields(**changes)
 
     return make
 
@@ -49,7 +49,7 @@ def commit() -> Commit:
 
     def apply_json(base: TableMetadata | None, *updates: Json, now_ms: int = NOW) -> TableMetadata:
         body = {"requirements": [], "updates": list(updates)}
-        return apply(base, parse(CommitTableRequest, body, "commit").updates, now_ms)
+        return apply_updates(base, parse(CommitTableRequest, body, "commit").updates, now_ms)
 
     return apply_json
 

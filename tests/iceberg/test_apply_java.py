@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitTableRequest
 
@@ -27,7 +27,7 @@ def ours(version: int, name: str) -> TableMetadata:
     scenario = RECORDED[version][name]
     base = None if scenario["from"] is None else ours(version, scenario["from"])
     request = parse(CommitTableRequest, {"requirements": [], "updates": scenario["updates"]}, "commit")
-    return apply(base, request.updates, NOW)
+    return apply_updates(base, request.updates, NOW)
 
 
 def comparable(metadata: Json) -> Json:

@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
-from duckicelake.iceberg.apply import apply
 from duckicelake.iceberg.metadata import parse_table_metadata
+from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitTableRequest
 
@@ -34,7 +34,7 @@ SCENARIOS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "java
 def test_commit_gives_the_metadata_that_pyiceberg_gives(name: str) -> None:
     base, updates = SCENARIOS[SCENARIOS[name]["from"]]["result"], SCENARIOS[name]["updates"]
     commit = parse(CommitTableRequest, {"requirements": [], "updates": updates}, "commit")
-    ours = apply(parse_table_metadata(base), commit.updates, now_ms=0)
+    ours = apply_updates(parse_table_metadata(base), commit.updates, now_ms=0)
     oracle = update_table_metadata(
         TableMetadataUtil.parse_raw(json.dumps(base)),
         TypeAdapter(tuple[TableUpdate, ...]).validate_python(json.loads(json.dumps(updates))),

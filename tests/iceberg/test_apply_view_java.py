@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import InvalidView
-from duckicelake.iceberg.apply_view import apply, new_view_metadata
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitViewRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.view import ViewMetadata, ViewVersion, parse_view_metadata
+from duckicelake.iceberg.view_builder import apply_view_updates, build_new_view_metadata
 
 Json = Any
 
@@ -29,12 +29,12 @@ def ours(name: str) -> ViewMetadata:
 
 
 def commit(base: ViewMetadata, scenario: Json) -> ViewMetadata:
-    return apply(base, parse(CommitViewRequest, {"updates": scenario["updates"]}, "commit").updates, NOW)
+    return apply_view_updates(base, parse(CommitViewRequest, {"updates": scenario["updates"]}, "commit").updates, NOW)
 
 
 def created(updates: list[Json]) -> ViewMetadata:
     uuid, location, properties, schema, version, _ = updates
-    return new_view_metadata(
+    return build_new_view_metadata(
         view_uuid=uuid["uuid"],
         location=location["location"],
         schema=parse(Schema, schema["schema"], "schema"),

@@ -8,8 +8,8 @@ from pyiceberg.table.metadata import new_table_metadata as oracle_metadata
 from pyiceberg.table.sorting import SortOrder as OracleOrder
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.apply import new_table_metadata
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata_builder import build_new_table_metadata
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CreateTableRequest
 
@@ -51,7 +51,7 @@ NAMED: Json = {"column": "Place.lat", "transform": "bucket[2]", "direction": "DE
 def created(format_version: int = 2, **changes: Json) -> TableMetadata:
     body = BODY | {key.replace("_", "-"): value for key, value in changes.items()}
     request = parse(CreateTableRequest, body, "request")
-    return new_table_metadata(
+    return build_new_table_metadata(
         table_uuid=UUID,
         location="file:///lake/t",
         schema=request.schema_,

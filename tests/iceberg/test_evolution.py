@@ -3,7 +3,7 @@
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.evolution import promotes
+from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.types import ListType, PrimitiveType
 from tests.iceberg.conftest import Commit, Json, MakeTable
 
@@ -28,15 +28,15 @@ def test_promotions_are_those_of_the_specification(version: int) -> None:
     for before in TYPES:
         for after in TYPES:
             expected = before == after or version >= PROMOTIONS.get((before, after), 3 if before == "unknown" else 4)
-            assert promotes(PrimitiveType.parse(before), PrimitiveType.parse(after), version) is expected
+            assert can_promote(PrimitiveType.parse(before), PrimitiveType.parse(after), version) is expected
 
 
 def test_nested_types_are_read_as_themselves_only_and_unknown_as_any() -> None:
     numbers = ListType(element_id=2, element=PrimitiveType.parse("int"), element_required=False)
-    assert promotes(numbers, numbers, 1)
-    assert not promotes(numbers, PrimitiveType.parse("int"), 3)
-    assert not promotes(PrimitiveType.parse("int"), numbers, 3)
-    assert promotes(PrimitiveType.parse("unknown"), numbers, 3)
+    assert can_promote(numbers, numbers, 1)
+    assert not can_promote(numbers, PrimitiveType.parse("int"), 3)
+    assert not can_promote(PrimitiveType.parse("int"), numbers, 3)
+    assert can_promote(PrimitiveType.parse("unknown"), numbers, 3)
 
 
 def field(field_id: int, name: str, kind: Json, **more: Json) -> Json:

@@ -21,7 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
     DataFile,
     EntryStatus,
@@ -30,16 +30,17 @@ from duckicelake.iceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
+    inherit_all_numbers,
+    inherit_numbers,
+)
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.writer import (
     assign_row_ids,
-    inherit,
-    inherit_all,
-    read_manifest,
-    read_manifest_list,
-    summarise_partitions,
+    summarize_partitions,
     write_manifest,
     write_manifest_list,
 )
-from duckicelake.iceberg.partition import PartitionSpec, partition_type
+from duckicelake.iceberg.partition import PartitionSpec, build_partition_type
 from duckicelake.iceberg.schema import Schema
 
 # type, transform, two values of the partition field
@@ -645,11 +646,11 @@ def test_only_added_files_inherit_sequence_numbers() -> None:
     added = ManifestEntry(EntryStatus.ADDED, None, None, None, data_file())
     existing = replace(added, status=EntryStatus.EXISTING)
     explicit = ManifestEntry(EntryStatus.ADDED, 1, 2, 3, data_file())
-    assert inherit(added, LINE) == ManifestEntry(EntryStatus.ADDED, 7, 9, 9, data_file())
-    assert inherit(existing, LINE) == ManifestEntry(EntryStatus.EXISTING, 7, None, None, data_file())
-    assert inherit(explicit, LINE) == explicit
+    assert inherit_numbers(added, LINE) == ManifestEntry(EntryStatus.ADDED, 7, 9, 9, data_file())
+    assert inherit_numbers(existing, LINE) == ManifestEntry(EntryStatus.EXISTING, 7, None, None, data_file())
+    assert inherit_numbers(explicit, LINE) == explicit
     version_1 = replace(LINE, sequence_number=0)
-    assert inherit(existing, version_1) == ManifestEntry(EntryStatus.EXISTING, 7, 0, 0, data_file())
+    assert inherit_numbers(existing, version_1) == ManifestEntry(EntryStatus.EXISTING, 7, 0, 0, data_file())
 
 
 def test_live_files_inherit_row_ids_in_order() -> None:
@@ -666,9 +667,9 @@ def test_live_files_inherit_row_ids_in_order() -> None:
             entries=[ADDED, known, deleted, existing],
         )
     )
-    with_ids = inherit_all(manifest.entries, replace(LINE, first_row_id=1000))
+    with_ids = inherit_all_numbers(manifest.entries, replace(LINE, first_row_id=1000))
     assert [entry.data_file.first_row_id for entry in with_ids] == [1000, 5, None, 1100]
-    assert [entry.data_file.first_row_id for entry in inherit_all(manifest.entries, LINE)] == [None] * 4
+    assert [entry.data_file.first_row_id for entry in inherit_all_numbers(manifest.entries, LINE)] == [None] * 4
 
 
 @pytest.mark.parametrize("case", [case for case in PARTITIONS if case != "uuid"])
@@ -681,39 +682,39 @@ def test_partition_summary_is_pyicebergs(case: str) -> None:
         OracleSchema.model_validate(schema_json(kind.replace(" ", ""))),
         [Record(*row) for row in rows],
     )
-    (ours,) = summarise_partitions(partition_type(spec, schema), rows) or ()
+    (ours,) = summarize_partitions(build_partition_type(spec, schema), rows) or ()
     assert (ours.contains_null, ours.contains_nan) == (True, False)
     assert (ours.lower_bound, ours.upper_bound) == (theirs[0].lower_bound, theirs[0].upper_bound)
 
 
 def test_summary_leaves_nan_out_and_tells_the_zeros_apart() -> None:
     schema, spec = schema_and_spec(PARTITIONS["double"])
-    kind = partition_type(spec, schema)
+    kind = build_partition_type(spec, schema)
     values = [(0.0,), (math.nan,), (-0.0,)]
     for rows in (values, values[::-1]):
-        (summary,) = summarise_partitions(kind, rows) or ()
+        (summary,) = summarize_partitions(kind, rows) or ()
         assert summary == FieldSummary(False, True, bytes(7) + b"\x80", bytes(8))
-    assert summarise_partitions(kind, [(math.nan,), (None,)]) == (FieldSummary(True, True),)
-    assert summarise_partitions(kind, []) == (FieldSummary(False, False),)
+    assert summarize_partitions(kind, [(math.nan,), (None,)]) == (FieldSummary(True, True),)
+    assert summarize_partitions(kind, []) == (FieldSummary(False, False),)
 
 
 def test_uuids_that_java_orders_otherwise_leave_the_manifest_without_summary() -> None:
     schema, spec = schema_and_spec(PARTITIONS["uuid"])
-    kind = partition_type(spec, schema)
+    kind = build_partition_type(spec, schema)
     low, middle, high = UUID(int=1), UUID(int=2**64 + 5), UUID(int=2**128 - 1)
-    assert summarise_partitions(kind, [(middle,), (low,), (None,)]) == (
+    assert summarize_partitions(kind, [(middle,), (low,), (None,)]) == (
         FieldSummary(True, False, low.bytes, middle.bytes),
     )
-    assert summarise_partitions(kind, [(high,)]) == (FieldSummary(False, False, high.bytes, high.bytes),)
-    assert summarise_partitions(kind, [(low,), (high,)]) is None
+    assert summarize_partitions(kind, [(high,)]) == (FieldSummary(False, False, high.bytes, high.bytes),)
+    assert summarize_partitions(kind, [(low,), (high,)]) is None
 
 
 def test_summary_of_values_that_are_not_of_the_type_is_refused() -> None:
     schema, spec = schema_and_spec(PARTITIONS["int"])
-    kind = partition_type(spec, schema)
+    kind = build_partition_type(spec, schema)
     for rows in ([("x",)], [("x",), (1,)], [()], [(1, 2)]):
         with pytest.raises(InvalidRequest, match=r"partition|value"):
-            summarise_partitions(kind, rows)
+            summarize_partitions(kind, rows)
 
 
 def test_manifest_of_a_thousand_wide_files_is_read_back() -> None:

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg import avro, manifest_read
-from duckicelake.iceberg.avro_encoding import encode_bytes, encode_long
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg import avro
+from duckicelake.iceberg.avro import encode_bytes, encode_long
+from duckicelake.iceberg.manifest import reader
+from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
     FieldSummary,
@@ -27,12 +28,10 @@ from duckicelake.iceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestFile,
-    read_manifest,
-    read_manifest_list,
-    write_manifest,
-    write_manifest_list,
 )
-from duckicelake.iceberg.manifest_schema import manifest_list_schema, manifest_schema
+from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
+from duckicelake.iceberg.manifest.schema import build_manifest_list_schema, build_manifest_schema
+from duckicelake.iceberg.manifest.writer import write_manifest, write_manifest_list
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
@@ -155,7 +154,7 @@ def test_spliced_bytes_give_a_parse_or_a_refusal(name: str, source: st.DataObjec
         assert read(data[:start] + insertion + data[end:]) is not None
 
 
-ENTRY = manifest_schema(2, StructType(fields=()))
+ENTRY = build_manifest_schema(2, StructType(fields=()))
 HUGE = 2**62
 
 
@@ -186,7 +185,7 @@ RECURSIVE = {"type": "record", "name": "r", "fields": [{"name": "again", "field-
         (b"Obj\x01" + b"\xff" * 20, "more than 64 bits"),
         (b"Obj\x01\x00" + bytes(16), "no readable avro.schema"),
         (container("string"), "no field 0"),
-        (container(manifest_list_schema(2)), r"no field 0 \(status\)"),
+        (container(build_manifest_list_schema(2)), r"no field 0 \(status\)"),
         (container(entry_without(2)), r"no field 2 \(data_file\)"),
         (container({"type": "record", "name": "x"}), "no manifest holds"),
         (container(with_field(RECURSIVE)), "no manifest holds: r"),
@@ -266,7 +265,7 @@ def test_huge_declared_lengths_cost_nothing(field: str, declared: bytes) -> None
 
 
 def test_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(avro, "MAX_UNPACKED_BYTES", 1 << 20)
     bomb = zlib.compress(bytes(50 << 20), wbits=-15)
     data = container(ENTRY, (1, bomb), codec="deflate")
 
@@ -352,8 +351,8 @@ def test_more_records_than_are_read_are_refused_before_they_are(monkeypatch: pyt
     opened = avro.read_container(manifest())
     ((count, block),) = opened.blocks()
     with pytest.raises(InvalidRequest, match="records; this server reads up to"):
-        read_manifest(container(opened.schema, *[(count, block)] * (1 + manifest_read.MAX_RECORDS // count)))
-    monkeypatch.setattr(manifest_read, "MAX_ITEMS", 1)
+        read_manifest(container(opened.schema, *[(count, block)] * (1 + reader.MAX_RECORDS // count)))
+    monkeypatch.setattr(reader, "MAX_ITEMS", 1)
     with pytest.raises(InvalidRequest, match="more than 1 metrics"):
         read_manifest(manifest())
 

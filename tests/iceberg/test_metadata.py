@@ -114,7 +114,7 @@ def test_pieces_that_are_encoded_once_make_the_same_bytes(data: Json) -> None:
     parsed = parse_table_metadata(data)
     assert parsed.encoded() == parsed.encoded() == orjson.dumps(parsed.to_json())
     few = parsed.snapshots[1:3]
-    assert parsed.encoded(few) == orjson.dumps(parsed.replaced(snapshots=few).to_json())
+    assert parsed.encoded(few) == orjson.dumps(parsed.replace_fields(snapshots=few).to_json())
 
 
 def test_version_1_metadata_of_an_old_writer_is_completed() -> None:
@@ -193,6 +193,6 @@ def test_unknown_ids_are_invalid_requests_and_unknown_snapshots_are_none() -> No
 def test_changed_copy_forgets_the_index_of_the_snapshots() -> None:
     table = parse_table_metadata(VERSION_2 | {"snapshots": [SNAPSHOT]})
     assert table.snapshot(9) is not None
-    changed = table.replaced(snapshots=())
+    changed = table.replace_fields(snapshots=())
     assert changed.snapshot(9) is None
     assert isinstance(changed, TableMetadata)

@@ -19,7 +19,7 @@ def test_file_that_is_no_document_is_refused_by_name(data):
 
 
 def test_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(monkeypatch):
-    monkeypatch.setattr(metadata_file, "MAX_BYTES", 1000)
+    monkeypatch.setattr(metadata_file, "MAX_METADATA_BYTES", 1000)
     assert read_document(gzip.compress(b'"' + b"x" * 990 + b'"'), "f") == "x" * 990
     with pytest.raises(InvalidRequest, match="more than 1000 bytes"):
         read_document(gzip.compress(b" " * 100_000 + b"{}"), "f")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.name_mapping import NAME_MAPPING, mapped_names, schema_names
+from duckicelake.iceberg.name_mapping import NAME_MAPPING, collect_schema_names, parse_name_mapping
 from duckicelake.iceberg.schema import Schema
 
 
@@ -20,7 +20,7 @@ def test_mapping_of_the_specification() -> None:
             "fields": [{"field-id": 4, "names": ["latitude", "lat"]}, {"field-id": 5, "names": ["longitude", "long"]}],
         },
     ]
-    assert mapped_names({NAME_MAPPING: json.dumps(mapping)}) == {
+    assert parse_name_mapping({NAME_MAPPING: json.dumps(mapping)}) == {
         ("id",): 1,
         ("record_id",): 1,
         ("data",): 2,
@@ -34,17 +34,17 @@ def test_mapping_of_the_specification() -> None:
 
 def test_names_without_a_field_are_left_out() -> None:
     mapping = [{"names": ["gone"], "fields": [{"field-id": 4, "names": ["x"]}]}, {"field-id": 5, "names": []}]
-    assert mapped_names({NAME_MAPPING: json.dumps(mapping)}) == {("gone", "x"): 4}
+    assert parse_name_mapping({NAME_MAPPING: json.dumps(mapping)}) == {("gone", "x"): 4}
 
 
 def test_no_mapping() -> None:
-    assert mapped_names({}) is None
+    assert parse_name_mapping({}) is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"names": ["a"], "field-id": 1.5}]', "[" * 100_000])
 def test_malformed_mapping_is_the_clients_error(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"schema\.name-mapping\.default isn't a name mapping"):
-        mapped_names({NAME_MAPPING: text})
+        parse_name_mapping({NAME_MAPPING: text})
 
 
 def test_names_of_a_schema_hold_every_field() -> None:
@@ -56,7 +56,7 @@ def test_names_of_a_schema_hold_every_field() -> None:
         {"id": 4, "name": "m", "required": True}
         | {"type": {"type": "map", "key-id": 5, "key": "int", "value-id": 6, "value": value, "value-required": True}},
     ]
-    assert schema_names(Schema.model_validate({"type": "struct", "fields": fields})) == {
+    assert collect_schema_names(Schema.model_validate({"type": "struct", "fields": fields})) == {
         ("a.b",): 1,
         ("s",): 2,
         ("s", "x"): 3,

@@ -3,8 +3,8 @@
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.named_order import named_order
 from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.sort import parse_named_order
 
 SCHEMA = Schema.model_validate(
     {
@@ -28,7 +28,7 @@ FIELD = '{{"column": "{}", "transform": "identity", "direction": "asc", "null-or
 
 
 def test_columns_are_found_regardless_of_case_and_inside_structs() -> None:
-    order = named_order(f'{{"fields": [{FIELD.format("iD")}, {FIELD.format("PLACE.lat")}]}}', SCHEMA)
+    order = parse_named_order(f'{{"fields": [{FIELD.format("iD")}, {FIELD.format("PLACE.lat")}]}}', SCHEMA)
     assert [field.source_id for field in order.fields] == [3, 7]
 
 
@@ -42,6 +42,6 @@ def test_columns_are_found_regardless_of_case_and_inside_structs() -> None:
 )
 def test_what_is_wrong_is_said_in_one_line(text: str, said: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        named_order(text, SCHEMA)
+        parse_named_order(text, SCHEMA)
     assert str(refused.value).endswith(said)
     assert "\n" not in str(refused.value)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import check_name, decode_name, decode_namespace, namespace_of, schema_name
+from duckicelake.iceberg.identifiers import check_name, decode_name, decode_namespace, parse_schema_name, to_schema_name
 
 # Letters that the encodings treat specially, and any other text.
 levels = st.text(
@@ -16,13 +16,13 @@ namespaces = st.lists(levels, min_size=1, max_size=4).map(tuple)
 
 @given(namespaces)
 def test_namespace_is_found_again_from_its_schema(namespace: tuple[str, ...]) -> None:
-    assert namespace_of(schema_name(namespace)) == namespace
+    assert parse_schema_name(to_schema_name(namespace)) == namespace
 
 
 @given(st.lists(st.text("ab%2", min_size=1, max_size=5), min_size=1, max_size=3).map(".".join))
 def test_schema_that_duckdb_made_is_found_again_from_its_namespace(schema: str) -> None:
     if "%25" not in schema:
-        assert schema_name(namespace_of(schema)) == schema
+        assert to_schema_name(parse_schema_name(schema)) == schema
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_schema_that_duckdb_made_is_found_again_from_its_namespace(schema: str) 
     ],
 )
 def test_namespace_is_the_schema_of_its_joined_levels(namespace: tuple[str, ...], schema: str) -> None:
-    assert schema_name(namespace) == schema
-    assert namespace_of(schema) == namespace
+    assert to_schema_name(namespace) == schema
+    assert parse_schema_name(schema) == namespace
 
 
 @pytest.mark.parametrize("encode", [quote_plus, lambda text: quote(text, safe="")], ids=["java", "pyiceberg"])

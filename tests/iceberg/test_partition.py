@@ -12,8 +12,8 @@ from duckicelake.iceberg.partition import (
     PartitionSpec,
     Transform,
     UnboundPartitionSpec,
+    build_partition_type,
     check_spec,
-    partition_type,
 )
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import SortOrder
@@ -111,7 +111,7 @@ def test_transform_of_several_sources_is_read_and_written_but_not_known(transfor
     data = {"spec-id": 0, "fields": [{"source-ids": [1, 3], "field-id": 1000, "name": "a", "transform": transform}]}
     read = parse(PartitionSpec, data, "spec")
     assert read.to_json() == data
-    assert str(partition_type(read, SCHEMA).fields[0].type) == "string"
+    assert str(build_partition_type(read, SCHEMA).fields[0].type) == "string"
     with pytest.raises(InvalidRequest, match=f"unknown transform '{transform}'".replace("[", r"\[")):
         check_spec(read, SCHEMA)
     order = {
@@ -135,7 +135,7 @@ def test_specs_that_differ_in_ids_only_are_the_same() -> None:
 
 
 def test_partition_type_has_partition_field_ids_and_results() -> None:
-    found = partition_type(
+    found = build_partition_type(
         spec((1, "a", "identity"), (3, "d", "month"), (99, "gone", "identity"), (98, "y", "year")), SCHEMA
     )
     assert [(each.id, each.name, str(each.type), each.required) for each in found.fields] == [

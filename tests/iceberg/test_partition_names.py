@@ -3,8 +3,13 @@
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
-from duckicelake.iceberg.partition_names import check_column_names, with_own_names
+from duckicelake.iceberg.partition import (
+    PartitionField,
+    PartitionSpec,
+    Transform,
+    check_column_names,
+    rename_clashing_fields,
+)
 from duckicelake.iceberg.schema import Schema
 
 
@@ -71,10 +76,10 @@ LIST = {
 )
 def test_fields_get_names_of_their_own(columns, specs, expected):
     known = schema(*columns)
-    found = with_own_names(specs, known)
+    found = rename_clashing_fields(specs, known)
 
     assert names(found) == expected
-    assert with_own_names(found, known) == found
+    assert rename_clashing_fields(found, known) == found
     assert check_column_names(found, known) is False
 
 

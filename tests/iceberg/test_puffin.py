@@ -17,16 +17,25 @@ from pyiceberg.table.puffin import PuffinFile as OracleFile
 from pyroaring import BitMap64
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.deletes import MAGIC, MAX_POSITION, read_bitmap, read_vector, write_bitmap, write_vector
-from duckicelake.iceberg.manifest import (
+from duckicelake.iceberg.manifest.entry import (
     EntryStatus,
     FileContent,
     ManifestContent,
     ManifestFile,
-    inherit_all,
-    read_manifest,
+    inherit_all_numbers,
 )
-from duckicelake.iceberg.puffin import read_deletion_vector, read_footer, write_deletion_vectors
+from duckicelake.iceberg.manifest.reader import read_manifest
+from duckicelake.iceberg.puffin import (
+    MAX_POSITION,
+    VECTOR_MAGIC,
+    read_bitmap,
+    read_deletion_vector,
+    read_footer,
+    read_vector,
+    write_bitmap,
+    write_deletion_vectors,
+    write_vector,
+)
 
 JAVA = Path(__file__).parent / "testdata" / "java"
 POSITIONS = {
@@ -53,7 +62,7 @@ def test_footer_says_what_javas_says() -> None:
     ours = {blob.properties["referenced-data-file"]: blob for blob in OURS.blobs}
     for java in read_footer(JAVAS).blobs:
         mine = ours[java.properties["referenced-data-file"]]
-        assert mine.replaced(offset=0, length=0) == java.replaced(offset=0, length=0)
+        assert mine.replace_fields(offset=0, length=0) == java.replace_fields(offset=0, length=0)
     assert read_footer(OURS.data).blobs == OURS.blobs
 
 
@@ -74,8 +83,8 @@ def test_row_ids_are_inherited_as_java_reads_them() -> None:
     manifest = read_manifest((JAVA / "rows-m0.avro").read_bytes())
     with_ids, without = json.loads((JAVA / "rows-m0.json").read_bytes())
     line = ManifestFile("m", 1, 0, ManifestContent.DATA, 9, 2, 7, 0, 0, 0, 0, 0, 0, first_row_id=1000)
-    assert [entry.data_file.first_row_id for entry in inherit_all(manifest.entries, line)] == with_ids
-    unnumbered = inherit_all(manifest.entries, replace(line, first_row_id=None))
+    assert [entry.data_file.first_row_id for entry in inherit_all_numbers(manifest.entries, line)] == with_ids
+    unnumbered = inherit_all_numbers(manifest.entries, replace(line, first_row_id=None))
     assert [entry.data_file.first_row_id for entry in unnumbered] == without
 
 
@@ -112,11 +121,11 @@ BITMAP = write_bitmap({1, 2, 3})
         (GOOD + b"\0", "its length says"),
         (framed(b"PFA1" + BITMAP), "begins with 50464131"),
         (GOOD[:-1] + bytes([GOOD[-1] ^ 1]), "checksum"),
-        (framed(MAGIC), "bitmap can't be read"),
-        (framed(MAGIC + BITMAP[:-1]), "bitmap can't be read"),
-        (framed(MAGIC + b"\xff" * 8), "bitmap can't be read"),
-        (framed(MAGIC + write_bitmap([2**63])), f"position {2**63}"),
-        (framed(MAGIC + write_bitmap([MAX_POSITION + 1])), "highest"),
+        (framed(VECTOR_MAGIC), "bitmap can't be read"),
+        (framed(VECTOR_MAGIC + BITMAP[:-1]), "bitmap can't be read"),
+        (framed(VECTOR_MAGIC + b"\xff" * 8), "bitmap can't be read"),
+        (framed(VECTOR_MAGIC + write_bitmap([2**63])), f"position {2**63}"),
+        (framed(VECTOR_MAGIC + write_bitmap([MAX_POSITION + 1])), "highest"),
     ],
 )
 def test_blob_that_is_no_vector_is_refused(blob: bytes, message: str) -> None:
@@ -125,7 +134,7 @@ def test_blob_that_is_no_vector_is_refused(blob: bytes, message: str) -> None:
 
 
 def test_highest_position_is_taken() -> None:
-    assert read_vector(framed(MAGIC + write_bitmap([MAX_POSITION]))) == {MAX_POSITION}
+    assert read_vector(framed(VECTOR_MAGIC + write_bitmap([MAX_POSITION]))) == {MAX_POSITION}
 
 
 def test_small_blob_of_countless_positions_is_refused_before_it_is_unpacked() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duckicelake.iceberg.expressions import MAX_DEPTH, MAX_PREDICATES
-from duckicelake.iceberg.reports import LONGEST_NAME, MOST_COLUMNS, MetricsReport
+from duckicelake.iceberg.reports import MAX_COLUMNS, MAX_REPORTED_NAME_CHARS, MetricsReport
 
 
 def report(**members: Any) -> MetricsReport:
@@ -60,8 +60,8 @@ def test_columns_that_no_table_has_are_left_out() -> None:
 
 
 def test_names_are_few_and_short() -> None:
-    names = ["", "n" * (LONGEST_NAME + 1), *(f"c{number}" for number in range(2 * MOST_COLUMNS))]
-    assert report(**{"projected-field-names": names}).projected == tuple(names[2 : MOST_COLUMNS + 2])
+    names = ["", "n" * (MAX_REPORTED_NAME_CHARS + 1), *(f"c{number}" for number in range(2 * MAX_COLUMNS))]
+    assert report(**{"projected-field-names": names}).projected == tuple(names[2 : MAX_COLUMNS + 2])
 
 
 def test_metadata_are_its_texts() -> None:

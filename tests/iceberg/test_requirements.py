@@ -4,10 +4,9 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import CommitFailed, InvalidRequest
-from duckicelake.iceberg.apply import check
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.model import parse
-from duckicelake.iceberg.requirements import TABLE_REQUIREMENTS
+from duckicelake.iceberg.requirements import TABLE_REQUIREMENTS, check_requirements
 from duckicelake.iceberg.rest import CommitTableRequest
 
 Json = Any
@@ -25,7 +24,9 @@ def table(
 
 
 def checked(base: TableMetadata | None, *requirements: Json) -> None:
-    check(parse(CommitTableRequest, {"requirements": requirements, "updates": []}, "commit").requirements, base)
+    check_requirements(
+        parse(CommitTableRequest, {"requirements": requirements, "updates": []}, "commit").requirements, base
+    )
 
 
 HOLDING = [

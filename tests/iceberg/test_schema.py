@@ -74,7 +74,7 @@ def test_fresh_ids_are_those_of_pyiceberg(data: Json) -> None:
 @given(schemas)
 def test_schema_written_and_read_is_the_same(data: Json) -> None:
     read = parse(Schema, data, "schema")
-    read.fields_by_id()
+    read.map_fields_by_id()
     assert parse(Schema, read.to_json(), "schema") == read
 
 
@@ -103,7 +103,7 @@ def test_fresh_ids_of_a_schema_with_one_id_twice_are_refused() -> None:
 
 def test_schemas_that_differ_in_id_only_are_the_same() -> None:
     one = schema(field(1, "a"))
-    assert one.same_as(one.replaced(schema_id=4))
+    assert one.same_as(one.replace_fields(schema_id=4))
     assert not one.same_as(schema(field(1, "a", doc="other")))
     assert not one.same_as(schema(field(1, "a", required=True), identifiers=(1,)))
 
@@ -111,7 +111,7 @@ def test_schemas_that_differ_in_id_only_are_the_same() -> None:
 def test_changed_copy_of_a_schema_forgets_what_was_looked_up() -> None:
     one = schema(field(1, "a"))
     assert one.full_names() == {1: "a"}
-    assert one.replaced(fields=schema(field(2, "b")).fields).full_names() == {2: "b"}
+    assert one.replace_fields(fields=schema(field(2, "b")).fields).full_names() == {2: "b"}
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_fields_are_looked_up_once_for_all_identifier_fields() -> None:
     class Counting(Schema):
         looked_up: ClassVar[int] = 0
 
-        def fields_by_id(self) -> dict[int, NestedField]:
+        def map_fields_by_id(self) -> dict[int, NestedField]:
             Counting.looked_up += 1
-            return super().fields_by_id()
+            return super().map_fields_by_id()
 
     ids = range(1, 100)
     fields = [field(number, f"f{number}", required=True) for number in ids]
@@ -208,6 +208,6 @@ def test_what_is_made_of_a_schema_is_made_once_and_is_no_part_of_it() -> None:
     assert known == equal
     assert hash(known) == hash(equal)
     assert known.to_json() == equal.to_json()
-    shorter = known.replaced(fields=known.fields[:1])
+    shorter = known.replace_fields(fields=known.fields[:1])
     assert shorter.remembered(count) == 1
     assert made == [known, shorter]

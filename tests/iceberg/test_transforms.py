@@ -19,7 +19,7 @@ from pyiceberg.types import (
 )
 
 from duckicelake.iceberg.partition import Transform
-from duckicelake.iceberg.transforms import transformed
+from duckicelake.iceberg.transforms import apply_transform
 from duckicelake.iceberg.types import PrimitiveType
 
 TICKS = ["year", "month", "day", "hour", "identity"]
@@ -44,22 +44,22 @@ def test_values_are_those_of_pyiceberg_and_in_order(kind: str, data: st.DataObje
     transform, source = Transform.parse(text), PrimitiveType.parse(kind)
     value, other = data.draw(values), data.draw(values)
 
-    found = transformed(transform, source, value)
+    found = apply_transform(transform, source, value)
 
     assert found == parse_transform(text).transform(oracle)(value)
-    assert (found <= transformed(transform, source, other)) or value >= other
+    assert (found <= apply_transform(transform, source, other)) or value >= other
 
 
 def test_days_beyond_pythons_calendar_have_their_years() -> None:
     day = PrimitiveType.parse("date")
-    assert transformed(Transform.parse("year"), day, -(2**31)) == -5879611
-    assert transformed(Transform.parse("month"), day, 2**31 - 1) == (5881580 - 1970) * 12 + 6
+    assert apply_transform(Transform.parse("year"), day, -(2**31)) == -5879611
+    assert apply_transform(Transform.parse("month"), day, 2**31 - 1) == (5881580 - 1970) * 12 + 6
 
 
 def test_void_of_anything_is_null() -> None:
-    assert transformed(Transform.parse("void"), PrimitiveType.parse("variant"), b"\0") is None
+    assert apply_transform(Transform.parse("void"), PrimitiveType.parse("variant"), b"\0") is None
 
 
 def test_truncated_decimals_keep_their_scale() -> None:
-    found = transformed(Transform.parse("truncate[50]"), PrimitiveType.parse("decimal(9, 2)"), Decimal("-0.01"))
+    found = apply_transform(Transform.parse("truncate[50]"), PrimitiveType.parse("decimal(9, 2)"), Decimal("-0.01"))
     assert str(found) == "-0.50"

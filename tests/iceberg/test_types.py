@@ -6,7 +6,7 @@ from pyiceberg.types import IcebergType as OracleType
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import parse
-from duckicelake.iceberg.types import PLAIN_TYPES, MapType, NestedField, PrimitiveType, StructType, walk
+from duckicelake.iceberg.types import PLAIN_TYPES, MapType, NestedField, PrimitiveType, StructType, walk_fields
 
 texts = st.one_of(
     st.sampled_from(sorted(PLAIN_TYPES)),
@@ -78,7 +78,7 @@ def test_nested_type_in_json_is_read_and_written_exactly() -> None:
     field = parse(NestedField, data, "field")
     assert field.to_json() == data
     assert isinstance(field.type, MapType)
-    assert [(each.id, each.name, parent) for each, parent in walk(StructType(fields=(field,)))] == [
+    assert [(each.id, each.name, parent) for each, parent in walk_fields(StructType(fields=(field,)))] == [
         (1, "m", None),
         (2, "key", 1),
         (3, "value", 1),

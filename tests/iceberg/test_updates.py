@@ -3,7 +3,7 @@ from typing import Any, get_args
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg import apply as applying
+from duckicelake.iceberg import metadata_builder as applying
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import TABLE_UPDATES, AddSnapshot, SetProperties, SetSnapshotRef, TableUpdate

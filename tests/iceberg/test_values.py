@@ -12,9 +12,8 @@ from pydantic import TypeAdapter
 from pyiceberg.types import IcebergType as OracleType
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.decimals import scaled
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
-from duckicelake.iceberg.values import from_bytes, from_json, to_bytes, to_json
+from duckicelake.iceberg.values import from_bytes, from_json, from_unscaled, to_bytes, to_json
 
 ORACLE: TypeAdapter[Any] = TypeAdapter(OracleType)
 OURS: TypeAdapter[Any] = TypeAdapter(IcebergType)
@@ -37,7 +36,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "fixed[5]": st.binary(min_size=5, max_size=5),
     "binary": st.binary(),
     "decimal(9, 2)": st.decimals(Decimal("-9999999.99"), Decimal("9999999.99"), places=2),
-    "decimal(38, 10)": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda each: scaled(each, 10)),
+    "decimal(38, 10)": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda each: from_unscaled(each, 10)),
 }
 
 

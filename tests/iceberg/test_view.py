@@ -9,11 +9,16 @@ import pytest
 from pyiceberg.view.metadata import ViewMetadata as TheirMetadata
 
 from duckicelake.errors import CommitFailed, InvalidRequest
-from duckicelake.iceberg.apply_view import _APPLY, apply
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest
-from duckicelake.iceberg.view import ViewMetadata, parse_view_metadata, read_view_metadata
-from duckicelake.iceberg.view_updates import VIEW_UPDATES, check
+from duckicelake.iceberg.view import (
+    VIEW_UPDATES,
+    ViewMetadata,
+    check_view_requirements,
+    parse_view_metadata,
+    read_view_metadata,
+)
+from duckicelake.iceberg.view_builder import _APPLY, apply_view_updates
 
 Json = Any
 
@@ -29,7 +34,7 @@ def view() -> ViewMetadata:
 
 
 def commit(view: ViewMetadata, *updates: Json) -> ViewMetadata:
-    return apply(view, parse(CommitViewRequest, {"updates": updates}, "commit").updates, NOW)
+    return apply_view_updates(view, parse(CommitViewRequest, {"updates": updates}, "commit").updates, NOW)
 
 
 def changed(*path: Any, to: Json) -> Json:
@@ -113,7 +118,9 @@ def test_what_no_view_takes_is_refused(body: Json, problem: str) -> None:
 def test_requirement_holds_for_the_uuid_in_any_case_only(view: ViewMetadata) -> None:
     def checked(uuid: str) -> None:
         requirement = {"type": "assert-view-uuid", "uuid": uuid}
-        check(parse(CommitViewRequest, {"requirements": [requirement], "updates": []}, "commit").requirements, view)
+        check_view_requirements(
+            parse(CommitViewRequest, {"requirements": [requirement], "updates": []}, "commit").requirements, view
+        )
 
     checked(UUID.upper())
     with pytest.raises(

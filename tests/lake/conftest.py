@@ -6,12 +6,12 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
 from tests.server.conftest import running
 
-pytest.register_assert_rewrite("tests.lakes")
-from tests.lakes import Lake  # noqa: E402
+pytest.register_assert_rewrite("tests.support.lakes")
+from tests.support.lakes import Lake  # noqa: E402
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckicelake.catalog.tables import commit_table, create_table
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
 from tests.catalog.client import Draft, local
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 Json = Any
 

@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import duckdb
 
-from duckicelake.bridge.texts import from_text
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.bridge.values.lake_values import parse_stats_text
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.types import NestedField, PrimitiveType, children
+from duckicelake.iceberg.types import NestedField, PrimitiveType, list_children
 from duckicelake.iceberg.values import to_bytes
 from tests.catalog.client import Draft, Json, data_files, local, set_ref
 from tests.catalog.contents import without
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 SMILE, LAST, LAST_OF_PLANE = "\U0001f600", chr(0x10FFFF), chr(0xFFFF)
 Values = tuple[str, ...]
@@ -259,7 +259,7 @@ def _bound(type_: PrimitiveType, text: str | None, *, is_upper: bool) -> bytes |
     if text.endswith("infinity"):
         bits = 31 if type_.name == "date" else 63
         return to_bytes(type_, 1 - 2**bits if text.startswith("-") else 2**bits - 1)
-    value = from_text(type_, text)
+    value = parse_stats_text(type_, text)
     if isinstance(value, str | bytes):
         value = _truncated_up(value) if is_upper else value[:TRUNCATED]
     return None if value is None else to_bytes(type_, value)
@@ -290,7 +290,7 @@ def _field_ids(metadata: TableMetadata) -> str:
         return ", ".join(f'"{each.name}": {one(each)}' for each in fields)
 
     def one(each: NestedField) -> str:
-        inside = children(each.type)
+        inside = list_children(each.type)
         return f"{{__duckdb_field_id: {each.id}, {ids(inside)}}}" if inside else str(each.id)
 
     return f"{{{ids(metadata.schema().fields)}}}"

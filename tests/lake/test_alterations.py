@@ -12,7 +12,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, DoubleType, ListType, LongType, StringType, StructType
 from pyiceberg.types import NestedField as Field
 
-from tests.lakes import assert_same_rows, iceberg_rows
+from tests.support.lakes import assert_same_rows, iceberg_rows
 
 EVERY_TYPE = (
     "id BIGINT, a BOOLEAN, b INTEGER, c FLOAT, d DOUBLE, e DECIMAL(9,2), f DATE, g TIME, h TIMESTAMP, i TIMESTAMPTZ,"

@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from tests.lake.statistics_cases import ENDLESS, Writers, quoted
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 OPERATORS = ("=", "<", ">", "<=", ">=", "IN", "<>")
 ALWAYS = ("text", "precise")

@@ -3,17 +3,25 @@ from random import Random
 
 import pytest
 
-from duckicelake.lake.audit import Entry, Origin, Touched, Wanted, entries, prune, record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.snapshots import begin_snapshot, record_changes
+from duckicelake.lake.ducklake.snapshots import begin_snapshot, record_changes
+from duckicelake.lake.side_tables.audit import (
+    AuditedResource,
+    AuditEntry,
+    AuditFilter,
+    RequestOrigin,
+    prune_entries,
+    read_entries,
+    record_entries,
+)
+from duckicelake.postgres.database import Database
 
-ANN = Origin("ann", "10.0.0.1", "r1", "commit_table")
-BEN = Origin("ben", "10.0.0.2", "r2", "drop_table")
+ANN = RequestOrigin("ann", "10.0.0.1", "r1", "commit_table")
+BEN = RequestOrigin("ben", "10.0.0.2", "r2", "drop_table")
 
 
-def found(database: Database, wanted: Wanted | None = None, limit: int = 100) -> list[Entry]:
+def found(database: Database, wanted: AuditFilter | None = None, limit: int = 100) -> list[AuditEntry]:
     with database.reading() as cursor:
-        return entries(cursor, wanted or Wanted(), limit)
+        return read_entries(cursor, wanted or AuditFilter(), limit)
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def told(database: Database) -> Database:
         (ANN, "sales2.orders", "unchanged"),
     ]:
         with database.transaction() as cursor:
-            record(cursor, origin, [Touched(resource)], result)
+            record_entries(cursor, origin, [AuditedResource(resource)], result)
     return database
 
 
@@ -37,18 +45,18 @@ def test_entries_come_oldest_first_and_the_limit_keeps_the_newest(told: Database
 @pytest.mark.parametrize(
     ("wanted", "numbers"),
     [
-        (Wanted(principal="ben"), [1]),
-        (Wanted(resource="sales"), [0, 1, 2]),
-        (Wanted(resource="sales.orders"), [0, 1]),
-        (Wanted(operation="drop_table"), [1]),
-        (Wanted(result="ForbiddenException"), [1]),
-        (Wanted(result="Forbidden"), []),
-        (Wanted(result="ok", resource="sales2"), []),
-        (Wanted(since=datetime.now(UTC) + timedelta(hours=1)), []),
-        (Wanted(since=datetime.now(UTC) - timedelta(hours=1), principal="ann"), [0, 2, 3]),
+        (AuditFilter(principal="ben"), [1]),
+        (AuditFilter(resource="sales"), [0, 1, 2]),
+        (AuditFilter(resource="sales.orders"), [0, 1]),
+        (AuditFilter(operation="drop_table"), [1]),
+        (AuditFilter(result="ForbiddenException"), [1]),
+        (AuditFilter(result="Forbidden"), []),
+        (AuditFilter(result="ok", resource="sales2"), []),
+        (AuditFilter(since=datetime.now(UTC) + timedelta(hours=1)), []),
+        (AuditFilter(since=datetime.now(UTC) - timedelta(hours=1), principal="ann"), [0, 2, 3]),
     ],
 )
-def test_entries_are_those_that_are_wanted(told: Database, wanted: Wanted, numbers: list[int]) -> None:
+def test_entries_are_those_that_are_wanted(told: Database, wanted: AuditFilter, numbers: list[int]) -> None:
     everything = found(told)
     assert found(told, wanted) == [everything[number] for number in numbers]
 
@@ -56,37 +64,37 @@ def test_entries_are_those_that_are_wanted(told: Database, wanted: Wanted, numbe
 def test_entries_after_an_id_are_those_that_came_since(told: Database) -> None:
     second = found(told)[1].id
     assert second is not None
-    assert [entry.resource for entry in found(told, Wanted(after=second))] == ["sales", "sales2.orders"]
+    assert [entry.resource for entry in found(told, AuditFilter(after=second))] == ["sales", "sales2.orders"]
 
 
 def test_renamed_table_is_found_under_both_names(database: Database) -> None:
     with database.transaction() as cursor:
-        record(cursor, ANN, [Touched("ns.old", detail={"to": "ns.new"})])
-    assert found(database, Wanted(resource="ns.old")) == found(database, Wanted(resource="ns.new")) != []
+        record_entries(cursor, ANN, [AuditedResource("ns.old", detail={"to": "ns.new"})])
+    assert found(database, AuditFilter(resource="ns.old")) == found(database, AuditFilter(resource="ns.new")) != []
 
 
 def test_entry_names_only_a_snapshot_of_its_own_transaction(database: Database) -> None:
     with database.transaction() as cursor:
         made = begin_snapshot(cursor, schema_change=False)
         record_changes(cursor, made.id, [])
-        record(cursor, ANN, [Touched("a")])
+        record_entries(cursor, ANN, [AuditedResource("a")])
     with database.transaction() as cursor:
-        record(cursor, ANN, [Touched("b")])
+        record_entries(cursor, ANN, [AuditedResource("b")])
     assert [entry.snapshot_id for entry in found(database)] == [made.id, None]
 
 
 def test_prune_forgets_what_is_older_in_batches(told: Database) -> None:
     with told.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_audit SET at = at - interval '100 days' WHERE principal = 'ann'")
-    assert prune(told, datetime.now(UTC) - timedelta(days=90), batch=2) == 3
+    assert prune_entries(told, datetime.now(UTC) - timedelta(days=90), batch=2) == 3
     assert [entry.principal for entry in found(told)] == ["ben"]
-    assert prune(told, datetime.now(UTC) - timedelta(days=90)) == 0
+    assert prune_entries(told, datetime.now(UTC) - timedelta(days=90)) == 0
 
 
 def test_entry_may_name_what_is_longer_than_an_index_holds(database: Database) -> None:
     letters = Random(8)
     long = "".join(chr(letters.randrange(0x4E00, 0x9FFF)) for _ in range(4000))
     with database.transaction() as cursor:
-        record(cursor, ANN, [Touched(long)])
-    assert [entry.resource for entry in found(database, Wanted(resource=long))] == [long]
-    assert found(database, Wanted(resource=long[:-1])) == []
+        record_entries(cursor, ANN, [AuditedResource(long)])
+    assert [entry.resource for entry in found(database, AuditFilter(resource=long))] == [long]
+    assert found(database, AuditFilter(resource=long[:-1])) == []

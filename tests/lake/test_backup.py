@@ -16,16 +16,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.services import Services
-from duckicelake.cli.examination import examine
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.doctor import examine
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
-from duckicelake.settings import Settings
+from duckicelake.settings.model import Settings
 from duckicelake.storage.s3 import S3Store
 from scripts.backends_job.minio import Minio, create_bucket
-from tests.backends import Bucket
 from tests.catalog.client import (
     Client,
     append,
@@ -38,8 +37,9 @@ from tests.catalog.client import (
     set_ref,
 )
 from tests.conftest import new_database, services_of
-from tests.s3_lakes import s3_lake
 from tests.server.conftest import running
+from tests.support.backends import Bucket
+from tests.support.s3_lakes import s3_lake
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client

@@ -9,11 +9,10 @@ import psycopg
 import pytest
 
 from duckicelake.errors import StartupError
-from duckicelake.lake.contents import TABLES, read_contents
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import duckdb_attach
+from duckicelake.lake.setup.format import DUCKLAKE_TABLES, prepare_catalog, read_contents
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import build_duckdb_attach
 from tests.conftest import new_duckdb
 
 TABLES_OF_OTHERS = "CREATE TABLE orders (i integer); CREATE VIEW customers AS SELECT 1 AS i"
@@ -49,7 +48,7 @@ def refused(url: str, said: str, *, creates: bool) -> str:
     database = Database(url, pool_size=1)
     try:
         with pytest.raises(StartupError, match=re.escape(said)) as error:
-            prepare(database, "/lake/", creates=creates)
+            prepare_catalog(database, "/lake/", creates=creates)
         if not creates:
             (finding,) = (each for each in diagnose(database) if each.name == "DuckLake catalog")
             assert (finding.ok, finding.advice) == (False, str(error.value))
@@ -69,8 +68,8 @@ def test_lake_is_made_in_a_database_without_one_only_if_asked_to(
     execute(empty_database_url, statements)
     refused(empty_database_url, said, creates=False)
     database = Database(empty_database_url, pool_size=1)
-    assert prepare(database, "/lake/", creates=True) == "/lake/"
-    assert prepare(database, "/other/", creates=False) == "/lake/"
+    assert prepare_catalog(database, "/lake/", creates=True) == "/lake/"
+    assert prepare_catalog(database, "/other/", creates=False) == "/lake/"
     database.close()
 
 
@@ -93,7 +92,7 @@ def test_lake_in_another_schema_is_refused_and_served_as_the_refusal_advises(
 ) -> None:
     duck = new_duckdb()
     options = "(DATA_PATH '/lake/', METADATA_SCHEMA '" + schema + "')"
-    duck.execute(duckdb_attach(empty_database_url) + options)
+    duck.execute(build_duckdb_attach(empty_database_url) + options)
     duck.execute("CREATE TABLE lake.t AS SELECT 1 AS i")
     refused(empty_database_url, f"but one in schema {schema}", creates=True)
     said = refused(empty_database_url, f"but one in schema {schema}", creates=False)
@@ -101,7 +100,7 @@ def test_lake_in_another_schema_is_refused_and_served_as_the_refusal_advises(
     (option,) = re.findall(r"options=\S+", said)
     url = psycopg.conninfo.make_conninfo(empty_database_url, options=unquote(option.removeprefix("options=")))
     database = Database(url, pool_size=1)
-    assert prepare(database, "/ignored/", creates=False) == "/lake/"
+    assert prepare_catalog(database, "/ignored/", creates=False) == "/lake/"
     with database.reading() as cursor:
         assert read_contents(cursor).lake == schema
     duck.execute("INSERT INTO lake.t VALUES (2)")
@@ -113,7 +112,7 @@ def test_lake_in_another_schema_is_refused_and_served_as_the_refusal_advises(
 def test_second_lake_in_a_schema_that_the_url_names_is_made(database_url: str) -> None:
     execute(database_url, "CREATE SCHEMA second")
     database = Database(psycopg.conninfo.make_conninfo(database_url, options="-csearch_path=second"), pool_size=1)
-    assert prepare(database, "/second/", creates=True) == "/second/"
+    assert prepare_catalog(database, "/second/", creates=True) == "/second/"
     database.close()
 
 
@@ -121,7 +120,7 @@ def test_search_path_without_a_schema_is_refused(empty_database_url: str) -> Non
     url = psycopg.conninfo.make_conninfo(empty_database_url, options="-csearch_path=nothing")
     database = Database(url, pool_size=1)
     with pytest.raises(StartupError, match="names no schema that is there"):
-        prepare(database, "/lake/", creates=True)
+        prepare_catalog(database, "/lake/", creates=True)
     database.close()
 
 
@@ -132,7 +131,7 @@ def test_side_tables_lie_beside_the_catalog_whichever_schema_comes_first(
     duck = attach(url=empty_database_url, data_path="/lake/")
     execute(empty_database_url, "CREATE SCHEMA postgres")
     database = Database(empty_database_url, pool_size=1)
-    prepare(database, "/ignored/", creates=False)
+    prepare_catalog(database, "/ignored/", creates=False)
     database.close()
     with psycopg.connect(empty_database_url) as connection:
         found = connection.execute("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename LIKE 'duckicelake%'")
@@ -142,4 +141,4 @@ def test_side_tables_lie_beside_the_catalog_whichever_schema_comes_first(
 
 
 def test_tables_are_those_of_a_ducklake_catalog() -> None:
-    assert len(TABLES) == 28
+    assert len(DUCKLAKE_TABLES) == 28

@@ -8,7 +8,7 @@ import pytest
 
 from duckicelake.errors import Unsupported
 from tests.lake.iceberg_client import add, evolve, field, fields_of, new_table, struct
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 LONG_DECIMAL = "1234567890123456789012345678.0123456789"
 # Iceberg type: (JSON default, DuckDB's type, DuckDB's literal, the value in Python)

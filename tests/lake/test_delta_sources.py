@@ -7,11 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.lake import delta_sources
-from duckicelake.lake.delta_sources import Position, Source
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
-from duckicelake.lake.writing.files import StaleBase
+from duckicelake.delta.import_ import sources
+from duckicelake.delta.import_.sources import DeltaPosition, DeltaSource
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from tests.conftest import new_duckdb, new_lake
 
 WRITES = (
@@ -49,12 +49,12 @@ class Opened:
 
     def attach(self) -> duckdb.DuckDBPyConnection:
         another = new_duckdb()
-        another.execute(duckdb_attach(self.url))
+        another.execute(build_duckdb_attach(self.url))
         return another.execute("USE lake")
 
-    def source(self, name: str = "main.followed") -> Source:
+    def source(self, name: str = "main.followed") -> DeltaSource:
         with self.database.reading() as cursor:
-            (found,) = delta_sources.sources(cursor, name)
+            (found,) = sources.read_sources(cursor, name)
         return found
 
     def table_id(self, name: str) -> int:
@@ -71,7 +71,7 @@ class Opened:
         """Have an ordinary table be one that follows a Delta table; its id."""
         table_id = self.table_id(name)
         with self.database.transaction() as cursor:
-            delta_sources.record(cursor, table_id, root, Position("an id", 0), following=True)
+            sources.record_source(cursor, table_id, root, DeltaPosition("an id", 0), following=True)
         return table_id
 
 
@@ -90,7 +90,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, e
     with new_lake(postgres, tmp_path_factory.mktemp("followed")) as url:
         database, duck = Database(url), new_duckdb()
         opened = Opened(url, database, duck)
-        duck.execute(duckdb_attach(url))
+        duck.execute(build_duckdb_attach(url))
         duck.execute("USE lake")
         make(duck, "followed")
         opened.follow("followed")
@@ -164,15 +164,15 @@ def test_table_of_the_name_of_a_dropped_one_is_anybodys(lake: Opened) -> None:
     lake.duck.execute("INSERT INTO dropped VALUES (2)")
     assert rows(lake.duck, "dropped") == [(1,), (2,)]
     with lake.database.reading() as cursor:
-        assert delta_sources.sources(cursor, "main.dropped") == []
+        assert sources.read_sources(cursor, "main.dropped") == []
 
 
 def test_adopted_table_is_written_by_all(lake: Opened) -> None:
     make(lake.duck, "adopted")
     table_id = lake.follow("adopted")
     with lake.database.transaction() as cursor:
-        assert delta_sources.adopt(cursor, table_id)
-        assert not delta_sources.adopt(cursor, table_id)
+        assert sources.end_following(cursor, table_id)
+        assert not sources.end_following(cursor, table_id)
     lake.duck.execute("INSERT INTO adopted VALUES (4, 'd')")
     lake.attach().execute("CALL ducklake_merge_adjacent_files('lake')")
     ((changes,),) = lake.sql("SELECT changes_made FROM ducklake_snapshot_changes ORDER BY snapshot_id DESC LIMIT 1")
@@ -184,10 +184,10 @@ def test_version_is_brought_once(lake: Opened) -> None:
     lake.follow("moved")
     before = lake.source("main.moved")
     with lake.database.transaction() as cursor:
-        delta_sources.move(cursor, before, Position("an id", 3, "ab", {"columns": 7}))
-    assert lake.source("main.moved").position == Position("an id", 3, "ab", {"columns": 7})
-    with pytest.raises(StaleBase), lake.database.transaction() as cursor:
-        delta_sources.move(cursor, before, Position("an id", 1))
+        sources.move_position(cursor, before, DeltaPosition("an id", 3, "ab", {"columns": 7}))
+    assert lake.source("main.moved").position == DeltaPosition("an id", 3, "ab", {"columns": 7})
+    with pytest.raises(StaleBaseError), lake.database.transaction() as cursor:
+        sources.move_position(cursor, before, DeltaPosition("an id", 1))
     assert lake.source("main.moved").position.version == 3
 
 
@@ -196,9 +196,9 @@ def test_table_that_was_adopted_meanwhile_gets_no_version(lake: Opened) -> None:
     table_id = lake.follow("taken")
     before = lake.source("main.taken")
     with lake.database.transaction() as cursor:
-        delta_sources.adopt(cursor, table_id)
-    with pytest.raises(StaleBase), lake.database.transaction() as cursor:
-        delta_sources.move(cursor, before, Position("an id", 1))
+        sources.end_following(cursor, table_id)
+    with pytest.raises(StaleBaseError), lake.database.transaction() as cursor:
+        sources.move_position(cursor, before, DeltaPosition("an id", 1))
     assert (lake.source("main.taken").position.version, lake.source("main.taken").following) == (0, False)
 
 
@@ -207,13 +207,13 @@ def test_error_is_kept_until_the_next_version(lake: Opened) -> None:
     lake.follow("failing")
     source = lake.source("main.failing")
     with lake.database.transaction() as cursor:
-        assert delta_sources.fail(cursor, source, "no such feature")
-        assert not delta_sources.fail(cursor, source, "no such feature")
+        assert sources.record_failure(cursor, source, "no such feature")
+        assert not sources.record_failure(cursor, source, "no such feature")
     failed = lake.source("main.failing")
     assert (failed.error, failed.failed_at is None) == ("no such feature", False)
     with lake.database.transaction() as cursor:
-        delta_sources.move(cursor, source, Position("an id", 1))
-        assert not delta_sources.fail(cursor, source, "of a version that is there by now")
+        sources.move_position(cursor, source, DeltaPosition("an id", 1))
+        assert not sources.record_failure(cursor, source, "of a version that is there by now")
     assert (lake.source("main.failing").error, lake.source("main.failing").failed_at) == (None, None)
 
 

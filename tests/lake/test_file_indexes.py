@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from duckicelake.lake.file_folders import folders_of_files
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.queries import queries
+from duckicelake.lake.side_tables.locations import find_file_folders
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import load_queries
 
 FILES = 20_000
-CLONES, GARBAGE, OWNERSHIP, STATE, WRITE = map(queries, ("clones", "garbage", "ownership", "state", "write"))
+TOPICS = ("clones", "garbage", "ownership", "state", "write")
+CLONES, GARBAGE, OWNERSHIP, STATE, WRITE = (load_queries("lake", topic) for topic in TOPICS)
 PATHS = ["s3://bucket/f7/107.parquet", "s3://bucket/f7/108.parquet", "s3://bucket/nowhere"]
-FOLDERS = queries("file_folders").next_place
+FOLDERS = load_queries("lake", "file_folders").next_place
 NAMED = "SELECT duckicelake_is_named(%(path)s)"
 LOOKS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ownership": (OWNERSHIP.files, {"paths": PATHS, "table_id": None}),
@@ -76,10 +77,10 @@ def test_functions_of_triggers_find_a_file_by_an_index(many: Database) -> None:
 
 def test_folders_of_a_table_are_found(many: Database) -> None:
     with many.reading() as cursor:
-        found = folders_of_files(cursor, 1, ["s3a://bucket/f1/", "s3a://bucket/f2/"], 1000)
+        found = find_file_folders(cursor, 1, ["s3a://bucket/f1/", "s3a://bucket/f2/"], 1000)
         assert found == sorted(f"s3a://bucket/f{number}/" for number in range(100) if number not in (1, 2))
-        assert len(folders_of_files(cursor, 2, [], 1000)) == 10
-        assert folders_of_files(cursor, 1, ["s3a://bucket/"], 1000) == []
+        assert len(find_file_folders(cursor, 2, [], 1000)) == 10
+        assert find_file_folders(cursor, 1, ["s3a://bucket/"], 1000) == []
 
 
 def test_name_hash_and_folder_of_a_path(database: Database) -> None:

@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.format import prepare
-from duckicelake.lake.migrate import known_migrations
-from duckicelake.lake.postgres.database import Database
-from tests.formats import format_change
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.lake.setup.migrations import load_migrations
+from duckicelake.postgres.database import Database
+from tests.support.formats import format_change
 
 COLUMNS = """
     SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default
@@ -51,7 +51,7 @@ def test_prepare_on_an_empty_database_makes_what_the_extension_makes(
     by_extension = psycopg.conninfo.make_conninfo(postgres.url, dbname="by_extension")
     attach(by_extension, data_path).close()
 
-    prepare(empty_database, data_path)
+    prepare_catalog(empty_database, data_path)
 
     ours, theirs = everything(empty_database_url), everything(by_extension)
     assert ours == theirs
@@ -59,7 +59,7 @@ def test_prepare_on_an_empty_database_makes_what_the_extension_makes(
 
 
 def test_prepare_returns_the_data_path_with_one_trailing_slash(empty_database):
-    assert prepare(empty_database, "/lake/ducklake") == "/lake/ducklake/"
+    assert prepare_catalog(empty_database, "/lake/ducklake") == "/lake/ducklake/"
 
 
 def test_prepare_of_a_lake_that_duckdb_made_keeps_its_data_path_and_rows(
@@ -68,19 +68,19 @@ def test_prepare_of_a_lake_that_duckdb_made_keeps_its_data_path_and_rows(
     lake = attach(empty_database_url, str(tmp_path / "elsewhere") + "/")
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(100)")
 
-    assert prepare(empty_database, "/ignored/") == str(tmp_path / "elsewhere") + "/"
+    assert prepare_catalog(empty_database, "/ignored/") == str(tmp_path / "elsewhere") + "/"
     lake.execute("INSERT INTO t SELECT range FROM range(50)")
     assert attach(empty_database_url).execute("SELECT count(*) FROM t").fetchall() == [(150,)]
 
 
 def test_prepare_by_many_workers_at_once_migrates_once(empty_database):
     with ThreadPoolExecutor(4) as pool:
-        paths = set(pool.map(lambda _: prepare(empty_database, "/lake/"), range(8)))
+        paths = set(pool.map(lambda _: prepare_catalog(empty_database, "/lake/"), range(8)))
 
     assert paths == {"/lake/"}
     with empty_database.reading() as cursor:
         applied = cursor.execute("SELECT number FROM duckicelake_migration ORDER BY 1").fetchall()
-        assert applied == [(migration.number,) for migration in known_migrations()]
+        assert applied == [(migration.number,) for migration in load_migrations()]
         assert cursor.execute("SELECT count(*) FROM ducklake_snapshot").fetchall() == [(1,)]
 
 
@@ -100,6 +100,6 @@ def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, database
     another = Database(database_url, pool_size=1)
     try:
         with pytest.raises(UnsupportedCatalog, match=complaint):
-            prepare(another, "/lake/")
+            prepare_catalog(another, "/lake/")
     finally:
         another.close()

@@ -6,12 +6,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from duckicelake.bridge.table_properties import HOLD, hold_of
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import register_table
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.rest import RegisterTableRequest
-from tests.lakes import Lake, iceberg_rows
+from duckicelake.properties import HOLD, get_hold
+from tests.support.lakes import Lake, iceberg_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 MERGE = "CALL ducklake_merge_adjacent_files('lake')"
@@ -104,7 +104,7 @@ def register(lake: Lake, name: str, location: str) -> None:
 def test_files_stay_for_a_table_registered_from_the_same_metadata(lake: Lake, merged: list[int]) -> None:
     first, second, last = merged
     sources = files(lake, second)
-    register(lake, "c", current_table(lake.services, ("main",), "t").materialized.location)
+    register(lake, "c", load_current_table(lake.services, ("main",), "t").materialized.location)
     lake.run(CLEAN)
     pass_time(lake, 6)
     assert listed(lake) == [last]
@@ -119,7 +119,7 @@ def test_files_that_were_let_go_stay_for_a_table_that_is_registered_before_they_
     lake: Lake, merged: list[int]
 ) -> None:
     first, second, last = merged
-    location = current_table(lake.services, ("main",), "t").materialized.location
+    location = load_current_table(lake.services, ("main",), "t").materialized.location
     sources = files(lake, second)
     lake.run(CLEAN)
     pass_time(lake, 6)
@@ -159,8 +159,8 @@ def test_table_says_how_long(lake: Lake) -> None:
     ("text", "days"), [("5 days", 5), ("1 day", 1), ("36 hours", 1.5), ("90 minutes", 1 / 16), ("0 seconds", 0)]
 )
 def test_hold_is_a_duration(text: str, days: float) -> None:
-    assert hold_of({HOLD: text}) == timedelta(days=days)
-    assert hold_of({}) == timedelta(days=5)
+    assert get_hold({HOLD: text}) == timedelta(days=days)
+    assert get_hold({}) == timedelta(days=5)
 
 
 @pytest.mark.parametrize("text", ["", "5", "days", "-1 days", "5d", "1.5 days", "5 weeks", "9999999 days", "٣ days"])
@@ -172,7 +172,7 @@ def test_anything_else_is_refused_when_it_is_set(lake: Lake, text: str) -> None:
 
 
 def test_table_with_anything_else_is_not_registered(lake: Lake, merged: list[int]) -> None:
-    materialized = current_table(lake.services, ("main",), "t").materialized
+    materialized = load_current_table(lake.services, ("main",), "t").materialized
     document = orjson.loads(materialized.body)
     document["properties"][HOLD] = "for ever"
     location = materialized.location.replace(".metadata.json", "-odd.metadata.json")

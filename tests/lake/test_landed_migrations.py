@@ -16,22 +16,22 @@ from psycopg import Cursor
 from psycopg.errors import RaiseException
 
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.migrate import (
-    edited_migrations,
-    expected_schema,
-    known_migrations,
-    known_repairs,
-    migrate,
+from duckicelake.lake.setup.migrations import (
+    apply_migrations,
+    find_edited_migrations,
+    load_expected_schema,
+    load_migrations,
+    load_repairs,
     read_schema,
 )
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.queries import queries
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import load_queries
 
 FOLDER: Final = Path(__file__).parents[2] / "duckicelake" / "lake" / "migrations"
 LANDED: Final = json.loads(Path(__file__).with_name("landed_migrations.json").read_text())
 DIGESTS: Final = 37
 """The migration since which digests are recorded."""
-BEFORE_DIGESTS: Final = {each.name: None for each in known_migrations() if each.number < DIGESTS}
+BEFORE_DIGESTS: Final = {each.name: None for each in load_migrations() if each.number < DIGESTS}
 STATES: Final = LANDED["states"] | {"before digests": BEFORE_DIGESTS}
 
 
@@ -44,34 +44,34 @@ def empty_lake(database: Database) -> Iterator[Cursor[Any]]:
     """DuckLake's tables in a schema of their own, which is gone at the end."""
     with suppress(_UndoneError), database.transaction() as cursor:
         cursor.execute("CREATE SCHEMA landed; SET LOCAL search_path TO landed, pg_temp")
-        cursor.execute(queries("format").create_tables)
-        cursor.execute(queries("format").insert_initial_rows, {"data_path": "/nowhere/"})
+        cursor.execute(load_queries("lake", "format").create_tables)
+        cursor.execute(load_queries("lake", "format").insert_initial_rows, {"data_path": "/nowhere/"})
         yield cursor
         raise _UndoneError
 
 
 def apply(cursor: Cursor[Any], state: dict[str, str | None]) -> None:
     """Migrate as the version that had this state did."""
-    cursor.execute(queries("migrate").create_table)
-    today = {each.name: each.sql for each in known_migrations()}
+    cursor.execute(load_queries("lake", "migrate").create_table)
+    today = {each.name: each.sql for each in load_migrations()}
     for name, text in state.items():
         cursor.execute(today[name] if text is None else LANDED["texts"][text])
-        cursor.execute(queries("migrate").record, {"number": int(name[:4]), "name": name})
+        cursor.execute(load_queries("lake", "migrate").record, {"number": int(name[:4]), "name": name})
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_lake_of_a_landed_state_becomes_todays(database: Database, state: str) -> None:
     with empty_lake(database) as cursor:
         apply(cursor, STATES[state])
-        migrate(cursor)
-        assert read_schema(cursor) == expected_schema()
-        assert edited_migrations(cursor) == []
+        apply_migrations(cursor)
+        assert read_schema(cursor) == load_expected_schema()
+        assert find_edited_migrations(cursor) == []
 
 
 def test_new_lake_has_the_expected_schema(database: Database) -> None:
     """Where it has another: python -m tests.lake.test_landed_migrations writes down what a new lake has."""
     with database.reading() as cursor:
-        assert read_schema(cursor) == expected_schema()
+        assert read_schema(cursor) == load_expected_schema()
 
 
 def test_rows_of_old_states_are_carried_over(database: Database) -> None:
@@ -82,7 +82,7 @@ def test_rows_of_old_states_are_carried_over(database: Database) -> None:
             "INSERT INTO duckicelake_delta_source (table_id, root, delta_id, version, following, state) "
             "VALUES (7, '/delta/t', 'id', 3, true, '{}')"
         )
-        migrate(cursor)
+        apply_migrations(cursor)
         assert cursor.execute("SELECT root, shape FROM duckicelake_delta_source").fetchall() == [("/delta/t", "")]
     with empty_lake(database) as cursor:
         apply(cursor, old["abcfb30"])
@@ -90,7 +90,7 @@ def test_rows_of_old_states_are_carried_over(database: Database) -> None:
             "INSERT INTO duckicelake_lineage_job (key, namespace, name, first_seen, last_seen, facets) "
             "VALUES (gen_random_uuid(), 'n', 'j', now(), now(), '{}')"
         )
-        migrate(cursor)
+        apply_migrations(cursor)
         assert cursor.execute("SELECT name, origin FROM duckicelake_lineage_job").fetchall() == [("j", "received")]
 
 
@@ -99,12 +99,12 @@ def test_deletes_that_can_not_be_carried_over_are_refused(database: Database) ->
         apply(cursor, LANDED["states"]["7cbdd33"])
         cursor.execute("INSERT INTO duckicelake_deletion (delete_file_id, data_file_id, table_id) VALUES (1, 2, 3)")
         with pytest.raises(RaiseException, match="copy its tables"), cursor.connection.transaction():
-            migrate(cursor)
+            apply_migrations(cursor)
 
 
 def test_landed_migrations_are_never_edited() -> None:
     landed = dict(line.split() for line in (FOLDER / "digests.txt").read_text().splitlines())
-    today = {each.name: each.digest for each in known_migrations()}
+    today = {each.name: each.digest for each in load_migrations()}
     changed = [name for name, digest in landed.items() if today.get(name) != digest]
     assert changed == [], "write another migration instead: lakes have these already"
     missing = [f"{name} {digest}" for name, digest in today.items() if name not in landed]
@@ -112,12 +112,12 @@ def test_landed_migrations_are_never_edited() -> None:
 
 
 def test_no_two_migrations_have_one_number() -> None:
-    assert [n for n, count in Counter(each.number for each in known_migrations()).items() if count > 1] == []
+    assert [n for n, count in Counter(each.number for each in load_migrations()).items() if count > 1] == []
 
 
 def test_repairs_are_of_migrations_that_had_other_texts() -> None:
     edited = {int(name[:4]) for state in LANDED["states"].values() for name, text in state.items() if text is not None}
-    assert known_repairs().keys() <= edited
+    assert load_repairs().keys() <= edited
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def _write_down() -> None:
     """Write what a new lake has to schema.txt, and the digests of migrations that have none yet to digests.txt."""
     import tempfile  # noqa: PLC0415 - as a program alone
 
-    from duckicelake.lake.format import prepare  # noqa: PLC0415
-    from duckicelake.lake.postgres.embedded import EmbeddedPostgres  # noqa: PLC0415
+    from duckicelake.lake.setup.format import prepare_catalog  # noqa: PLC0415
+    from duckicelake.postgres.embedded import EmbeddedPostgres  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder)) as server:
         Path(folder).chmod(0o755)
         database = Database(server.url, pool_size=1)
-        prepare(database, "/nowhere/", creates=True)
+        prepare_catalog(database, "/nowhere/", creates=True)
         with database.reading() as cursor:
             (FOLDER / "schema.txt").write_text("".join(f"{fact}\n" for fact in read_schema(cursor)))
         database.close()
     with (FOLDER / "digests.txt").open("a+") as digests:
         digests.seek(0)
         landed = {line.split()[0] for line in digests}
-        digests.writelines(f"{each.name} {each.digest}\n" for each in known_migrations() if each.name not in landed)
+        digests.writelines(f"{each.name} {each.digest}\n" for each in load_migrations() if each.name not in landed)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.catalog.commits.attempts import TableCommit, change_over
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.commit.apply import TableCommit, change_over
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.rest import CommitTableRequest
-from duckicelake.lake.changes import ChangeSet
-from duckicelake.lake.writing.late_numbers import at_later
+from duckicelake.lake.changes import ChangeSet, shift_snapshot_ids
 from tests.catalog.client import (
     NS,
     Client,
@@ -58,7 +57,7 @@ def computed(
     services: Services, body: Json, next_ids: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> list[ChangeSet]:
     """The commit to table `t`, computed for each of these as DuckLake's next snapshot id."""
-    cached = current_table(services, NS, "t")
+    cached = load_current_table(services, NS, "t")
     request = TableCommit(NS, "t", CommitTableRequest.model_validate(body))
     changes = []
     for next_id in next_ids:
@@ -81,7 +80,7 @@ def test_late_append_is_what_is_computed_for_its_later_number(
     body = v3_append(client.metadata(), (100, "late"), times=times)
     early, late = computed(client.services, body, [50, 57], monkeypatch)
     assert early != late
-    assert at_later(early, 7) == late
+    assert shift_snapshot_ids(early, 7) == late
 
 
 @pytest.mark.parametrize("kind", ["delete", "schema", "mode ducklake"])
@@ -103,7 +102,7 @@ def test_commit_that_more_than_numbers_depend_on_is_computed_again(
     else:
         services = replace(services, snapshot_ids="ducklake", cache=TableCache())
     (early,) = computed(services, body, [50], monkeypatch)
-    assert at_later(early, 7) is None
+    assert shift_snapshot_ids(early, 7) is None
 
 
 def test_append_to_version_3_is_not_computed_again_because_others_commit_to_other_tables(

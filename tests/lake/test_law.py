@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import commit_table
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.apply import apply
-from duckicelake.iceberg.evolution import check_evolution
+from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.rest import CommitTableRequest
-from tests.lakes import iceberg_rows
+from duckicelake.iceberg.schema_evolution import check_evolution
+from tests.support.lakes import iceberg_rows
 
 CREATE = "CREATE TABLE t (id BIGINT, day DATE, moment TIMESTAMP, s VARCHAR, n STRUCT(x INTEGER, y VARCHAR))"
 INSERT = "INSERT INTO t (id) SELECT i FROM range(20) r(i)"
@@ -109,7 +109,7 @@ class Client:
 
     def reset_schema(self, metadata):
         names = {f.name for spec in metadata.partition_specs for f in spec.fields}
-        schemas = [s for s in metadata.schemas if self.used(metadata) <= s.fields_by_id().keys()]
+        schemas = [s for s in metadata.schemas if self.used(metadata) <= s.map_fields_by_id().keys()]
         schemas = [s for s in schemas if not names & {f.name for f in s.fields} - {"s"}]
         schemas = [s for s in schemas if reads_rows_of(metadata, s)]
         chosen = self.random.choice([*schemas, metadata.schema()])
@@ -137,7 +137,7 @@ class Client:
         ]
 
     def reset_spec(self, metadata):
-        sources = metadata.schema().fields_by_id()
+        sources = metadata.schema().map_fields_by_id()
         legal = [s for s in metadata.partition_specs if all(f.source_id in sources for f in s.fields)]
         return [{"action": "set-default-spec", "spec-id": self.random.choice(legal).spec_id}]
 
@@ -191,7 +191,7 @@ def uncached(services):
 
 
 def essence(metadata):
-    return metadata.replaced(last_updated_ms=0, metadata_log=())
+    return metadata.replace_fields(last_updated_ms=0, metadata_log=())
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -204,12 +204,12 @@ def test_what_is_committed_is_what_is_projected_and_duckdb_keeps_it(lake, seed):
         updates = client.updates(base)
         made.append(updates)
         request = CommitTableRequest.model_validate({"requirements": [], "updates": updates})
-        target = apply(base, request.updates, lake.services.clock())
+        target = apply_updates(base, request.updates, lake.services.clock())
 
         commit_table(lake.services, ("main",), "t", request)
 
-        found = current_table(uncached(lake.services), ("main",), "t").materialized.metadata
-        expected = target.replaced(
+        found = load_current_table(uncached(lake.services), ("main",), "t").materialized.metadata
+        expected = target.replace_fields(
             properties={**target.properties, "ducklake.snapshot-id": found.properties["ducklake.snapshot-id"]}
         )
         assert essence(found) == essence(expected), made

@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.bridge.clock import on_our_clock
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.apply import apply
+from duckicelake.bridge.snapshots import set_snapshot_times
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import Snapshot
 from tests.catalog import engine
@@ -117,7 +117,7 @@ def numbered(target: TableMetadata, base: TableMetadata, found: TableMetadata) -
     def snapshot_of(snapshot: Snapshot) -> Snapshot:
         theirs = taken[renamed(snapshot.snapshot_id)]
         parent = snapshot.parent_snapshot_id
-        return snapshot.replaced(
+        return snapshot.replace_fields(
             snapshot_id=theirs.snapshot_id,
             parent_snapshot_id=None if parent is None else renamed(parent),
             sequence_number=theirs.sequence_number,
@@ -127,14 +127,16 @@ def numbered(target: TableMetadata, base: TableMetadata, found: TableMetadata) -
         )
 
     current = target.current_snapshot_id
-    return target.replaced(
+    return target.replace_fields(
         snapshots=tuple(map(snapshot_of, target.snapshots)),
         current_snapshot_id=None if current is None else renamed(current),
-        refs={name: ref.replaced(snapshot_id=renamed(ref.snapshot_id)) for name, ref in target.refs.items()},
-        snapshot_log=tuple(entry.replaced(snapshot_id=renamed(entry.snapshot_id)) for entry in target.snapshot_log),
-        statistics=tuple(file.replaced(snapshot_id=renamed(file.snapshot_id)) for file in target.statistics),
+        refs={name: ref.replace_fields(snapshot_id=renamed(ref.snapshot_id)) for name, ref in target.refs.items()},
+        snapshot_log=tuple(
+            entry.replace_fields(snapshot_id=renamed(entry.snapshot_id)) for entry in target.snapshot_log
+        ),
+        statistics=tuple(file.replace_fields(snapshot_id=renamed(file.snapshot_id)) for file in target.statistics),
         partition_statistics=tuple(
-            file.replaced(snapshot_id=renamed(file.snapshot_id)) for file in target.partition_statistics
+            file.replace_fields(snapshot_id=renamed(file.snapshot_id)) for file in target.partition_statistics
         ),
         properties={**target.properties, OURS: found.properties[OURS]},
         last_sequence_number=found.last_sequence_number,
@@ -172,20 +174,20 @@ def test_snapshots_and_refs_that_are_committed_are_projected(
     made: list[Json] = []
     requests = Engine(random.Random(seed))
     for step in range(14):
-        base = current_table(fresh(client.services), NS, "t").materialized.metadata
+        base = load_current_table(fresh(client.services), NS, "t").materialized.metadata
         body = {"requirements": [], "updates": requests.request(base.to_json())["updates"]}
         made.append(body)
         moment[0] += 1000
         request = CommitTableRequest.model_validate(body)
-        proposed = on_our_clock(request.updates, base, moment[0])
-        target = apply(base, proposed, moment[0])
+        proposed = set_snapshot_times(request.updates, base, moment[0])
+        target = apply_updates(base, proposed, moment[0])
 
         answer = client.commit(body)
 
-        found = current_table(fresh(client.services), NS, "t").materialized.metadata
+        found = load_current_table(fresh(client.services), NS, "t").materialized.metadata
         client_snapshots = {u.snapshot.snapshot_id: u.snapshot for u in request.updates if hasattr(u, "snapshot")}
         check_numbers(mode, base, found, client_snapshots)
-        assert found.replaced() == numbered(target, base, found), made
+        assert found.replace_fields() == numbered(target, base, found), made
         assert pyiceberg_rows(answer) == duckdb_rows(ducklake), made
         if step % 4 == 3:
             ducklake.execute(f"INSERT INTO lake.ns.t VALUES ({10_000 + step}, 'DuckDB')")

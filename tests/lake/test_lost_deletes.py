@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.doctor import examine_tables
-from duckicelake.catalog.loads.loading import current_table
+from duckicelake.catalog.table.load import load_current_table
 
 REWRITE = "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)"
 MERGE = "CALL ducklake_merge_adjacent_files('lake', 't')"
@@ -149,7 +149,7 @@ def test_doctor_finds_rows_that_are_back_and_its_advice_deletes_them_again(
     if not served:
         run(first, START)  # so that there is something to rewrite
     if served:  # by which the row ids of files that were merged are known
-        current_table(services, ("main",), "t")
+        load_current_table(services, ("main",), "t")
     delete = UPDATE if update else FEW
     gone, come = (range(50, 55), range(1050, 1055)) if update else (range(40, 45), ())
     expected = {*range(0 if served else 2, 200), *come} - {*gone}

@@ -1,6 +1,6 @@
 """What manifests promise against the rows, whoever wrote them: no client may skip or delete a row by it.
 
-PyIceberg's own evaluators decide, and Java's as `tests.java_metrics` has them.
+PyIceberg's own evaluators decide, and Java's as `tests.support.java_metrics` has them.
 """
 
 import random
@@ -41,9 +41,9 @@ from pyiceberg.types import PrimitiveType
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.server.app import create_app
-from tests import java_metrics as java
-from tests.lakes import Lake, assert_same_rows
 from tests.server.conftest import running
+from tests.support import java_metrics as java
+from tests.support.lakes import Lake, assert_same_rows
 
 NAN, INFINITY = float("nan"), float("inf")
 MAIN = ("main",)

@@ -5,14 +5,14 @@ from itertools import count, product
 
 import pytest
 
-from duckicelake.bridge.live_deletes import LiveDeletes
-from duckicelake.bridge.native import NativeStep, replay
-from duckicelake.catalog.deletes.ducklake import read_lake_deletes
-from duckicelake.catalog.loads.missed import Missed, missed
-from duckicelake.lake import native, reader
+from duckicelake.bridge.native.steps import LiveDeletes, NativeStep, replay_window
+from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
+from duckicelake.catalog.table.native_changes import NativeChanges, read_native_changes
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import LiveFiles
 from tests.lake.test_replay import Plan, suppress_duckdbs_own_bugs
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 READ = (
     "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)"
@@ -22,7 +22,7 @@ OF_FILES = ["ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_
 
 @dataclass(frozen=True)
 class Found:
-    missed: Missed
+    missed: NativeChanges
     steps: tuple[NativeStep, ...]
     rows_read: int
 
@@ -32,26 +32,26 @@ def found(lake: Lake, table: str = "t", *, expired: bool) -> Found | None:
     query = "SELECT table_id FROM ducklake_table WHERE table_name = %s AND end_snapshot IS NULL"
     ((table_id,),) = lake.sql(query, table)
     with lake.services.database.reading() as cursor:
-        row, upto = reader.table_row(cursor, table_id), native.newest_snapshot(cursor)
+        row, upto = reader.read_table_row(cursor, table_id), native.read_newest_snapshot(cursor)
         assert row is not None
-        touching = native.changes(cursor, table_id, row.caught_up_to, upto)
+        touching = native.read_changes(cursor, table_id, row.caught_up_to, upto)
         if not touching:
             return None
-        state = reader.table_state(cursor, row)
+        state = reader.read_table_state(cursor, row)
         (before,) = cursor.execute(READ, [OF_FILES]).fetchone()
-        result = missed(
-            cursor, state, upto, touching, frozenset(), expired=expired or row.epoch != reader.epoch(cursor)
+        result = read_native_changes(
+            cursor, state, upto, touching, frozenset(), expired=expired or row.epoch != reader.read_epoch(cursor)
         )
         (after,) = cursor.execute(READ, [OF_FILES]).fetchone()
     deleted = {file.file_id: read_lake_deletes(lake.services, file) for file in result.window.delete_files}
-    return Found(result, replay(result.window, result.live, deleted, count(1_000_000)), after - before)
+    return Found(result, replay_window(result.window, result.live, deleted, count(1_000_000)), after - before)
 
 
 def leaving(live: LiveFiles, steps: tuple[NativeStep, ...]) -> tuple[set[int], dict[int, set[int]]]:
     """The delete files that leave with what the steps remove or delete from, and what was deleted of that before."""
     named = {file_id for step in steps for file_id in (*step.removed, *step.positions)}
-    deletes, dangling = LiveDeletes(live), LiveDeletes(live).idle_without(frozenset())
-    return set(deletes.idle_without(named) - dangling), {each: deletes.deleted.get(each, set()) for each in named}
+    deletes, dangling = LiveDeletes(live), LiveDeletes(live).find_idle(frozenset())
+    return set(deletes.find_idle(named) - dangling), {each: deletes.deleted.get(each, set()) for each in named}
 
 
 def assert_finds_all(lake: Lake) -> bool:

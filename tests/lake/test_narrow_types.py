@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from tests.lakes import Lake, assert_same_rows, iceberg_rows
+from tests.support.lakes import Lake, assert_same_rows, iceberg_rows
 
 KINDS = {
     "TINYINT": ("-128", "127", "int", "int32"),

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.catalog.loads.cache import TableCache
+from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.tables import create_table
 from duckicelake.iceberg.rest import CreateTableRequest
-from tests.lakes import assert_same_rows
-from tests.row_lineage import lineage, records
+from tests.support.lakes import assert_same_rows
+from tests.support.row_lineage import lineage, records
 
 SCHEMA = {
     "type": "struct",

@@ -5,9 +5,9 @@ import secrets
 import duckdb
 import pytest
 
-from duckicelake.lake import ownership
-from duckicelake.lake.file_folders import sharers
-from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.side_tables import locations
+from duckicelake.lake.side_tables.locations import find_folder_sharers
+from duckicelake.postgres.database import Database
 
 LONG = f"s3://bucket/{secrets.token_urlsafe(3000)}"
 PLACES = ("s3a://bucket/a", LONG, f"{LONG}/b", f"{LONG}2")
@@ -29,7 +29,7 @@ def settled(database: Database) -> Database:
 
 def found(database: Database, prefixes: list[str], folders: list[str]) -> set[str]:
     with database.reading() as cursor:
-        return {place for place, _ in ownership.places(cursor, prefixes, folders, None)}
+        return {place for place, _ in locations.find_owners_of_folders(cursor, prefixes, folders, None)}
 
 
 def test_places_are_found_however_long_they_are(settled: Database) -> None:
@@ -52,11 +52,11 @@ def test_files_below_a_folder_are_found_by_an_index(database: Database, ducklake
             [table_id],
         )
         cursor.execute("ANALYZE ducklake_data_file")
-        assert ownership.files_below(cursor, "s3://bucket/f7", None) == ["main"]
-        assert ownership.files_below(cursor, "s3://bucket/f7", table_id) == []
-        assert ownership.files_below(cursor, "s3://bucket/f", None) == []
+        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f7", None) == ["main"]
+        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f7", table_id) == []
+        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f", None) == []
         parameters = {"folder": "s3://bucket/f7", "table_id": None}
-        plan = cursor.execute(f"EXPLAIN {ownership._SQL.files_below}", parameters).fetchall()
+        plan = cursor.execute(f"EXPLAIN {locations._OWNERSHIP_SQL.files_below}", parameters).fetchall()
     assert "duckicelake_data_file_place" in str(plan)
 
 
@@ -68,5 +68,5 @@ def test_folder_of_a_dropped_table_is_its_last_schemas(database: Database, duckl
         ((folder,),) = cursor.execute(query).fetchall()
     ducklake.execute("DROP TABLE lake.main.t")
     with database.reading() as cursor:
-        assert sharers(cursor, None, folder) == ["main"]
-        assert sharers(cursor, None, f"{folder}x/") == []
+        assert find_folder_sharers(cursor, None, folder) == ["main"]
+        assert find_folder_sharers(cursor, None, f"{folder}x/") == []

@@ -8,10 +8,10 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from duckicelake.iceberg.manifest import ManifestContent
+from duckicelake.iceberg.manifest.entry import ManifestContent
 from tests.catalog.client import Draft, live
 from tests.lake.iceberg_client import append, bound, commit, evolve, field, new_table
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 
 def partition_by(lake, *fields):

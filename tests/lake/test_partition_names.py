@@ -4,7 +4,7 @@ import pytest
 
 from duckicelake.errors import InvalidRequest
 from tests.lake.iceberg_client import add, commit, evolve, field, new_table
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 ROWS = "INSERT INTO t SELECT range, 'n' || range % 3 FROM range(20)"
 

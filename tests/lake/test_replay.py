@@ -7,8 +7,8 @@ from itertools import product
 import duckdb
 import pytest
 
-from tests.lakes import assert_same_rows
-from tests.row_lineage import lineage
+from tests.support.lakes import assert_same_rows
+from tests.support.row_lineage import lineage
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 MERGE = "CALL ducklake_merge_adjacent_files('lake')"

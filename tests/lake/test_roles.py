@@ -13,15 +13,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.services import Services
 from duckicelake.errors import StartupError, UnsupportedCatalog
 from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import duckdb_attach
-from duckicelake.lake.roles import Logins, apply, grants
+from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import build_duckdb_attach
 from tests.catalog.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties
 from tests.catalog.seams import Interrupted
 from tests.conftest import services_of
@@ -35,7 +35,7 @@ class Shared:
     """A lake with its logins; `url` is a superuser's."""
 
     url: str
-    logins: Logins
+    logins: LakeLogins
 
     def as_login(self, name: str) -> str:
         return make_conninfo(self.url, user=name)
@@ -59,10 +59,10 @@ class Shared:
 
 
 @pytest.fixture
-def logins(database_url: str) -> Iterator[Logins]:
+def logins(database_url: str) -> Iterator[LakeLogins]:
     # Roles are the whole cluster's, and so have names of their own; some of them are hard to quote.
     tag = secrets.token_hex(4)
-    made = Logins(f"server_{tag}", [f"The 100% 'writer' {tag}"], [f"reader_{tag}"], f"owner {tag}")
+    made = LakeLogins(f"server_{tag}", [f"The 100% 'writer' {tag}"], [f"reader_{tag}"], f"owner {tag}")
     everybody = [made.server, *made.writers, *made.readers]
     with psycopg.connect(database_url, autocommit=True) as connection:
         for name in everybody:
@@ -75,9 +75,9 @@ def logins(database_url: str) -> Iterator[Logins]:
 
 
 @pytest.fixture
-def shared(database_url: str, logins: Logins) -> Shared:
+def shared(database_url: str, logins: LakeLogins) -> Shared:
     for _ in range(2):  # may be run again
-        apply(database_url, grants(logins))
+        apply_grants(database_url, build_grants(logins))
     return Shared(database_url, logins)
 
 
@@ -102,7 +102,7 @@ def read_only(shared: Shared, attach: Attach) -> duckdb.DuckDBPyConnection:
     connection = attach(url=shared.reader)
     connection.execute("USE memory")
     connection.execute("DETACH lake")
-    connection.execute(duckdb_attach(shared.reader) + " (READ_ONLY)")
+    connection.execute(build_duckdb_attach(shared.reader) + " (READ_ONLY)")
     return connection.execute("USE lake")
 
 
@@ -187,12 +187,12 @@ def test_duckdb_reads_deletes_that_the_servers_flush_inlines(
     assert pyiceberg_rows(client.load()) == [(3, "three")]
 
 
-def test_server_login_makes_and_migrates_a_lake(empty_database_url: str, logins: Logins, tmp_path: Path) -> None:
-    apply(empty_database_url, grants(logins))
+def test_server_login_makes_and_migrates_a_lake(empty_database_url: str, logins: LakeLogins, tmp_path: Path) -> None:
+    apply_grants(empty_database_url, build_grants(logins))
     url = make_conninfo(empty_database_url, user=logins.server)
     with closing(Database(url, 2)) as database:
-        prepare(database, f"{tmp_path}/data/")
-        apply(empty_database_url, grants(logins))
+        prepare_catalog(database, f"{tmp_path}/data/")
+        apply_grants(empty_database_url, build_grants(logins))
         with database.transaction() as cursor:
             # What migrations do to DuckLake's tables, which are another's by now.
             cursor.execute("CREATE INDEX ON ducklake_tag (key)")
@@ -201,7 +201,7 @@ def test_server_login_makes_and_migrates_a_lake(empty_database_url: str, logins:
                 "EXECUTE FUNCTION duckicelake_raise_epoch()"
             )
             cursor.execute("DROP TRIGGER another ON ducklake_tag")
-        prepare(database, f"{tmp_path}/data/")
+        prepare_catalog(database, f"{tmp_path}/data/")
 
 
 def test_reader_writes_nothing(server: Services, writer: duckdb.DuckDBPyConnection, shared: Shared) -> None:
@@ -256,16 +256,16 @@ def test_doctor_names_wrong_rights_and_grants_mends_them(shared: Shared, damage:
     assert not found.ok
     assert said.format(**names) in found.detail
     assert "duckicelake grants" in found.advice
-    apply(shared.url, grants(logins))
+    apply_grants(shared.url, build_grants(logins))
     assert shared.roles().ok, shared.roles().detail
 
 
 def test_login_that_is_not_there_is_named(database_url: str) -> None:
     with pytest.raises(StartupError, match='role "nobody_here" does not exist'):
-        apply(database_url, grants(Logins("nobody_here", [], [])))
+        apply_grants(database_url, build_grants(LakeLogins("nobody_here", [], [])))
 
 
-def test_server_without_its_rights_says_what_it_lacks(database_url: str, logins: Logins, warehouse: Path) -> None:
+def test_server_without_its_rights_says_what_it_lacks(database_url: str, logins: LakeLogins, warehouse: Path) -> None:
     lacking = pytest.raises(UnsupportedCatalog, match=r"permission denied.*duckicelake grants")
     with closing(Database(make_conninfo(database_url, user=logins.server), 1)) as database, lacking:
-        prepare(database, f"{warehouse}/ducklake/")
+        prepare_catalog(database, f"{warehouse}/ducklake/")

@@ -10,7 +10,7 @@ import pytest
 
 from duckicelake.errors import Unsupported
 from tests.lake.iceberg_client import append, commit, evolve, field, fields_of, new_table, retype, struct
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 DAY = date(1969, 12, 30)
 # (type of before, type of after, DuckDB's literal, a file's array, the value after)

@@ -9,8 +9,16 @@ import psycopg
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.snapshots import begin_snapshot, lane, queue, queue_alone, quoted, record_changes, retrying
+from duckicelake.lake.ducklake.snapshots import (
+    begin_snapshot,
+    hold_queue,
+    hold_table_lock,
+    lock_in_queue,
+    quote_name,
+    record_changes,
+    retry_transaction,
+)
+from duckicelake.postgres.database import Database
 
 
 def rows(database, query):
@@ -73,7 +81,7 @@ def test_snapshots_of_many_writers_and_duckdb_clients_are_contiguous(database, a
     lake = attach()
     lake.execute("CREATE TABLE t (i BIGINT)")
     with ThreadPoolExecutor(5) as pool:
-        futures = [pool.submit(retrying, ours) for _ in range(20)]
+        futures = [pool.submit(retry_transaction, ours) for _ in range(20)]
         for _ in range(5):
             lake.execute("INSERT INTO t VALUES (1)")
         for future in futures:
@@ -96,7 +104,7 @@ def test_losing_to_another_writer_is_tried_again(database, state):
                 cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '{state}'; END $$")
         return "won"
 
-    assert retrying(lose_twice) == "won"
+    assert retry_transaction(lose_twice) == "won"
     assert len(attempts) == 3
 
 
@@ -111,7 +119,7 @@ def test_losing_every_time_or_for_too_long_is_unavailable(database, monkeypatch,
             cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
 
     with pytest.raises(Unavailable, match=says):
-        retrying(lose)
+        retry_transaction(lose)
 
 
 def test_other_errors_are_not_tried_again(database):
@@ -123,7 +131,7 @@ def test_other_errors_are_not_tried_again(database):
             cursor.execute("SELECT 1/0")
 
     with pytest.raises(psycopg.errors.DivisionByZero):
-        retrying(fail)
+        retry_transaction(fail)
     assert len(attempts) == 1
 
 
@@ -132,8 +140,8 @@ def test_names_are_quoted_as_duckdb_quotes_them(database, ducklake):
     ducklake.execute('CREATE TABLE "a ""b"""."t,1" (i INTEGER)')
 
     assert rows(database, "SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > 0 ORDER BY 1") == [
-        ("created_schema:" + quoted('a "b"'),),
-        ("created_table:" + quoted('a "b"', "t,1"),),
+        ("created_schema:" + quote_name('a "b"'),),
+        ("created_table:" + quote_name('a "b"', "t,1"),),
     ]
 
 
@@ -144,7 +152,12 @@ def hasty(database_url):
 
 
 def test_a_lane_whose_keeper_hangs_is_another_ones_in_the_end(hasty, database):
-    with hasty.statement() as hanging, lane(hanging, 5), database.statement() as other, lane(other, 5):
+    with (
+        hasty.statement() as hanging,
+        hold_table_lock(hanging, 5),
+        database.statement() as other,
+        hold_table_lock(other, 5),
+    ):
         # The other has waited until Postgres had ended the idle session, which doesn't know it yet.
         assert not hanging.connection.closed
     with hasty.statement() as cursor:
@@ -152,14 +165,14 @@ def test_a_lane_whose_keeper_hangs_is_another_ones_in_the_end(hasty, database):
 
 
 def test_a_queue_that_somebody_who_hangs_has_alone_goes_on_in_the_end(hasty, database):
-    with hasty.statement() as hanging, queue_alone(hanging), database.transaction() as other:
-        queue(other)
+    with hasty.statement() as hanging, hold_queue(hanging), database.transaction() as other:
+        lock_in_queue(other)
     with hasty.statement() as cursor:
         assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_a_connection_that_kept_a_lane_may_be_idle_for_any_time_afterwards(hasty):
-    with hasty.statement() as cursor, lane(cursor, 5):
+    with hasty.statement() as cursor, hold_table_lock(cursor, 5):
         pid = cursor.connection.info.backend_pid
     time.sleep(1.5)
     with hasty.statement() as cursor:

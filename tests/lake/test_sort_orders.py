@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lakes import Lake, assert_same_rows
+from tests.support.lakes import Lake, assert_same_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 NAMES = ("id", "name", "order", "my col", 'a "q" b', "ÜmÄ", "Upper")

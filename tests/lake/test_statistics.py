@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from tests.lakes import Lake, assert_same_rows
+from tests.support.lakes import Lake, assert_same_rows
 
 START = datetime(1969, 12, 31, 23, 59, 59, 250000)
 VALUES = {

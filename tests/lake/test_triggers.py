@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.lake.writing.side_tables import unschedule
-from duckicelake.storage.policy import canonical
+from duckicelake.lake.side_tables.writer import cancel_deletion
+from duckicelake.storage.policy import canonicalize
 
 EXPIRE = "CALL ducklake_expire_snapshots('lake', older_than => now())"
 CLEANUP = "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)"
@@ -28,7 +28,7 @@ def scheduled(database):
 
 def hold(database, path):
     with database.transaction() as cursor:
-        cursor.execute("INSERT INTO duckicelake_file_ref VALUES (%s, 1, 'test')", [canonical(str(path))])
+        cursor.execute("INSERT INTO duckicelake_file_ref VALUES (%s, 1, 'test')", [canonicalize(str(path))])
 
 
 def register(database, path, size, *, relative=False, snapshot="max(snapshot_id)"):
@@ -162,7 +162,7 @@ def test_expiry_by_duckdb_raises_the_epoch_and_other_writes_do_not(lake, databas
 def test_paths_have_the_same_canonical_form_in_sql_and_python(database, location):
     with database.reading() as cursor:
         assert cursor.execute("SELECT duckicelake_canonical_path(%s)", [location]).fetchall() == [
-            (canonical(location),)
+            (canonicalize(location),)
         ]
 
 
@@ -204,7 +204,7 @@ def test_plans_made_while_tables_were_empty_do_not_read_all_of_them_once_they_ha
                SELECT i, 'old-' || i || '.parquet', true, now() FROM generate_series(%s::int, %s) i""",
             [first, first + 9],
         )
-        unschedule(cursor, [f"/elsewhere/old-{first}.parquet", "/elsewhere/new.parquet"])
+        cancel_deletion(cursor, [f"/elsewhere/old-{first}.parquet", "/elsewhere/new.parquet"])
         return cursor.execute("SELECT duckicelake_is_scheduled(%s)", [f"/any/old-{first}.parquet"]).fetchone()
 
     def rows_read():

@@ -2,14 +2,14 @@
 
 import pytest
 
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.namespaces import create_namespace, list_namespaces
-from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.tables import list_tables
 from duckicelake.catalog.views import list_views
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import check_name
-from tests.lakes import assert_same_rows
+from duckicelake.iceberg.identifiers import check_name
+from tests.support.lakes import assert_same_rows
 
 CONTROLS = ["a\tb", "a\x1fb", "a\nb", "\x7f"]
 STEPS = [".", ".."]

@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.errors import Unsupported
 from tests.lake.iceberg_client import commit, field, new_table, struct
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 NESTED = "{'a': 1}, [1], MAP {'k': 1}"
 FILES = "INSERT INTO t SELECT range, 1 FROM range(30)"

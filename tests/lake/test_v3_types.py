@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from duckicelake.errors import Unsupported
 from tests.lake.iceberg_client import add, append, bound, evolve, field, fields_of, new_table, retype, struct
-from tests.lakes import assert_same_rows
+from tests.support.lakes import assert_same_rows
 
 NANOS = 1709622489123456789
 NANO_TEXT = "2024-03-05 07:08:09.123456789"

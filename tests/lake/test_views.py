@@ -5,12 +5,12 @@ import psycopg
 import pytest
 
 from duckicelake.catalog import views
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.namespaces import create_namespace, drop_namespace
-from duckicelake.catalog.paging import PageRequest
 from duckicelake.catalog.tables import list_tables
 from duckicelake.errors import InvalidRequest, NamespaceNotEmpty, NoSuchView
-from tests import view_queries
-from tests.view_requests import (
+from tests.support import view_queries
+from tests.support.view_requests import (
     CITY,
     DROPPING,
     ID,

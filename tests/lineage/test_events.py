@@ -18,12 +18,12 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.types import IntegerType
 
-from duckicelake.catalog.chronicle.folding import fold_all
-from duckicelake.catalog.lineage.events import LineageEvents, making_events_in_background
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog.writer import write_all_changes
+from duckicelake.lineage.events.generator import EventGenerator, generate_events_in_background
 from duckicelake.server.app import create_app
-from tests.openlineage import check_event
 from tests.server.conftest import running
+from tests.support.openlineage import check_event
 
 Json = dict[str, Any]
 
@@ -45,13 +45,13 @@ def catalog(uri: str) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def maker(services: Services, uri: str) -> LineageEvents:
-    return LineageEvents(services, uri, age=NO_WAIT)
+def maker(services: Services, uri: str) -> EventGenerator:
+    return EventGenerator(services, uri, age=NO_WAIT)
 
 
-def made(services: Services, maker: LineageEvents) -> list[Json]:
+def made(services: Services, maker: EventGenerator) -> list[Json]:
     """All events, after everything that has happened is in them."""
-    fold_all(services)
+    write_all_changes(services)
     while maker.advance():
         pass
     return kept(services)
@@ -71,7 +71,9 @@ def ends(events: list[Json], job: str = "") -> list[Json]:
     return [event for event in events if event.get("eventType", "START") != "START" and job in event["job"]["name"]]
 
 
-def test_what_pyiceberg_does_becomes_runs(services: Services, catalog: Catalog, maker: LineageEvents, uri: str) -> None:
+def test_what_pyiceberg_does_becomes_runs(
+    services: Services, catalog: Catalog, maker: EventGenerator, uri: str
+) -> None:
     table = catalog.create_table("ns.t", ROWS.schema, properties={"owner": "bo", "token": "s3cr3t"})
     table.append(ROWS)
     table.delete("id = 1")
@@ -110,7 +112,7 @@ def test_what_pyiceberg_does_becomes_runs(services: Services, catalog: Catalog, 
 
 
 def test_what_duckdb_does_becomes_runs_too(
-    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: LineageEvents
+    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: EventGenerator
 ) -> None:
     ducklake.execute("CREATE TABLE lake.ns.n (id BIGINT, place STRUCT(x DOUBLE))")
     ducklake.execute("INSERT INTO lake.ns.n SELECT i, {'x': i} FROM range(100) r(i)")
@@ -131,7 +133,7 @@ def test_what_duckdb_does_becomes_runs_too(
 
 
 def test_a_transaction_over_several_tables_is_one_run(
-    services: Services, catalog: Catalog, maker: LineageEvents, uri: str
+    services: Services, catalog: Catalog, maker: EventGenerator, uri: str
 ) -> None:
     for name in ("a", "b"):
         catalog.create_table(f"ns.{name}", ROWS.schema)
@@ -148,7 +150,7 @@ def test_a_transaction_over_several_tables_is_one_run(
 
 
 def test_a_view_is_a_job_that_says_which_columns_it_is_of(
-    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: LineageEvents, uri: str
+    services: Services, ducklake: duckdb.DuckDBPyConnection, catalog: Catalog, maker: EventGenerator, uri: str
 ) -> None:
     location = catalog.create_table("ns.t", ROWS.schema).location().removeprefix("file:")
     ducklake.execute("CREATE VIEW lake.ns.v AS SELECT upper(name) AS big FROM lake.ns.t WHERE id > 471147114711")
@@ -176,7 +178,7 @@ def test_a_view_is_a_job_that_says_which_columns_it_is_of(
     assert iceberg["inputs"][0] == {"namespace": uri, "name": "ns.v", "facets": {}}
     assert iceberg["outputs"][0]["facets"]["columnLineage"]["fields"]["b"]["inputFields"][0]["field"] == "big"
     assert "471147114711" not in str(events)
-    telling = LineageEvents(services, uri, age=NO_WAIT, literals=True)
+    telling = EventGenerator(services, uri, age=NO_WAIT, literals=True)
     ducklake.execute("CREATE VIEW lake.ns.x AS SELECT 471147114711 AS n")
     assert "471147114711" in made(services, telling)[-1]["job"]["facets"]["sql"]["query"]
 
@@ -189,7 +191,7 @@ def widening(catalog: Catalog, name: str) -> list[Json]:
 
 
 def test_posts_of_rows_are_one_streaming_run(
-    services: Services, catalog: Catalog, maker: LineageEvents, uri: str
+    services: Services, catalog: Catalog, maker: EventGenerator, uri: str
 ) -> None:
     catalog.create_table("ns.t", ROWS.schema)
     for number in range(5):
@@ -200,7 +202,7 @@ def test_posts_of_rows_are_one_streaming_run(
     assert events[0]["job"]["facets"]["jobType"]["processingType"] == "STREAMING"
 
 
-def test_a_conflict_is_a_run_that_failed(services: Services, catalog: Catalog, maker: LineageEvents) -> None:
+def test_a_conflict_is_a_run_that_failed(services: Services, catalog: Catalog, maker: EventGenerator) -> None:
     table = catalog.create_table("ns.t", ROWS.schema)
     stale = catalog.load_table("ns.t")
     with table.update_schema() as update:
@@ -220,7 +222,7 @@ def test_each_change_is_told_once_by_two_that_follow_and_are_killed(
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")
     for number in range(40):
         ducklake.execute(f"INSERT INTO lake.main.t VALUES ({number})")
-    fold_all(services)
+    write_all_changes(services)
     followers = [Follower(services, warehouse) for _ in range(4)]
     for told in (8, 30):
         for follower in followers[:2]:
@@ -229,7 +231,7 @@ def test_each_change_is_told_once_by_two_that_follow_and_are_killed(
         for follower in followers[:2]:
             follower.kill()
         del followers[:2]
-    maker = LineageEvents(services, "http://catalog", age=NO_WAIT)
+    maker = EventGenerator(services, "http://catalog", age=NO_WAIT)
     # Whoever was killed holds its turn until Postgres notices.
     wait_until(lambda: not maker.advance() and count(services) >= 84)
     events = kept(services)
@@ -244,7 +246,7 @@ class Follower:
     """Another process, which makes events as soon as it begins."""
 
     def __init__(self, services: Services, warehouse: Path) -> None:
-        command = [sys.executable, "-m", "tests.lineage_following", services.database.url, str(warehouse)]
+        command = [sys.executable, "-m", "tests.support.lineage_process", services.database.url, str(warehouse)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def begin(self) -> None:
@@ -274,11 +276,11 @@ def test_the_thread_makes_events_and_goes_on_after_errors(
     services: Services, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")
-    fold_all(services)
+    write_all_changes(services)
     with services.database.transaction() as cursor:
         cursor.execute("ALTER TABLE duckicelake_lineage_event RENAME TO elsewhere")
     errors: list[Exception] = []
-    with making_events_in_background(LineageEvents(services, "http://catalog", age=NO_WAIT), errors.append):
+    with generate_events_in_background(EventGenerator(services, "http://catalog", age=NO_WAIT), errors.append):
         wait_until(lambda: bool(errors))
         with services.database.transaction() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO duckicelake_lineage_event")
@@ -288,10 +290,10 @@ def test_the_thread_makes_events_and_goes_on_after_errors(
 def test_what_fails_each_time_is_left_out_and_said(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
     for name in ("before", "bad", "after"):
         ducklake.execute(f"CREATE TABLE lake.main.{name} (id INT)")
-    fold_all(services)
+    write_all_changes(services)
     with services.database.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_change SET facts = '{\"metrics\": [5]}' WHERE name = 'bad'")
-    maker = LineageEvents(services, "http://catalog", age=NO_WAIT)
+    maker = EventGenerator(services, "http://catalog", age=NO_WAIT)
     with pytest.raises(AttributeError):
         maker.advance()
     left_out = maker.pass_by()
@@ -307,9 +309,9 @@ def test_what_fails_each_time_is_left_out_and_said(services: Services, ducklake:
 
 def test_what_is_too_young_waits(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")
-    patient = LineageEvents(services, "http://catalog", age=timedelta(hours=1), batch=1)
+    patient = EventGenerator(services, "http://catalog", age=timedelta(hours=1), batch=1)
     assert made(services, patient) == []
-    assert ends(made(services, LineageEvents(services, "http://catalog", age=NO_WAIT)), "main.t")
+    assert ends(made(services, EventGenerator(services, "http://catalog", age=NO_WAIT)), "main.t")
 
 
 def test_a_transaction_is_never_cut_in_two(services: Services, ducklake: duckdb.DuckDBPyConnection) -> None:
@@ -319,7 +321,7 @@ def test_a_transaction_is_never_cut_in_two(services: Services, ducklake: duckdb.
         for name in names:
             ducklake.execute(f"CREATE OR REPLACE TABLE lake.main.{name} (id INT)")
         ducklake.execute("COMMIT")
-    events = made(services, LineageEvents(services, "http://catalog", age=NO_WAIT, batch=4))
+    events = made(services, EventGenerator(services, "http://catalog", age=NO_WAIT, batch=4))
     runs = [each["outputs"] for each in ends(events, "duckdb.") if each["outputs"]]
     tables = [{output["facets"]["duckicelake_table"]["name"] for output in outputs} for outputs in runs]
     assert tables == [set(names)] * 3

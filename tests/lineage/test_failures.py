@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from duckicelake.lineage.failures import Refused, failed_runs, is_failure
-from tests.lineage_changes import LAKE, START
-from tests.openlineage import check_event
+from duckicelake.lineage.openlineage.run_kinds import RefusedRequest, build_failed_runs, is_failure
+from tests.support.lineage_changes import LAKE, START
+from tests.support.openlineage import check_event
 
 
-def refused(number: int = 1, result: str = "CommitFailedException 409", **more: Any) -> Refused:
+def refused(number: int = 1, result: str = "CommitFailedException 409", **more: Any) -> RefusedRequest:
     fields = {"namespace": "ns", "name": "t", "object_id": 3, "operation": "update_table"}
     facts = {"client": {"user-agent": "PyIceberg/0.11.0"}, "location": "file:///lake/ns/t"}
     at = START + timedelta(seconds=number)
-    return Refused(id=number, at=at, principal="ann", request_id="r", result=result, facts=facts, **fields | more)
+    return RefusedRequest(
+        id=number, at=at, principal="ann", request_id="r", result=result, facts=facts, **fields | more
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_some_refusals_are_failures(result: str, fails: bool) -> None:
 
 
 def test_a_refused_commit_is_a_run_that_failed() -> None:
-    begin, end = failed_runs([refused()], LAKE)
+    begin, end = build_failed_runs([refused()], LAKE)
     check_event(begin)
     check_event(end)
     assert (begin["eventType"], end["eventType"]) == ("START", "FAIL")
@@ -53,7 +55,7 @@ def test_a_refused_commit_is_a_run_that_failed() -> None:
 
 
 def test_a_job_that_fails_again_and_again_is_one_run() -> None:
-    found = failed_runs([refused(number) for number in range(50)], LAKE)
+    found = build_failed_runs([refused(number) for number in range(50)], LAKE)
     assert len(found) == 2
     assert found[1]["run"]["facets"]["errorMessage"]["message"].endswith(", 50 times")
     assert (found[0]["eventTime"], found[1]["eventTime"]) == (
@@ -64,11 +66,11 @@ def test_a_job_that_fails_again_and_again_is_one_run() -> None:
 
 def test_other_errors_and_tables_are_runs_of_their_own() -> None:
     others = [refused(2, "InternalServerError 500"), refused(3, namespace="other", object_id=4)]
-    assert len(failed_runs([refused(), *others], LAKE)) == 6
+    assert len(build_failed_runs([refused(), *others], LAKE)) == 6
 
 
 def test_what_is_no_table_is_no_dataset() -> None:
-    found = failed_runs([refused(namespace="ns.new", name=None, object_id=None)], LAKE)
+    found = build_failed_runs([refused(namespace="ns.new", name=None, object_id=None)], LAKE)
     for each in found:
         check_event(each)
     assert found[1]["outputs"] == []

@@ -6,10 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from duckicelake.lineage.export import dot, mermaid
-from duckicelake.lineage.facet_schemas import facet_schema
-from duckicelake.lineage.facet_values import engine, word_in
-from duckicelake.lineage.graph import ColumnEdge, Edge, Graph, Job, Node, Walk, covers
+from duckicelake.lineage.graph.export import format_dot, format_mermaid, read_facet_schema
+from duckicelake.lineage.graph.model import (
+    ColumnEdge,
+    GraphEdge,
+    GraphJob,
+    GraphNode,
+    GraphWalk,
+    LineageGraphView,
+    is_same_or_nested,
+)
+from duckicelake.lineage.graph.parsed_event import read_engine, read_facet_word
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -28,7 +35,7 @@ class Steps:
 
 
 def distances(steps: Steps, depth: int = 20, most: int = 100) -> tuple[dict[int, int], bool]:
-    walk: Walk[int] = Walk()
+    walk: GraphWalk[int] = GraphWalk()
     walk.go([0], steps, depth, most, 1)
     return walk.distances, walk.is_truncated
 
@@ -52,7 +59,7 @@ def test_walk_says_whether_there_is_more_than_there_is_room_for(most: int, is_tr
 
 
 def test_walk_both_ways_keeps_what_is_nearest_first() -> None:
-    walk: Walk[int] = Walk()
+    walk: GraphWalk[int] = GraphWalk()
     walk.go([0], Steps((0, 1), (1, 2)), 5, 100, -1)
     walk.go([0], Steps((0, 2), (2, 3)), 5, 100, 1)
     assert walk.distances == {0: 0, 1: -1, 2: -2, 3: 2}
@@ -75,27 +82,27 @@ def test_walks_are_as_a_plain_search_finds_them() -> None:
     [("a", "a", True), ("a", "a.b", True), ("a.b", "a", True), ("a", "ab", False), ("a.b", "a.c", False)],
 )
 def test_what_holds_of_a_struct_holds_of_its_fields(asked: str, field: str, expected: bool) -> None:
-    assert covers(asked, field) is expected
+    assert is_same_or_nested(asked, field) is expected
 
 
-def graph(name: str, job: str = "job", confidence: float | None = None) -> Graph:
+def graph(name: str, job: str = "job", confidence: float | None = None) -> LineageGraphView:
     nodes = (
-        Node(1, "file", "/x", "TABLE", ("ns", name), None, NOW, ()),
-        Node(2, "kafka://b", name, "DATASET", None, None, NOW, (), columns=("a",)),
+        GraphNode(1, "file", "/x", "TABLE", ("ns", name), None, NOW, ()),
+        GraphNode(2, "kafka://b", name, "DATASET", None, None, NOW, (), columns=("a",)),
     )
     column = ColumnEdge("a", "", "INDIRECT", "FILTER", None, False, None)
-    edge = Edge(2, 1, Job("tests", job), NOW, NOW, confidence, columns=(column,))
-    return Graph(1, None, nodes, (edge,), False)
+    edge = GraphEdge(2, 1, GraphJob("tests", job), NOW, NOW, confidence, columns=(column,))
+    return LineageGraphView(1, None, nodes, (edge,), False)
 
 
 def test_graphviz_has_boxes_for_tables_and_dashes_for_guesses() -> None:
-    text = dot(graph("orders", confidence=0.5))
+    text = format_dot(graph("orders", confidence=0.5))
     assert '  n1 [label="ns.orders", shape=box, penwidth=2];' in text
     assert '  n2 -> n1 [label="job\\na → every row (FILTER)", style=dashed];' in text
 
 
 def test_mermaid_has_a_line_for_each_edge() -> None:
-    assert mermaid(graph("orders")).splitlines() == [
+    assert format_mermaid(graph("orders")).splitlines() == [
         "flowchart LR",
         '  n1["ns.orders"]',
         '  n2["orders<br/>a"]',
@@ -106,10 +113,10 @@ def test_mermaid_has_a_line_for_each_edge() -> None:
 
 @pytest.mark.parametrize("name", ['"];rm', "a\\", "a\\n", "\x1b[31m", "<script>", "]|(end", "a\nb", "#35;", "`${x}`"])
 def test_names_cant_leave_their_strings(name: str) -> None:
-    for line in dot(graph(name, job=name)).splitlines()[3:-1]:
+    for line in format_dot(graph(name, job=name)).splitlines()[3:-1]:
         escaped = line.replace("\\\\", "").replace('\\"', "")
         assert escaped.count('"') == 2
-    for line in mermaid(graph(name, job=name)).splitlines()[1:-1]:
+    for line in format_mermaid(graph(name, job=name)).splitlines()[1:-1]:
         assert line.count('"') == 2
         assert "<script" not in line
         assert "\x1b" not in line
@@ -117,8 +124,8 @@ def test_names_cant_leave_their_strings(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["../graph", "", "x", "x" * 300, "DUCKICELAKE_TABLE", "schemas/duckicelake_table"])
 def test_schemas_are_those_of_our_facets_alone(name: str) -> None:
-    assert facet_schema(name) is None
-    assert facet_schema("duckicelake_inferred") is not None
+    assert read_facet_schema(name) is None
+    assert read_facet_schema("duckicelake_inferred") is not None
 
 
 @pytest.mark.parametrize(
@@ -133,5 +140,5 @@ def test_schemas_are_those_of_our_facets_alone(name: str) -> None:
     ],
 )
 def test_engine_is_told_as_far_as_it_is_known(facet: object, said: str | None) -> None:
-    assert engine(facet) == said
-    assert word_in({"x": facet}, "x", "nothing") is None
+    assert read_engine(facet) == said
+    assert read_facet_word({"x": facet}, "x", "nothing") is None

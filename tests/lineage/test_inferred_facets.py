@@ -8,17 +8,24 @@ from uuid import UUID
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from duckicelake.lineage.inference import InferredInput, Method
-from duckicelake.lineage.inferred_facets import FACET, MOST_EDGES, Input, input_facets, output_facets
-from duckicelake.lineage.naming import DatasetName, Lake
+from duckicelake.lineage.events.inference import (
+    FACET,
+    MAX_INFERRED_EDGES,
+    InferenceMethod,
+    InferredInput,
+    Input,
+    build_input_facets,
+    build_output_facets,
+)
+from duckicelake.lineage.openlineage.names import DatasetName, NamedLake
 
 SCHEMA = json.loads(files("duckicelake.lineage").joinpath("schemas", f"{FACET}.json").read_text())
 OURS = SCHEMA["allOf"][1]
-LAKE = Lake(UUID(int=1), "http://catalog")
+LAKE = NamedLake(UUID(int=1), "http://catalog")
 
 
 def made(table: str, projected: tuple[str, ...] = (), filtered: tuple[str, ...] = ()) -> Input:
-    found = InferredInput(1, f"ns.{table}", 17, 0.9, Method.SCAN_OF_APPLICATION, (4, 5), projected, filtered)
+    found = InferredInput(1, f"ns.{table}", 17, 0.9, InferenceMethod.SCAN_OF_APPLICATION, (4, 5), projected, filtered)
     return found, DatasetName("file", f"/{table}")
 
 
@@ -31,14 +38,14 @@ def edges(facets: dict[str, Any]) -> set[tuple[str | None, str, str, str, float]
 
 
 def test_an_input_says_how_sure_it_is_and_why() -> None:
-    facet = input_facets(LAKE, made("a", ("id",), ("x",))[0])[FACET]
+    facet = build_input_facets(LAKE, made("a", ("id",), ("x",))[0])[FACET]
     Draft202012Validator(OURS).validate(facet)
     assert (facet["confidence"], facet["reason"], facet["evidence"]) == (0.9, "scan-report of the application", [4, 5])
     assert (facet["projected"], facet["filtered"]) == (["id"], ["x"])
 
 
 def test_columns_of_one_name_rank_higher_and_filters_are_indirect() -> None:
-    facets = output_facets(
+    facets = build_output_facets(
         LAKE, ["id", "name", "total"], [made("a", ("ID", "x"), ("x",)), made("b", ("id", "name", "x"))]
     )
     assert edges(facets) == {
@@ -53,7 +60,7 @@ def test_columns_of_one_name_rank_higher_and_filters_are_indirect() -> None:
 
 
 def test_the_column_lineage_says_the_same() -> None:
-    lineage = output_facets(LAKE, ["id"], [made("a", ("id",), ("x",))])["columnLineage"]
+    lineage = build_output_facets(LAKE, ["id"], [made("a", ("id",), ("x",))])["columnLineage"]
     direct = {"type": "DIRECT", "description": "inferred, confidence 0.72"}
     indirect = {"type": "INDIRECT", "subtype": "FILTER", "description": "inferred, confidence 0.81"}
     where = {"namespace": "file", "name": "/a"}
@@ -63,14 +70,14 @@ def test_the_column_lineage_says_the_same() -> None:
 
 @pytest.mark.parametrize("inputs", [[], [made("a")]])
 def test_nothing_is_said_of_columns_that_nobody_has_told_of(inputs: list[Input]) -> None:
-    assert output_facets(LAKE, ["id"], inputs) == {}
+    assert build_output_facets(LAKE, ["id"], inputs) == {}
 
 
 def test_too_many_columns_of_other_names_are_no_candidates() -> None:
     many = made("a", tuple(f"x{number}" for number in range(9)))
-    assert output_facets(LAKE, ["id"], [many]) == {}
+    assert build_output_facets(LAKE, ["id"], [many]) == {}
 
 
 def test_edges_are_bounded() -> None:
-    names = tuple(f"c{number}" for number in range(3 * MOST_EDGES))
-    assert len(output_facets(LAKE, names, [made("a", names)])[FACET]["columns"]) == MOST_EDGES
+    names = tuple(f"c{number}" for number in range(3 * MAX_INFERRED_EDGES))
+    assert len(build_output_facets(LAKE, names, [made("a", names)])[FACET]["columns"]) == MAX_INFERRED_EDGES

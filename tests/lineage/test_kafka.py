@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import InvalidSettings
-from duckicelake.lineage.kafka import key_of
-from duckicelake.lineage.outlets import Outlet
-from duckicelake.lineage.receivers import receivers_of
-from duckicelake.lineage.transports import outlet_to
+from duckicelake.lineage.delivery.kafka import find_partition_key
+from duckicelake.lineage.delivery.receivers import LineageOutlet, parse_receivers
+from duckicelake.lineage.delivery.transports import open_outlet
 from tests.lake.lineage.events import dataset_event, event, facet, job_event, table
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="the extra `kafka` isn't installed")
@@ -26,9 +25,9 @@ def brokers() -> Iterator[str]:
     cluster.flush(0)
 
 
-def outlet(brokers: str, settings: str | None = None) -> Outlet:
-    (receiver,) = receivers_of([f"kafka://{brokers}/{TOPIC}"], kafka=settings)
-    return outlet_to(receiver)
+def outlet(brokers: str, settings: str | None = None) -> LineageOutlet:
+    (receiver,) = parse_receivers([f"kafka://{brokers}/{TOPIC}"], kafka=settings)
+    return open_outlet(receiver)
 
 
 def consumed(brokers: str, count: int) -> list[Any]:
@@ -87,7 +86,7 @@ def test_keys_follow_openlineages_rule() -> None:
     parent = facet(run={"runId": "p"}, job={"namespace": "n", "name": "parent"})
     root = {**parent, "root": {"run": {"runId": "r"}, "job": {"namespace": "n", "name": "root"}}}
     told = [event(1), event(1, parent=parent), event(1, parent=root), dataset_event(1, table("a")), job_event(1, "j")]
-    assert [key_of(each) for each in told] == [
+    assert [find_partition_key(each) for each in told] == [
         "run:tests/job",
         "run:n/parent",
         "run:n/root",

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from duckicelake.lineage.pending import Key, Pending, Queue, keys_of
+from duckicelake.lineage.delivery.queue import DeliveryQueue, Key, PendingEvent, find_order_keys
 
 LONG = 1 << 30
 
@@ -14,24 +14,24 @@ def dataset(name: str) -> dict[str, str]:
     return {"namespace": "file", "name": name}
 
 
-def pending(id_: int, *outputs: str, inputs: tuple[str, ...] = (), run: str | None = None) -> Pending:
+def pending(id_: int, *outputs: str, inputs: tuple[str, ...] = (), run: str | None = None) -> PendingEvent:
     body = {
         "run": {"runId": run or f"run {id_}"},
         "job": {"namespace": "n", "name": "j"},
         "inputs": [dataset(name) for name in inputs],
         "outputs": [dataset(name) for name in outputs],
     }
-    return Pending(id_, json.dumps(body))
+    return PendingEvent(id_, json.dumps(body))
 
 
-def queue_of(*events: Pending) -> Queue:
-    queue = Queue(100, LONG)
+def queue_of(*events: PendingEvent) -> DeliveryQueue:
+    queue = DeliveryQueue(100, LONG)
     for event in events:
         queue.add(event)
     return queue
 
 
-def taken(queue: Queue, now: float = 0.0) -> list[int]:
+def taken(queue: DeliveryQueue, now: float = 0.0) -> list[int]:
     """Ids of all that can be sent now, each with success."""
     found = []
     while (event := queue.take(now)) is not None:
@@ -100,7 +100,7 @@ def test_dropping_frees_those_who_waited() -> None:
 
 def test_room_is_of_events_and_of_characters() -> None:
     assert queue_of(pending(1, "a")).room == 99
-    queue = Queue(100, 10)
+    queue = DeliveryQueue(100, 10)
     event = pending(1, "a")
     queue.add(event)
     assert queue.room == 0
@@ -118,13 +118,13 @@ def test_room_is_of_events_and_of_characters() -> None:
     ],
 )
 def test_keys_are_of_the_dataset_the_run_or_the_job(body: dict[str, object], keys: set[Key]) -> None:
-    assert keys_of(body) == keys
+    assert find_order_keys(body) == keys
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_failures_leave_each_dataset_in_order(seed: int) -> None:
     chance = random.Random(seed)
-    queue, sent, now = Queue(10_000, LONG), [], 0.0
+    queue, sent, now = DeliveryQueue(10_000, LONG), [], 0.0
     ids = iter(range(1, 301))
     while True:
         for id_ in [each for _, each in zip(range(chance.randrange(5)), ids, strict=False)]:

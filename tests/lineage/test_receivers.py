@@ -5,22 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.cli.assembly.deliveries import receivers
 from duckicelake.errors import InvalidSettings
-from duckicelake.lineage.receivers import Console, File, Http, Kafka, receivers_of
-from duckicelake.settings import Settings
+from duckicelake.lineage.delivery.couriers import read_receivers
+from duckicelake.lineage.delivery.receivers import (
+    ConsoleReceiver,
+    FileReceiver,
+    HttpReceiver,
+    KafkaReceiver,
+    parse_receivers,
+)
+from duckicelake.settings.model import Settings
 
 URL = "https://marquez.example:5000"
 
 
 def test_each_kind_is_told_by_its_url() -> None:
     written = [URL, "http://b/x/y?timeout=2.5&compression=gzip", "file:///v/l.ndjson", "console", "kafka://a:1;b:2/t"]
-    assert receivers_of(written) == [
-        Http(URL, "marquez.example:5000", f"{URL}/api/v1/lineage"),
-        Http("http://b/x/y", "b", "http://b/x/y", 2.5, is_compressed=True),
-        File("file:/v/l.ndjson", Path("/v/l.ndjson")),
-        Console(),
-        Kafka("kafka://a:1;b:2/t", "t", {"bootstrap.servers": "a:1,b:2"}),
+    assert parse_receivers(written) == [
+        HttpReceiver(URL, "marquez.example:5000", f"{URL}/api/v1/lineage"),
+        HttpReceiver("http://b/x/y", "b", "http://b/x/y", 2.5, is_compressed=True),
+        FileReceiver("file:/v/l.ndjson", Path("/v/l.ndjson")),
+        ConsoleReceiver(),
+        KafkaReceiver("kafka://a:1;b:2/t", "t", {"bootstrap.servers": "a:1,b:2"}),
     ]
 
 
@@ -47,18 +53,18 @@ def test_each_kind_is_told_by_its_url() -> None:
 )
 def test_what_cannot_be_is_refused_with_what_would_be_right(written: str, said: str) -> None:
     with pytest.raises(InvalidSettings, match=said):
-        receivers_of([written])
+        parse_receivers([written])
 
 
 def test_secret_in_a_url_is_refused_and_not_told() -> None:
     with pytest.raises(InvalidSettings, match="belongs into lineage_api_keys") as caught:
-        receivers_of(["https://me:geheim@host"])
+        parse_receivers(["https://me:geheim@host"])
     assert "geheim" not in str(caught.value)
 
 
 def test_receiver_cannot_stand_there_twice() -> None:
     with pytest.raises(InvalidSettings, match=r"has https://marquez\.example:5000 twice"):
-        receivers_of([URL, f"{URL}/api/v1/lineage"])
+        parse_receivers([URL, f"{URL}/api/v1/lineage"])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,7 @@ def test_receiver_cannot_stand_there_twice() -> None:
     ],
 )
 def test_keys_go_to_the_hosts_that_they_are_for(written: list[str], keys: str, found: list[str | None]) -> None:
-    receivers = receivers_of(written, keys)
+    receivers = parse_receivers(written, keys)
     assert [getattr(each, "api_key", None) for each in receivers] == found
     assert not any("api_key" in repr(each) for each in receivers)
 
@@ -89,19 +95,19 @@ def test_keys_go_to_the_hosts_that_they_are_for(written: list[str], keys: str, f
 )
 def test_key_for_nobody_is_refused_and_not_told(written: list[str], keys: str, said: str) -> None:
     with pytest.raises(InvalidSettings, match=said) as caught:
-        receivers_of(written, keys)
+        parse_receivers(written, keys)
     assert "geheim" not in str(caught.value)
 
 
 def test_settings_of_kafkas_client_need_kafka_and_values() -> None:
-    (found,) = receivers_of(["kafka://b:1/t"], kafka="sasl.username=me, sasl.password=geheim=")
-    assert isinstance(found, Kafka)
+    (found,) = parse_receivers(["kafka://b:1/t"], kafka="sasl.username=me, sasl.password=geheim=")
+    assert isinstance(found, KafkaReceiver)
     assert found.config == {"bootstrap.servers": "b:1", "sasl.username": "me", "sasl.password": "geheim="}
     assert "geheim" not in repr(found)
     with pytest.raises(InvalidSettings, match="names no kafka"):
-        receivers_of([URL], kafka="a=b")
+        parse_receivers([URL], kafka="a=b")
     with pytest.raises(InvalidSettings, match="must be <name>=<value>"):
-        receivers_of(["kafka://b:1/t"], kafka="geheim")
+        parse_receivers(["kafka://b:1/t"], kafka="geheim")
 
 
 @pytest.fixture(autouse=True)
@@ -111,21 +117,23 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_openlineages_variables_hold_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert receivers(Settings()) == []
+    assert read_receivers(Settings()) == []
     monkeypatch.setenv("OPENLINEAGE_URL", f"{URL}/")
     monkeypatch.setenv("OPENLINEAGE_API_KEY", "k")
-    assert receivers(Settings()) == [Http(URL, "marquez.example:5000", f"{URL}/api/v1/lineage", api_key="k")]
+    assert read_receivers(Settings()) == [
+        HttpReceiver(URL, "marquez.example:5000", f"{URL}/api/v1/lineage", api_key="k")
+    ]
     monkeypatch.setenv("OPENLINEAGE_ENDPOINT", "/take")
-    assert [each.name for each in receivers(Settings())] == [f"{URL}/take"]
-    assert receivers(Settings(lineage_transports=("console",))) == [Console()]
+    assert [each.name for each in read_receivers(Settings())] == [f"{URL}/take"]
+    assert read_receivers(Settings(lineage_transports=("console",))) == [ConsoleReceiver()]
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "True")
-    assert receivers(Settings()) == []
+    assert read_receivers(Settings()) == []
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "false")
     monkeypatch.setenv("OPENLINEAGE_URL", "marquez")
     with pytest.raises(InvalidSettings, match=r"OPENLINEAGE_URL is taken for lineage_transports: .* is no receiver"):
-        receivers(Settings())
+        read_receivers(Settings())
 
 
 def test_secrets_without_receivers_are_refused() -> None:
     with pytest.raises(InvalidSettings, match="are for lineage_transports, which aren't set"):
-        receivers(Settings(lineage_api_keys="k"))
+        read_receivers(Settings(lineage_api_keys="k"))

@@ -6,44 +6,43 @@ from typing import Any
 import orjson
 import pytest
 
-from duckicelake.lake.chronicle.entries import Change, Kind
-from duckicelake.lineage.jobs import job_name
-from duckicelake.lineage.runs import Run, described, runs_of
-from duckicelake.lineage.streams import Pace, Streams, is_of_stream
-from tests.lineage_changes import LAKE, START, change, told
-from tests.openlineage import check_event
+from duckicelake.changelog.entries import ChangeKind, LoggedChange
+from duckicelake.lineage.openlineage.run_kinds import StreamGroups, StreamPace, is_of_stream
+from duckicelake.lineage.openlineage.runs import RunChanges, describe_run, format_job_name, group_runs
+from tests.support.lineage_changes import LAKE, START, change, told
+from tests.support.openlineage import check_event
 
 Json = dict[str, Any]
 
 
-def post(number: int, seconds: float, **more: Any) -> Change:
+def post(number: int, seconds: float, **more: Any) -> LoggedChange:
     facts = {"metrics": {"added-records": 10}, "client": {"user-agent": "sensor/1.0"}}
-    return change(Kind.APPEND, snapshot=number, seconds=seconds, operation="append_rows", facts=facts, **more)
+    return change(ChangeKind.APPEND, snapshot=number, seconds=seconds, operation="append_rows", facts=facts, **more)
 
 
 class Follower:
     """Folds some changes at a time, and keeps what is open as JSON."""
 
-    def __init__(self, pace: Pace | None = None) -> None:
-        self.pace = pace or Pace()
+    def __init__(self, pace: StreamPace | None = None) -> None:
+        self.pace = pace or StreamPace()
         self.kept: list[Json] = []
         self.events: list[Json] = []
         self.described = 0
         self.reads_elsewhere = False
 
-    def fold(self, *changes: Change, until: float | None = None) -> None:
-        streams = Streams(self.kept, self._describe, self.pace)
-        for run in runs_of(told(*changes)):
+    def fold(self, *changes: LoggedChange, until: float | None = None) -> None:
+        streams = StreamGroups(self.kept, self._describe, self.pace)
+        for run in group_runs(told(*changes)):
             assert is_of_stream(run)
-            streams.add(job_name(run, LAKE), run)
+            streams.add(format_job_name(run, LAKE), run)
         streams.pass_until(START + timedelta(seconds=until) if until is not None else changes[-1].at)
         self.kept = orjson.loads(orjson.dumps(streams.kept()))
         self.events += streams.events
 
-    def _describe(self, run: Run) -> Json:
+    def _describe(self, run: RunChanges) -> Json:
         self.described += 1
-        body = described(run, LAKE)
-        name = job_name(run, LAKE, ["elsewhere"] if self.reads_elsewhere else [])
+        body = describe_run(run, LAKE)
+        name = format_job_name(run, LAKE, ["elsewhere"] if self.reads_elsewhere else [])
         return {**body, "job": {**body["job"], "name": name}}
 
     def types(self) -> list[str]:
@@ -91,7 +90,7 @@ def test_a_pause_ends_the_run_and_the_next_post_begins_another() -> None:
 
 
 def test_a_run_is_cut_when_it_is_long_enough() -> None:
-    follower = Follower(Pace(longest=timedelta(seconds=20)))
+    follower = Follower(StreamPace(longest=timedelta(seconds=20)))
     follower.fold(*(post(n, n) for n in range(45)))
     assert follower.types().count("START") == 3
 
@@ -103,7 +102,7 @@ def test_tables_and_posters_have_runs_of_their_own() -> None:
 
 
 def test_of_too_many_the_oldest_end() -> None:
-    follower = Follower(Pace(most=2))
+    follower = Follower(StreamPace(most=2))
     follower.fold(*(post(n, n / 10, name=f"t{n}", object_id=n) for n in range(5)))
     assert len(follower.kept) == 2
     ended = [event["outputs"][0]["facets"]["duckicelake_table"]["name"] for event in follower.events[-3:]]
@@ -120,7 +119,7 @@ def test_of_too_many_the_oldest_end() -> None:
     ],
 )
 def test_streams_are_known_by_how_they_write(more: Json, is_one: bool) -> None:
-    assert is_of_stream(told(change(Kind.APPEND, **more))) == is_one
+    assert is_of_stream(told(change(ChangeKind.APPEND, **more))) == is_one
 
 
 def test_stream_that_comes_to_read_elsewhere_tells_its_table_no_more() -> None:

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import InvalidSettings
-from duckicelake.lineage.outlets import Failure, Outlet
-from duckicelake.lineage.receivers import receivers_of
-from duckicelake.lineage.transports import outlet_to
-from tests.certificates import make_certificate
+from duckicelake.lineage.delivery.receivers import DeliveryFailure, LineageOutlet, parse_receivers
+from duckicelake.lineage.delivery.transports import open_outlet
 from tests.lake.lineage.events import event, table
-from tests.receiver import Answer, Receiver, always, receiving
+from tests.support.certificates import make_certificate
+from tests.support.receiver import Answer, Receiver, always, receiving
 
 SECRET = "geheim/key=="
 
@@ -28,9 +27,9 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-def outlet(written: str, **secrets: str) -> Outlet:
-    (receiver,) = receivers_of([written], **secrets)
-    return outlet_to(receiver)
+def outlet(written: str, **secrets: str) -> LineageOutlet:
+    (receiver,) = parse_receivers([written], **secrets)
+    return open_outlet(receiver)
 
 
 def test_event_is_posted_where_openlineage_wants_it(receiver: Receiver) -> None:
@@ -56,23 +55,26 @@ def test_connection_is_kept_and_path_and_compression_are_as_wanted(receiver: Rec
 @pytest.mark.parametrize(
     ("answer", "failure"),
     [
-        (Answer(400, body=b"no such field"), Failure("refused", "400 Bad Request: no such field", 400)),
-        (Answer(401, body=f"bad {SECRET}\n\x1b[31m".encode()), Failure("refused", "401 Unauthorized: bad … [31m", 401)),
-        (Answer(413), Failure("refused", "413 Request Entity Too Large", 413)),
-        (Answer(429, {"Retry-After": "7"}), Failure("away", "429 Too Many Requests", 429, 7.0)),
-        (Answer(500), Failure("later", "500 Internal Server Error", 500)),
-        (Answer(501), Failure("later", "501 Not Implemented", 501)),
-        (Answer(503, {"Retry-After": "0"}), Failure("away", "503 Service Unavailable", 503, 0.0)),
-        (Answer(503, {"Retry-After": "soon"}), Failure("away", "503 Service Unavailable", 503)),
+        (Answer(400, body=b"no such field"), DeliveryFailure("refused", "400 Bad Request: no such field", 400)),
+        (
+            Answer(401, body=f"bad {SECRET}\n\x1b[31m".encode()),
+            DeliveryFailure("refused", "401 Unauthorized: bad … [31m", 401),
+        ),
+        (Answer(413), DeliveryFailure("refused", "413 Request Entity Too Large", 413)),
+        (Answer(429, {"Retry-After": "7"}), DeliveryFailure("away", "429 Too Many Requests", 429, 7.0)),
+        (Answer(500), DeliveryFailure("later", "500 Internal Server Error", 500)),
+        (Answer(501), DeliveryFailure("later", "501 Not Implemented", 501)),
+        (Answer(503, {"Retry-After": "0"}), DeliveryFailure("away", "503 Service Unavailable", 503, 0.0)),
+        (Answer(503, {"Retry-After": "soon"}), DeliveryFailure("away", "503 Service Unavailable", 503)),
         (
             Answer(503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}),
-            Failure("away", "503 Service Unavailable", 503, 0.0),
+            DeliveryFailure("away", "503 Service Unavailable", 503, 0.0),
         ),
-        (Answer(504), Failure("away", "504 Gateway Timeout", 504)),
-        (Answer(302, {"Location": "/login"}), Failure("away", "302 Found: it is at /login; set that", 302)),
+        (Answer(504), DeliveryFailure("away", "504 Gateway Timeout", 504)),
+        (Answer(302, {"Location": "/login"}), DeliveryFailure("away", "302 Found: it is at /login; set that", 302)),
     ],
 )
-def test_status_says_what_becomes_of_an_event(receiver: Receiver, answer: Answer, failure: Failure) -> None:
+def test_status_says_what_becomes_of_an_event(receiver: Receiver, answer: Answer, failure: DeliveryFailure) -> None:
     receiver.behaviour = always(answer)
     assert outlet(receiver.uri, api_keys=SECRET).send(event(1)) == failure
     assert len(receiver.tries) == 1
@@ -176,8 +178,9 @@ def test_console_is_standard_output_and_nothing_but_events(capsys: pytest.Captur
 def test_kafka_without_its_client_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['confluent_kafka'] = None; from duckicelake.errors import InvalidSettings;"
-        "from duckicelake.lineage.receivers import Kafka; from duckicelake.lineage.transports import outlet_to\n"
-        "try: outlet_to(Kafka('kafka://b:1/t', 't'))\nexcept InvalidSettings as error: print(error)"
+        "from duckicelake.lineage.delivery.receivers import Kafka;"
+        "from duckicelake.lineage.delivery.transports import open_outlet\n"
+        "try: open_outlet(Kafka('kafka://b:1/t', 't'))\nexcept InvalidSettings as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "kafka://b:1/t, and Kafka's client isn't installed: pip install 'duckicelake[kafka]'" in said

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.pyiceberg_v3 import install
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.pyiceberg_v3.installation import install
 from tests.model.lake import Lake
 from tests.model.opening import new_lake, standalone
 from tests.model.run import RunError, Step, chosen, parse, run, shrunk

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from duckicelake.pyiceberg_v3 import install, uninstall
+from duckicelake.pyiceberg_v3.installation import install, uninstall
 
 pytest.register_assert_rewrite("tests.model.checks", "tests.catalog.client")
 

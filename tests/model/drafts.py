@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema as IcebergSchema
 
-from duckicelake.iceberg.manifest import DataFile, EntryStatus, FileContent, ManifestEntry, ManifestFile
+from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry, ManifestFile
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.puffin import FILE_FORMAT, write_deletion_vectors
 from tests.catalog.client import Draft, Json, live, local

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.rest import CommitTableRequest
 from tests.catalog.client import Json, local
 from tests.catalog.seams import fresh

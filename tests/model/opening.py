@@ -14,15 +14,15 @@ from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 from pyiceberg.catalog.rest import RestCatalog
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from duckicelake.server.app import create_app
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 from tests.catalog.client import Client
 from tests.catalog.seams import fresh
 from tests.model.lake import NAMESPACES, Lake
@@ -43,7 +43,7 @@ def standalone(postgres: EmbeddedPostgres) -> Iterator[tuple[Services, Attach]]:
     for extension in ("ducklake", "postgres_scanner"):
         import_extension(extension)
     with TemporaryDirectory() as folder, closing(Database(url, pool_size=8)) as database:
-        prepare(database, f"{folder}/ducklake/")
+        prepare_catalog(database, f"{folder}/ducklake/")
         policy = LocationPolicy(warehouse=folder, allowed=())
         clock = lambda: time.time_ns() // 1_000_000  # noqa: E731
         with ExitStack() as stack:
@@ -51,7 +51,7 @@ def standalone(postgres: EmbeddedPostgres) -> Iterator[tuple[Services, Attach]]:
             def attach() -> duckdb.DuckDBPyConnection:
                 duck = stack.enter_context(duckdb.connect(config={"threads": 2}))
                 duck.execute("LOAD ducklake; LOAD postgres_scanner")
-                return duck.execute(duckdb_attach(url))
+                return duck.execute(build_duckdb_attach(url))
 
             yield Services(database, open_store(folder), policy, "client", clock), attach
 

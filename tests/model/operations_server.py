@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.transactions import commit_transaction
-from duckicelake.iceberg.manifest import FileContent, ManifestFile
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.iceberg.manifest.entry import FileContent, ManifestFile
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest
 from tests.catalog.client import Json, live, set_ref
 from tests.catalog.engine import applied

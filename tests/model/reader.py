@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from duckicelake.iceberg.deletes import read_vector
-from duckicelake.iceberg.manifest import DataFile, FileContent, ManifestFile, read_manifest_list
-from duckicelake.iceberg.puffin import FILE_FORMAT
-from duckicelake.storage.parquet import read_position_deletes
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestFile
+from duckicelake.iceberg.manifest.reader import read_manifest_list
+from duckicelake.iceberg.puffin import FILE_FORMAT, read_vector
+from duckicelake.parquet.inlined_rows import read_position_deletes
 from tests.catalog.client import Json, live, local
 from tests.model.model import Shown
 

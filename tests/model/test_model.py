@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.conftest import Attach
 from tests.model.opening import new_lake
 from tests.model.run import OPERATIONS, Step, chosen, run, shrunk

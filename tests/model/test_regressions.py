@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog import engine
 from tests.catalog.client import SCHEMA, Client, Json, duckdb_rows, new_client, pyiceberg_rows
 

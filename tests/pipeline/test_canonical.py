@@ -3,19 +3,19 @@
 import duckdb
 import pytest
 
-from duckicelake.pipeline import canonical
-from duckicelake.pipeline.canonical import DuckSQL, checksum
-from duckicelake.pipeline.value_types import of_duckdb
+from duckicelake.pipeline import checksums
+from duckicelake.pipeline.checksums import DuckSQL, join_halves
+from duckicelake.pipeline.column_types import from_duckdb_type
 
 
 def summed(*rows: str) -> tuple[object, ...]:
     """Count and checksum of a column with these values, in this order."""
     with duckdb.connect() as connection:
         relation = f"(VALUES {', '.join(f'({row})' for row in rows)}) AS t (v)"
-        type_ = of_duckdb(connection.sql(f"SELECT * FROM {relation}").types[0])
-        query = canonical.checksums(DuckSQL(), relation, [("v", type_)])
+        type_ = from_duckdb_type(connection.sql(f"SELECT * FROM {relation}").types[0])
+        query = checksums.build_checksum_query(DuckSQL(), relation, [("v", type_)])
         count, high, low, values, *halves = connection.sql(query).fetchall()[0]
-    return count, checksum(high, low), values, checksum(*halves)
+    return count, join_halves(high, low), values, join_halves(*halves)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_different_values_have_different_checksums(one: tuple[str, ...], other: 
 
 def test_values_that_stand_in_other_rows_change_the_checksum_of_rows_alone() -> None:
     with duckdb.connect() as connection:
-        columns = [(name, of_duckdb(connection.sql("SELECT 1 AS v").types[0])) for name in ("a", "b")]
+        columns = [(name, from_duckdb_type(connection.sql("SELECT 1 AS v").types[0])) for name in ("a", "b")]
         query = [
-            canonical.checksums(DuckSQL(), f"(VALUES {rows}) AS t (a, b)", columns)
+            checksums.build_checksum_query(DuckSQL(), f"(VALUES {rows}) AS t (a, b)", columns)
             for rows in ("(1, 1), (2, 2)", "(1, 2), (2, 1)")
         ]
         one, other = (connection.sql(each).fetchall()[0] for each in query)
@@ -86,5 +86,5 @@ def test_values_that_stand_in_other_rows_change_the_checksum_of_rows_alone() -> 
 
 
 def test_checksum_is_a_number_of_64_bits_and_none_of_no_rows() -> None:
-    assert checksum(None, None) == 0
-    assert checksum(2**40, 2**40) == (2**70 + 2**40) % 2**64
+    assert join_halves(None, None) == 0
+    assert join_halves(2**40, 2**40) == (2**70 + 2**40) % 2**64

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from duckicelake.errors import BadColumn
-from duckicelake.pipeline.columns import Change, both, joined, typed_by
+from duckicelake.pipeline.columns import ColumnChange, apply_known_types, join_columns, merge_columns
 
 
 def columns(**types: DataType) -> StructType:
@@ -43,7 +43,7 @@ def columns(**types: DataType) -> StructType:
     ],
 )
 def test_narrower_types_fit_as_they_are(table: DataType, source: DataType) -> None:
-    assert joined(columns(a=table), columns(A=source), may_change=False) == (columns(a=table), [])
+    assert join_columns(columns(a=table), columns(A=source), may_change=False) == (columns(a=table), [])
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_narrower_types_fit_as_they_are(table: DataType, source: DataType) -> No
     ],
 )
 def test_wider_types_widen_the_column_if_they_may(table: DataType, source: DataType) -> None:
-    target, changes = joined(columns(a=table), columns(a=source), may_change=True)
-    assert (target, changes) == (columns(a=source), [Change(("a",), source, is_new=False)])
+    target, changes = join_columns(columns(a=table), columns(a=source), may_change=True)
+    assert (target, changes) == (columns(a=source), [ColumnChange(("a",), source, is_new=False)])
     with pytest.raises(BadColumn, match=rf"a would have to become {source.simpleString().replace('(', '.')[:7]}"):
-        joined(columns(a=table), columns(a=source), may_change=False)
+        join_columns(columns(a=table), columns(a=source), may_change=False)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_wider_types_widen_the_column_if_they_may(table: DataType, source: DataT
 )
 def test_types_that_lose_something_or_mean_another_thing_are_refused(table: DataType, source: DataType) -> None:
     with pytest.raises(BadColumn, match=r"a is .*, which doesn't hold"):
-        joined(columns(a=table), columns(a=source), may_change=True)
+        join_columns(columns(a=table), columns(a=source), may_change=True)
 
 
 def test_columns_are_added_at_any_depth_and_named_with_their_path() -> None:
     table = columns(s=columns(x=IntegerType()), m=MapType(StringType(), ArrayType(columns(y=IntegerType()))))
     inner = MapType(StringType(), ArrayType(columns(y=LongType(), z=ByteType())))
-    target, changes = joined(table, columns(s=columns(w=StringType()), m=inner, n=DateType()), may_change=True)
+    target, changes = join_columns(table, columns(s=columns(w=StringType()), m=inner, n=DateType()), may_change=True)
     assert [(change.path, change.type, change.is_new) for change in changes] == [
         (("s", "w"), StringType(), True),
         (("m", "value", "element", "y"), LongType(), False),
@@ -95,7 +95,7 @@ def test_columns_are_added_at_any_depth_and_named_with_their_path() -> None:
 def test_all_that_does_not_fit_is_told_at_once() -> None:
     table = StructType().add("id", IntegerType(), nullable=False).add("v", IntegerType())
     with pytest.raises(BadColumn) as told:
-        joined(table, columns(v=StringType(), n=NullType(), i=DayTimeIntervalType()), may_change=True)
+        join_columns(table, columns(v=StringType(), n=NullType(), i=DayTimeIntervalType()), may_change=True)
     for each in ("v is int, which doesn't hold string", "n is void, which", "i is interval", "id must have a value"):
         assert each in str(told.value)
 
@@ -104,11 +104,11 @@ def test_types_of_text_are_the_tables_where_it_has_the_column_and_its_spelling_i
     found = columns(ID=StringType(), s=columns(X=LongType(), new=LongType()), more=LongType())
     known = columns(id=IntegerType(), s=columns(x=IntegerType()))
     wanted = columns(ID=IntegerType(), s=columns(X=IntegerType(), new=LongType()), more=LongType())
-    assert typed_by(found, known) == wanted
+    assert apply_known_types(found, known) == wanted
 
 
 def test_a_new_column_that_files_tell_differently_holds_all() -> None:
     first = columns(a=IntegerType(), b=IntegerType(), c=IntegerType())
-    assert both(first, columns(A=DoubleType(), b=StringType(), d=DateType())) == columns(
+    assert merge_columns(first, columns(A=DoubleType(), b=StringType(), d=DateType())) == columns(
         a=DoubleType(), b=StringType(), c=IntegerType(), d=DateType()
     )

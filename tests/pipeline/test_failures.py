@@ -3,12 +3,12 @@
 from py4j.protocol import Py4JError
 
 from duckicelake.errors import OutOfMemory
-from duckicelake.pipeline.failures import explained
+from duckicelake.pipeline.failures import explain_failure
 
 
 def test_executor_that_ends_while_it_is_given_a_task_is_told_as_memory_that_ran_out() -> None:
     """Of two tasks the second one is refused by an executor that ends by the first one's error, and is heard first."""
-    failure = explained(
+    failure = explain_failure(
         Py4JError(
             "An error occurred while calling o73.collectToPython.\n: org.apache.spark.SparkException: Job aborted due "
             "to stage failure: Task 1 in stage 0.0 failed 1 times, most recent failure: Lost task 1.0 in stage 0.0: "

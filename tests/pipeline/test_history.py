@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.history import Step, steps_between
+from duckicelake.pipeline.row_changes import SnapshotStep, list_steps
 
 
 def snapshot(number: int, parent: int | None, operation: str = "overwrite", **more: Any) -> dict[str, Any]:
@@ -31,24 +31,24 @@ WHOLE = metadata(*SNAPSHOTS)
 
 
 def test_steps_follow_main_and_say_how_rows_can_be_compared() -> None:
-    assert steps_between(WHOLE, None, None) == [
-        Step(100, None, only_adds=True),
-        Step(200, 100),
-        Step(300, 200, only_moves=True),
-        Step(400, 300, by_row_id=True),
+    assert list_steps(WHOLE, None, None) == [
+        SnapshotStep(100, None, only_adds=True),
+        SnapshotStep(200, 100),
+        SnapshotStep(300, 200, only_moves=True),
+        SnapshotStep(400, 300, by_row_id=True),
     ]
-    assert [step.snapshot_id for step in steps_between(WHOLE, 100, 300)] == [200, 300]
-    assert steps_between(WHOLE, 400, None) == steps_between(WHOLE, 200, 200) == []
-    assert steps_between({"current-snapshot-id": -1}, None, None) == []
+    assert [step.snapshot_id for step in list_steps(WHOLE, 100, 300)] == [200, 300]
+    assert list_steps(WHOLE, 400, None) == list_steps(WHOLE, 200, 200) == []
+    assert list_steps({"current-snapshot-id": -1}, None, None) == []
 
 
 def test_first_snapshot_has_row_ids_of_its_own() -> None:
-    (step,) = steps_between({"current-snapshot-id": 1, "snapshots": [snapshot(1, None, **ROW_IDS)]}, None, None)
+    (step,) = list_steps({"current-snapshot-id": 1, "snapshots": [snapshot(1, None, **ROW_IDS)]}, None, None)
     assert step.by_row_id
 
 
 def test_snapshots_go_by_ducklakes_numbers_too() -> None:
-    assert [step.snapshot_id for step in steps_between(WHOLE, 1, 3)] == [200, 300]
+    assert [step.snapshot_id for step in list_steps(WHOLE, 1, 3)] == [200, 300]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_snapshots_go_by_ducklakes_numbers_too() -> None:
 )
 def test_where_there_is_no_way_the_message_says_so(after: int | None, upto: int | None, told: str) -> None:
     with pytest.raises(BadInput, match=told):
-        steps_between(WHOLE, after, upto)
+        list_steps(WHOLE, after, upto)
 
 
 def test_history_that_has_expired_is_not_passed_over() -> None:
@@ -70,9 +70,9 @@ def test_history_that_has_expired_is_not_passed_over() -> None:
         with pytest.raises(
             BadInput, match=f"{told}, or not any more; the oldest from which changes can be told is 200"
         ):
-            steps_between(metadata(*SNAPSHOTS[1:]), after, None)
-    assert [step.snapshot_id for step in steps_between(metadata(*SNAPSHOTS[1:]), 200, None)] == [300, 400]
+            list_steps(metadata(*SNAPSHOTS[1:]), after, None)
+    assert [step.snapshot_id for step in list_steps(metadata(*SNAPSHOTS[1:]), 200, None)] == [300, 400]
 
 
 def test_snapshot_that_has_expired_is_no_loss_where_the_next_one_only_moved_rows() -> None:
-    assert [step.snapshot_id for step in steps_between(metadata(*SNAPSHOTS[3:]), 200, None)] == [300, 400]
+    assert [step.snapshot_id for step in list_steps(metadata(*SNAPSHOTS[3:]), 200, None)] == [300, 400]

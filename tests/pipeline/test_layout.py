@@ -4,14 +4,14 @@ import pytest
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.layout import (
-    Order,
-    Part,
-    SortKey,
+    RowOrder,
+    RowSortKey,
+    TransformedColumn,
     parse_order,
     parse_partitions,
     parse_sort_keys,
-    partitions_of,
-    sort_keys_of,
+    read_partitions,
+    read_sort_keys,
 )
 
 METADATA = {
@@ -51,7 +51,8 @@ METADATA = {
 def test_partitions_are_read_as_iceberg_names_them_and_said_as_spark_does() -> None:
     parts = parse_partitions("months(s.at), Bucket(8, id), truncate(3,`a b`), plain")
     assert parts == (
-        Part(("s", "at"), "month"), Part(("id",), "bucket[8]"), Part(("a b",), "truncate[3]"), Part(("plain",)),
+        TransformedColumn(("s", "at"), "month"), TransformedColumn(("id",), "bucket[8]"),
+        TransformedColumn(("a b",), "truncate[3]"), TransformedColumn(("plain",)),
     )  # fmt: skip
     assert [part.sql for part in parts] == ["months(`s`.`at`)", "bucket(8, `id`)", "truncate(3, `a b`)", "`plain`"]
 
@@ -65,16 +66,20 @@ def test_orders_have_the_nulls_where_sql_has_them_unless_they_say() -> None:
 
 
 def test_layout_of_a_table_is_what_would_have_been_written_for_it() -> None:
-    assert partitions_of(METADATA) == parse_partitions("month(s.at), bucket(8, id)")
-    assert sort_keys_of(METADATA) == parse_sort_keys("id desc") == (SortKey(Part(("id",)), True, False),)
+    assert read_partitions(METADATA) == parse_partitions("month(s.at), bucket(8, id)")
+    assert (
+        read_sort_keys(METADATA) == parse_sort_keys("id desc") == (RowSortKey(TransformedColumn(("id",)), True, False),)
+    )
 
 
 def test_orders_of_files_are_read_as_people_write_them() -> None:
-    day, id_, x, y = (Part((name,)) for name in ("day", "id", "x", "y"))
-    assert parse_order("day DESC, id") == Order((SortKey(day, True, False), SortKey(id_, False, True)))
-    assert parse_order("id asc nulls last") == Order((SortKey(id_, False, False),))
+    day, id_, x, y = (TransformedColumn((name,)) for name in ("day", "id", "x", "y"))
+    assert parse_order("day DESC, id") == RowOrder((RowSortKey(day, True, False), RowSortKey(id_, False, True)))
+    assert parse_order("id asc nulls last") == RowOrder((RowSortKey(id_, False, False),))
     assert (
-        parse_order("zorder(x, y)") == parse_order("Z-Order (x,y)") == Order((SortKey(x), SortKey(y)), is_zorder=True)
+        parse_order("zorder(x, y)")
+        == parse_order("Z-Order (x,y)")
+        == RowOrder((RowSortKey(x), RowSortKey(y)), is_zorder=True)
     )
     assert [str(parse_order(text)) for text in ("s.at desc, id", "zorder(x,y)")] == ["s.at DESC, id", "zorder(x, y)"]
 

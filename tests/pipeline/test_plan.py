@@ -5,20 +5,19 @@ from dataclasses import replace
 import pytest
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.plan import KINDS, plan
-from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, check_overrides, policy_of
-from duckicelake.pipeline.state import TableState, state_of
+from duckicelake.pipeline.plan import JOB_KINDS, MaintenanceState, parse_state, plan_jobs
+from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, check_overrides, parse_policy
 
 NOW = 1_800_000_000_000
-FRESH = TableState(
+FRESH = MaintenanceState(
     ("ns",), "t", format_version=2, files=10, bytes=1000, current_ms=NOW, described_ms=NOW, cleaned_ms=NOW
 )
 """A table that needs nothing."""
 
 
-def planned(table: TableState, **policies: str) -> dict[str, str]:
+def planned(table: MaintenanceState, **policies: str) -> dict[str, str]:
     """The reasons by kind of job."""
-    return {job.kind: job.why for job in plan([replace(table, policies=policies)], NOW).jobs}
+    return {job.kind: job.why for job in plan_jobs([replace(table, policies=policies)], NOW).jobs}
 
 
 def under(name: str, value: str) -> dict[str, str]:
@@ -30,8 +29,8 @@ def test_table_in_shape_needs_nothing() -> None:
 
 
 def test_empty_table_needs_nothing_but_a_look_for_orphans() -> None:
-    assert list(planned(TableState(("ns",), "t", format_version=2))) == ["remove-orphans"]
-    assert list(planned(TableState(("ns",), "t"))) == []
+    assert list(planned(MaintenanceState(("ns",), "t", format_version=2))) == ["remove-orphans"]
+    assert list(planned(MaintenanceState(("ns",), "t"))) == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_snapshots_expire_when_neither_iceberg_nor_ducklake_wants_them_any_more(
     ],
 )
 def test_intervals_of_ducklake_are_read(text: str, age: int) -> None:
-    assert policy_of({"expire_older_than": text}).snapshot_age == age
+    assert parse_policy({"expire_older_than": text}).snapshot_age == age
 
 
 def test_orphans_are_looked_for_every_week() -> None:
@@ -152,7 +151,7 @@ def test_orphans_are_looked_for_every_week() -> None:
 
 
 def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
-    table = TableState(
+    table = MaintenanceState(
         ("ns",),
         "t",
         format_version=2,
@@ -166,13 +165,13 @@ def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
         policies=EXPIRING,
     )
     other = replace(table, table="a")
-    jobs = plan([table, other], NOW).jobs
+    jobs = plan_jobs([table, other], NOW).jobs
     assert [job.table for job in jobs] == ["a"] * 7 + ["t"] * 7
-    assert [job.kind for job in jobs[:7]] == [kind for kind in KINDS if kind != "sort"]
-    assert [job.kind for job in plan([table], NOW, ["expire", "flush"]).jobs] == ["flush", "expire"]
+    assert [job.kind for job in jobs[:7]] == [kind for kind in JOB_KINDS if kind != "sort"]
+    assert [job.kind for job in plan_jobs([table], NOW, ["expire", "flush"]).jobs] == ["flush", "expire"]
     assert planned(table, **under("maintenance.enabled", "false")) == {}
     with pytest.raises(BadInput, match="no job 'vacuum': choose of flush"):
-        plan([table], NOW, ["vacuum"])
+        plan_jobs([table], NOW, ["vacuum"])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +196,7 @@ def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
 )
 def test_wrong_policy_is_named_and_the_other_tables_are_still_maintained(name: str, value: str, should_be: str) -> None:
     table = replace(FRESH, table="wrong", policies={name: value}, small_by_partition={9: 1})
-    result = plan([table, replace(FRESH, small_by_partition={9: 1})], NOW)
+    result = plan_jobs([table, replace(FRESH, small_by_partition={9: 1})], NOW)
     assert [job.table for job in result.jobs] == ["t"]
     (problem,) = result.problems
     assert problem.startswith(f"ns.wrong is left alone: the property {name} is {value!r}: it should be {should_be}")
@@ -206,7 +205,7 @@ def test_wrong_policy_is_named_and_the_other_tables_are_still_maintained(name: s
 def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
     table = replace(FRESH, policies={"maintenance.flush.min-row": "7"})
     why = "ns.t is left alone: there is no property maintenance.flush.min-row; did you mean maintenance.flush.min-rows?"
-    assert plan([table], NOW).problems == (why,)
+    assert plan_jobs([table], NOW).problems == (why,)
     with pytest.raises(BadInput, match="there is no property maintenance"):
         check_overrides({"maintenance.x": "1"})
     with pytest.raises(BadInput, match="target-file-size-bytes can't be given for one run"):
@@ -222,5 +221,5 @@ def test_state_is_what_the_catalog_tells() -> None:
         "cleaned-ms": 7,
         "table-id": 3,
     }
-    state = state_of(told)
+    state = parse_state(told)
     assert (state.namespace, state.small_by_partition, state.cleaned_ms) == (("a", "b"), {5: 2}, 7)

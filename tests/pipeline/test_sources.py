@@ -3,7 +3,15 @@
 import pytest
 
 from duckicelake.errors import BadInput, BadSource
-from duckicelake.pipeline.sources import Source, SourceFile, fingerprint, literal, shown, source_of, with_content
+from duckicelake.pipeline.sources import (
+    PipelineSource,
+    SourceFile,
+    compute_fingerprint,
+    drop_empty_files,
+    escape_pattern,
+    mask_secrets,
+    parse_source,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +25,7 @@ from duckicelake.pipeline.sources import Source, SourceFile, fingerprint, litera
     ],
 )
 def test_format_is_told_by_the_suffix(locations: list[str], format_: str) -> None:
-    assert source_of(locations).format == format_
+    assert parse_source(locations).format == format_
 
 
 @pytest.mark.parametrize(
@@ -37,12 +45,12 @@ def test_what_cannot_be_read_or_would_lose_records_is_refused(
     locations: list[str], format_: str | None, options: tuple[str, ...]
 ) -> None:
     with pytest.raises(BadInput):
-        source_of(locations, format_, options)
+        parse_source(locations, format_, options)
 
 
 def test_csv_has_a_header_and_tabs_where_its_name_says_so_unless_the_options_differ() -> None:
-    assert source_of(["a.tsv"]).options == {"header": "true", "sep": "\t"}
-    assert source_of(["a.csv"], None, ("header=false", "nullValue=a=b")).options == {
+    assert parse_source(["a.tsv"]).options == {"header": "true", "sep": "\t"}
+    assert parse_source(["a.csv"], None, ("header=false", "nullValue=a=b")).options == {
         "header": "false", "nullValue": "a=b",
     }  # fmt: skip
 
@@ -64,26 +72,26 @@ def test_csv_has_a_header_and_tabs_where_its_name_says_so_unless_the_options_dif
     ],
 )
 def test_passwords_are_not_shown(location: str, told: str) -> None:
-    assert shown(location) == told
-    assert source_of([location], "jdbc").shown == (told,)
+    assert mask_secrets(location) == told
+    assert parse_source([location], "jdbc").shown == (told,)
 
 
 def test_empty_files_are_left_out_only_where_they_can_be_whole() -> None:
     files = [SourceFile("a", 0, 1), SourceFile("b", 2, 1)]
-    assert with_content(Source(("x",), "json"), files) == files[1:]
+    assert drop_empty_files(PipelineSource(("x",), "json"), files) == files[1:]
     with pytest.raises(BadSource, match="a is empty, which no file of parquet is"):
-        with_content(Source(("x",), "parquet"), files)
+        drop_empty_files(PipelineSource(("x",), "parquet"), files)
 
 
 def test_fingerprint_tells_other_content_but_not_another_order() -> None:
     files = [SourceFile("b", 1, 5), SourceFile("a", 2, 5)]
-    source = Source(("x",), "csv")
-    assert fingerprint(source, files) == fingerprint(source, files[::-1])
+    source = PipelineSource(("x",), "csv")
+    assert compute_fingerprint(source, files) == compute_fingerprint(source, files[::-1])
     others = [[*files, SourceFile("c", 1, 1)], files[:1], [SourceFile("b", 1, 6), files[1]]]
-    assert len({fingerprint(source, each) for each in [files, *others]}) == 4
-    asked = [Source(("jdbc:x",), "jdbc", {"dbtable": table, "user": "me"}) for table in ("t", "u")]
-    assert fingerprint(asked[0], []) != fingerprint(asked[1], [])
+    assert len({compute_fingerprint(source, each) for each in [files, *others]}) == 4
+    asked = [PipelineSource(("jdbc:x",), "jdbc", {"dbtable": table, "user": "me"}) for table in ("t", "u")]
+    assert compute_fingerprint(asked[0], []) != compute_fingerprint(asked[1], [])
 
 
 def test_paths_are_meant_as_they_are() -> None:
-    assert literal("/a b/x[1]{2}*.csv") == r"/a b/x\[1\]\{2\}\*.csv"
+    assert escape_pattern("/a b/x[1]{2}*.csv") == r"/a b/x\[1\]\{2\}\*.csv"

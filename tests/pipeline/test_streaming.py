@@ -1,11 +1,11 @@
 """How long a stream waits for its catalog."""
 
-from duckicelake.pipeline.streaming import PATIENCE_SECONDS, Outage
+from duckicelake.pipeline.stream import MAX_OUTAGE_SECONDS, Outage
 
 
 def test_patience_is_measured_from_the_first_failure_of_a_row_of_failures() -> None:
-    outage, long_after_the_start = Outage(), 10 * PATIENCE_SECONDS
-    moments = [long_after_the_start + waited for waited in (0, PATIENCE_SECONDS, PATIENCE_SECONDS + 1)]
+    outage, long_after_the_start = Outage(), 10 * MAX_OUTAGE_SECONDS
+    moments = [long_after_the_start + waited for waited in (0, MAX_OUTAGE_SECONDS, MAX_OUTAGE_SECONDS + 1)]
     assert [outage.is_too_long(moment) for moment in moments] == [False, False, True]
     outage.end()
     assert not outage.is_too_long(moments[-1] + 1)

@@ -5,7 +5,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckicelake.pipeline.value_types import comparable, of_duckdb, of_spark
+from duckicelake.pipeline.column_types import from_duckdb_type, from_spark_type, is_comparable
 
 
 def described(duckdb_type: str) -> Any:
@@ -37,8 +37,8 @@ def described(duckdb_type: str) -> Any:
     ],
 )
 def test_types_that_mean_the_same_are_equal(spark: Any, in_duckdb: str) -> None:
-    assert of_spark(spark) == of_duckdb(described(in_duckdb))
-    assert comparable(of_spark(spark))
+    assert from_spark_type(spark) == from_duckdb_type(described(in_duckdb))
+    assert is_comparable(from_spark_type(spark))
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_types_that_mean_the_same_are_equal(spark: Any, in_duckdb: str) -> None:
     ],
 )
 def test_types_that_mean_something_else_differ(spark: Any, in_duckdb: str) -> None:
-    assert of_spark(spark) != of_duckdb(described(in_duckdb))
+    assert from_spark_type(spark) != from_duckdb_type(described(in_duckdb))
 
 
 @pytest.mark.parametrize("in_duckdb", ["INTERVAL", "TIMESTAMP_NS", "HUGEINT", "INTERVAL[]", "STRUCT(a MAP(INT, BIT))"])
 def test_types_that_engines_write_differently_are_incomparable(in_duckdb: str) -> None:
-    assert not comparable(of_duckdb(described(in_duckdb)))
+    assert not is_comparable(from_duckdb_type(described(in_duckdb)))
 
 
 def test_variants_of_spark_are_incomparable() -> None:
-    assert not comparable(of_spark({"type": "array", "elementType": "variant"}))
+    assert not is_comparable(from_spark_type({"type": "array", "elementType": "variant"}))

@@ -7,12 +7,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from duckicelake.catalog.services import Services
-from duckicelake.pyiceberg_v3 import install, uninstall
+from duckicelake.catalog.context.services import Services
+from duckicelake.pyiceberg_v3.installation import install, uninstall
 from duckicelake.server.app import create_app
-from tests.lakes import Lake
 from tests.pyiceberg_v3.rows import SCHEMA
 from tests.server.conftest import running
+from tests.support.lakes import Lake
 
 
 @pytest.fixture(autouse=True)

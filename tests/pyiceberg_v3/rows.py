@@ -3,8 +3,8 @@
 import pyarrow as pa
 from pyiceberg.table import Table
 
-from tests.lakes import Lake
-from tests.row_lineage import lineage
+from tests.support.lakes import Lake
+from tests.support.row_lineage import lineage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 Numbers = dict[int, tuple[int, int]]

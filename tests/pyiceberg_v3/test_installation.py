@@ -10,14 +10,19 @@ import pytest
 from pyiceberg.table import Transaction
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
-from duckicelake.pyiceberg_v3 import TESTED_VERSIONS, UntestedVersionError, install, uninstall
-from duckicelake.pyiceberg_v3.installation import patches
+from duckicelake.pyiceberg_v3.installation import (
+    TESTED_VERSIONS,
+    UntestedVersionError,
+    install,
+    load_patches,
+    uninstall,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def attributes():
-    return [vars(patch.owner)[patch.name] for patch in patches()]
+    return [vars(patch.owner)[patch.name] for patch in load_patches()]
 
 
 def test_installed_twice_is_installed_once_and_goes_with_one_uninstall():
@@ -40,14 +45,14 @@ def test_uninstall_without_install_does_nothing():
 
 
 def test_no_attribute_is_patched_twice():
-    names = [(patch.owner, patch.name) for patch in patches()]
+    names = [(patch.owner, patch.name) for patch in load_patches()]
     assert len(names) == len(set(names))
     assert (Transaction, "upsert") in names
     assert (_SnapshotProducer, "_commit") in names
 
 
 def test_every_patch_says_what_pyiceberg_lacks():
-    assert all((patch.replace.__doc__ or "").startswith("PyIceberg") for patch in patches())
+    assert all((patch.replace.__doc__ or "").startswith("PyIceberg") for patch in load_patches())
 
 
 def test_install_refuses_a_version_that_it_was_not_tested_with(tmp_path, monkeypatch):

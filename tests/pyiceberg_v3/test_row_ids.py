@@ -12,10 +12,14 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.snapshots import Snapshot
 
-from duckicelake.pyiceberg_v3.committing import assign_row_ids
-from duckicelake.pyiceberg_v3.reading import inherit
-from duckicelake.pyiceberg_v3.records import first_row_id, manifest_first_row_id, manifest_with_first_row_id
-from duckicelake.pyiceberg_v3.writing import ManifestListWriterV3
+from duckicelake.pyiceberg_v3.commit import assign_row_ids
+from duckicelake.pyiceberg_v3.manifest_io import (
+    ManifestListWriterV3,
+    copy_manifest,
+    get_first_row_id,
+    get_manifest_first_row_id,
+    inherit_row_ids,
+)
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 
@@ -27,7 +31,7 @@ def manifest(added, existing, first=None, content=ManifestContent.DATA):
     record = ManifestFile.from_args(
         content=content, sequence_number=1, min_sequence_number=1, **names, **files, **counts
     )
-    return record if first is None else manifest_with_first_row_id(record, first)
+    return record if first is None else copy_manifest(record, first)
 
 
 def entry(status, record_count, first=None):
@@ -44,14 +48,14 @@ def test_new_data_manifests_take_the_next_ids_for_added_and_existing_rows():
         manifest(125, 25),
     ]
     assigned, taken = assign_row_ids(listed, 1000)
-    assert [manifest_first_row_id(each) for each in assigned] == [925, 1000, None, 1125, 1225]
+    assert [get_manifest_first_row_id(each) for each in assigned] == [925, 1000, None, 1125, 1225]
     assert taken == 375
 
 
 def test_assigning_row_ids_leaves_the_records_that_pyiceberg_keeps():
     (listed,) = [manifest(1, 0)]
     assign_row_ids([listed], 5)
-    assert manifest_first_row_id(listed) is None
+    assert get_manifest_first_row_id(listed) is None
 
 
 def test_manifest_without_row_counts_is_refused():
@@ -61,13 +65,13 @@ def test_manifest_without_row_counts_is_refused():
 
 def test_live_files_without_a_first_row_id_inherit_it():
     others = entry(DELETED, 10), entry(ADDED, 50), entry(EXISTING, 50), entry(ADDED, 1)
-    inherited = inherit([entry(EXISTING, 25, first=800), *others], manifest(51, 75, first=1000))
-    assert [first_row_id(each.data_file) for each in inherited] == [800, None, 1000, 1050, 1100]
+    inherited = inherit_row_ids([entry(EXISTING, 25, first=800), *others], manifest(51, 75, first=1000))
+    assert [get_first_row_id(each.data_file) for each in inherited] == [800, None, 1000, 1050, 1100]
 
 
 def test_files_of_a_manifest_without_a_first_row_id_inherit_none():
-    (inherited,) = inherit([entry(ADDED, 50)], manifest(50, 0))
-    assert first_row_id(inherited.data_file) is None
+    (inherited,) = inherit_row_ids([entry(ADDED, 50)], manifest(50, 0))
+    assert get_first_row_id(inherited.data_file) is None
 
 
 def test_list_of_version_3_is_read_as_it_is_whatever_an_older_list_said(tmp_path):
@@ -79,7 +83,7 @@ def test_list_of_version_3_is_read_as_it_is_whatever_an_older_list_said(tmp_path
         Snapshot(snapshot_id=1, manifest_list=newer, first_row_id=4),
     )
     read = [snapshot.manifests(PyArrowFileIO()) for snapshot in snapshots]
-    assert [manifest_first_row_id(each) for (each,) in read] == [None, 4]
+    assert [get_manifest_first_row_id(each) for (each,) in read] == [None, 4]
 
 
 def listed(path, writer, record, **named):

@@ -5,8 +5,8 @@ import pyiceberg
 import pytest
 from pyiceberg.types import IntegerType
 
-from tests.lakes import assert_same_rows
 from tests.pyiceberg_v3.rows import SCHEMA, newest, numbers, row_ids, rows
+from tests.support.lakes import assert_same_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Merge on read is not yet supported:UserWarning")
 

@@ -5,7 +5,7 @@ import urllib.request
 import pytest
 
 from duckicelake.errors import CatalogUnreachable
-from duckicelake.rest.json_http import send
+from duckicelake.rest.http import send_request
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -16,11 +16,11 @@ def test_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, sc
     with pytest.raises(
         CatalogUnreachable, match=rf"^{scheme}://lake\.test:8181 doesn't answer by the proxy 127\.0\.0\.1:1 \("
     ):
-        send("GET", f"{scheme}://lake.test:8181/v1/config")
+        send_request("GET", f"{scheme}://lake.test:8181/v1/config")
 
 
 def test_server_that_does_not_answer_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "_opener", None)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with pytest.raises(CatalogUnreachable, match=r"^http://127\.0\.0\.1:1 doesn't answer \("):
-        send("GET", "http://127.0.0.1:1/v1/config")
+        send_request("GET", "http://127.0.0.1:1/v1/config")

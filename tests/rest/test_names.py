@@ -3,8 +3,8 @@
 import pytest
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.spark_names import sql_name
-from duckicelake.rest.names import parse_name, parse_table, shown
+from duckicelake.pipeline.destination import format_sql_name
+from duckicelake.rest.names import format_name, parse_name, parse_table
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from duckicelake.rest.names import parse_name, parse_table, shown
 )
 def test_table_is_read_and_shown_again(text: str, namespace: tuple[str, ...], table: str, sql: str) -> None:
     assert parse_table(text) == (namespace, table)
-    assert sql_name(namespace, table) == sql
-    assert shown(namespace, table) == text
+    assert format_sql_name(namespace, table) == sql
+    assert format_name(namespace, table) == text
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "`a", "a`b", "`a`b.c", "``.t"])

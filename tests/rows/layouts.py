@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckicelake.bridge.columns import columns_of
+from duckicelake.bridge.values.columns import to_columns
 from duckicelake.iceberg.schema import Schema
-from duckicelake.rows.columns import row_columns
+from duckicelake.rows.columns import build_row_columns
 from duckicelake.rows.layout import Layout
 
 JSON = "application/json"
@@ -26,7 +26,7 @@ def schema_of(*fields: dict[str, Any]) -> Schema:
 
 def layout_of(*fields: dict[str, Any]) -> Layout:
     schema = schema_of(*fields)
-    return Layout(row_columns(schema, columns_of(schema)))
+    return Layout(build_row_columns(schema, to_columns(schema)))
 
 
 def column(kind: Any, **more: Any) -> Layout:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from duckicelake.errors import InvalidRequest
+from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
-from duckicelake.rows.reading import read_batch
 from tests.rows.layouts import ARROW, JSON, column, ipc, layout_of, list_of, map_of, narrow, struct_of
 
 UUID_BYTES = bytes.fromhex("f81d4fae7dec11d0a76500a0c91e6bf6")

@@ -6,13 +6,12 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from duckicelake.bridge.stats import widen
+from duckicelake.bridge.values.statistics import widen_table_stats
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats, Extent
-from duckicelake.rows.batch import Batch
-from duckicelake.rows.encoding import elements
-from duckicelake.rows.reading import read_batch
-from duckicelake.rows.statistics import column_stats, extents
+from duckicelake.rows.bodies import read_batch
+from duckicelake.rows.inlined_values import encode_elements
+from duckicelake.rows.row_batch import Batch, build_column_stats, build_extents
 from tests.rows.layouts import JSON
 from tests.rows.test_arrow import ANY_ROWS, LAYOUT
 
@@ -27,13 +26,13 @@ def batch_of(rows: list[dict[str, Any]]) -> Batch:
 @settings(max_examples=80, deadline=None)
 @given(ANY_ROWS, ANY_ROWS)
 def test_extents_widen_as_statistics_do(before: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
-    leaves = {row.column_id: kind for row, kind in zip(extents(batch_of([])), kinds(), strict=True)}
-    found = widen(None, [column_stats(batch_of(before))], leaves, ALL_LENGTHS)
+    leaves = {row.column_id: kind for row, kind in zip(build_extents(batch_of([])), kinds(), strict=True)}
+    found = widen_table_stats(None, [build_column_stats(batch_of(before))], leaves, ALL_LENGTHS)
     existing = {column: row for column, row in found.items() if row is not None}
     batch = batch_of(rows)
-    stats = column_stats(batch)
-    by_texts = widen(existing, [stats], leaves, ALL_LENGTHS)
-    by_values = widen(existing, [extents(batch)], leaves, ALL_LENGTHS)
+    stats = build_column_stats(batch)
+    by_texts = widen_table_stats(existing, [stats], leaves, ALL_LENGTHS)
+    by_values = widen_table_stats(existing, [build_extents(batch)], leaves, ALL_LENGTHS)
     have_texts = {row.column_id for row in stats}
     assert by_values.keys() == by_texts.keys()
     for column, row in by_values.items():
@@ -64,7 +63,7 @@ def leaf_kinds(column: Any) -> list[PrimitiveType]:
 def test_row_that_covers_an_extent_stays_the_same(
     row: ColumnStats, extent: Extent, kind: PrimitiveType, *, is_kept: bool
 ) -> None:
-    found = widen({1: row}, [[extent]], {1: kind}, ALL_LENGTHS)[1]
+    found = widen_table_stats({1: row}, [[extent]], {1: kind}, ALL_LENGTHS)[1]
     assert (found is row) is is_kept
 
 
@@ -73,7 +72,7 @@ def test_row_that_covers_an_extent_stays_the_same(
 def test_numbers_in_one_text_are_those_one_by_one(rows: list[dict[str, Any]]) -> None:
     batch = batch_of(rows)
     for index, column in enumerate(LAYOUT.stored):
-        in_one = elements(column, batch.column(index))
+        in_one = encode_elements(column, batch.column(index))
         if in_one is not None:
             assert orjson.loads(f"[{in_one}]") == [each and orjson.loads(each) for each in batch.encoded(index)]
         else:

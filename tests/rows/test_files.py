@@ -10,18 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 
-from duckicelake.bridge.columns import columns_of
-from duckicelake.bridge.partitions import keys_of
+from duckicelake.bridge.values.columns import to_columns
+from duckicelake.bridge.values.partitions import to_partition_keys
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.sort import UNSORTED, SortOrder
 from duckicelake.lake.model import PartitionKey
-from duckicelake.rows.batch import Batch
-from duckicelake.rows.columns import row_columns
-from duckicelake.rows.files import RowFile, row_files
+from duckicelake.rows.bodies import read_batch
+from duckicelake.rows.columns import build_row_columns
+from duckicelake.rows.files import RowFile, write_row_files
 from duckicelake.rows.layout import Layout
-from duckicelake.rows.reading import read_batch
-from duckicelake.rows.statistics import column_stats
+from duckicelake.rows.row_batch import Batch, build_column_stats
 from tests.rows.layouts import JSON, list_of, map_of, schema_of, struct_of
 
 ROWS: list[dict[str, Any]] = [
@@ -64,7 +63,7 @@ SCHEMA = schema_of(
     {"name": "v", "type": "variant"},
     {"name": "m", "type": map_of("string", struct_of(x="string", w="unknown"))},
 )
-LAYOUT = Layout(row_columns(SCHEMA, columns_of(SCHEMA)))
+LAYOUT = Layout(build_row_columns(SCHEMA, to_columns(SCHEMA)))
 IDS = {field.name: field.id for field in SCHEMA.fields}
 
 
@@ -84,8 +83,8 @@ def files_of(
     rows: list[dict[str, Any]], *fields: tuple[str, str], keys: list[PartitionKey] | None = None
 ) -> list[RowFile]:
     spec = spec_of(*fields)
-    known = keys_of(spec, SCHEMA, with_buckets=True) if keys is None else keys
-    return row_files(batch_of(rows), known, spec, UNSORTED)
+    known = to_partition_keys(spec, SCHEMA, with_buckets=True) if keys is None else keys
+    return write_row_files(batch_of(rows), known, spec, UNSORTED)
 
 
 def column_in(file: RowFile, name: str) -> list[Any]:
@@ -94,7 +93,7 @@ def column_in(file: RowFile, name: str) -> list[Any]:
 
 def test_file_reads_right_and_knows_its_fields(tmp_path: Path) -> None:
     batch = batch_of(ROWS)
-    (file,) = row_files(batch, (), UNPARTITIONED, UNSORTED)
+    (file,) = write_row_files(batch, (), UNPARTITIONED, UNSORTED)
     assert (file.record_count, file.partition_values) == (3, ())
     path = tmp_path / "file.parquet"
     path.write_bytes(file.data)
@@ -121,7 +120,7 @@ def test_file_reads_right_and_knows_its_fields(tmp_path: Path) -> None:
     assert read[2][9] == '"1969-12-31 23:59:59.9+00"'
     assert (read[2][10:12], read[2][-2:]) == (("[1,null]", '{"k":{"x":"y"}}'), (b"\0\xff", b"\1\2"))
     fields = pyarrow_to_schema(pq.read_schema(io.BytesIO(file.data)), format_version=3)
-    known = {field_id: field.name for field_id, field in SCHEMA.fields_by_id().items()}
+    known = {field_id: field.name for field_id, field in SCHEMA.map_fields_by_id().items()}
     assert {field.field_id: field.name for field in fields._lazy_id_to_field.values()} == {
         field_id: name for field_id, name in known.items() if name not in {"v", "w"}
     }
@@ -129,14 +128,14 @@ def test_file_reads_right_and_knows_its_fields(tmp_path: Path) -> None:
 
 def test_statistics_are_those_of_small_batches_with_sizes() -> None:
     batch = batch_of(ROWS * 50)
-    (file,) = row_files(batch, (), UNPARTITIONED, UNSORTED)
+    (file,) = write_row_files(batch, (), UNPARTITIONED, UNSORTED)
     plain = {
         row.column_id: (row.min_value, row.max_value, row.contains_nan, row.value_count, row.null_count)
         for row in file.stats
     }
     assert plain == {
         row.column_id: (row.min_value, row.max_value, row.contains_nan, row.value_count, row.null_count)
-        for row in column_stats(batch)
+        for row in build_column_stats(batch)
     }
     assert all((row.column_size_bytes or 0) > 0 for row in file.stats)
     by_name = {name: plain.get(field_id) for name, field_id in IDS.items()}
@@ -156,12 +155,12 @@ def leaf_ids() -> list[int]:
 
 
 def test_column_of_nan_alone_has_no_bounds() -> None:
-    (row,) = [row for row in column_stats(batch_of([{"f": "NaN"}])) if row.column_id == IDS["f"]]
+    (row,) = [row for row in build_column_stats(batch_of([{"f": "NaN"}])) if row.column_id == IDS["f"]]
     assert (row.min_value, row.max_value, row.contains_nan, row.contains_null) == (None, None, True, False)
 
 
 def test_bound_with_a_nul_leaves_the_column_out() -> None:
-    assert IDS["s"] not in {row.column_id for row in column_stats(batch_of([{"s": "a\0"}]))}
+    assert IDS["s"] not in {row.column_id for row in build_column_stats(batch_of([{"s": "a\0"}]))}
 
 
 @pytest.mark.parametrize(
@@ -222,5 +221,5 @@ def test_rows_are_sorted_as_the_table_is(fields: list[tuple[str, ...]], wanted: 
         }
     )
     batch = batch_of([{"day": day, "i": number} for day, number in rows])
-    (file,) = row_files(batch, (), UNPARTITIONED, order)
+    (file,) = write_row_files(batch, (), UNPARTITIONED, order)
     assert column_in(file, "i") == wanted

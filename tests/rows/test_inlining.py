@@ -11,18 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from psycopg import sql
 
-from duckicelake.bridge.columns import schema_of
-from duckicelake.bridge.texts import from_text
-from duckicelake.lake import native
-from duckicelake.rows.batch import Batch
-from duckicelake.rows.columns import row_columns
-from duckicelake.rows.encoding import Encoded
-from duckicelake.rows.inlining import obstacle
+from duckicelake.bridge.values.columns import to_schema
+from duckicelake.bridge.values.lake_values import parse_stats_text
+from duckicelake.lake.ducklake import native
+from duckicelake.rows.bodies import read_batch
+from duckicelake.rows.columns import build_row_columns
+from duckicelake.rows.inlined_values import Encoded
 from duckicelake.rows.layout import Layout
-from duckicelake.rows.reading import read_batch
-from duckicelake.rows.statistics import column_stats
-from tests.lakes import Lake
+from duckicelake.rows.row_batch import Batch, build_column_stats, find_inlining_obstacle
 from tests.rows.layouts import JSON, column, layout_of, list_of, map_of, struct_of
+from tests.support.lakes import Lake
 
 FLAT: list[tuple[str, list[tuple[str, Any]]]] = [
     ("BOOLEAN", [("true", True), ("false", False)]),
@@ -126,9 +124,9 @@ def layout_in(lake: Lake) -> Layout:
     """That of table t."""
     ((table_id,),) = lake.sql("SELECT table_id FROM ducklake_table WHERE table_name = 't'")
     with lake.services.database.reading() as cursor:
-        definition = native.definition(cursor, table_id, lake.newest())
+        definition = native.read_definition(cursor, table_id, lake.newest())
     assert definition is not None
-    return Layout(row_columns(schema_of(definition.columns, 0), definition.columns))
+    return Layout(build_row_columns(to_schema(definition.columns, 0), definition.columns))
 
 
 def stored(lake: Lake, layout: Layout) -> list[Any]:
@@ -172,7 +170,7 @@ def test_flat_values_are_stored_as_duckdb_stores_them(lake: Lake) -> None:
         for row in rows
     ]
     batch = read_batch(orjson.dumps(body), JSON, layout)
-    assert obstacle(batch) is None
+    assert find_inlining_obstacle(batch) is None
     theirs = stored(lake, layout)
     store(lake, layout, encoded(batch))
     assert stored(lake, layout) == theirs
@@ -183,12 +181,12 @@ def assert_same_bounds(lake: Lake, layout: Layout, batch: Batch) -> None:
     """Ours are DuckDB's, but that NaN isn't one, and that bytes have none."""
     query = "SELECT column_id, min_value, max_value, contains_null FROM ducklake_table_column_stats"
     theirs = {column_id: (low, high, null) for column_id, low, high, null in lake.sql(query)}
-    ours = {row.column_id: row for row in column_stats(batch)}
+    ours = {row.column_id: row for row in build_column_stats(batch)}
     assert {column.name for column in layout.columns if column.field_id not in ours} == {"c22"}  # BLOB
     kinds = {column.field_id: column.type for column in layout.columns}
     for column_id, row in ours.items():
         low, high, null = theirs[column_id]
-        values = [from_text(kinds[column_id], text) for text in (row.min_value, row.max_value, low, high)]
+        values = [parse_stats_text(kinds[column_id], text) for text in (row.min_value, row.max_value, low, high)]
         assert (values[0], row.contains_null) == (values[2], null)
         assert values[1] == values[3] or (row.contains_nan and high == "nan")
 
@@ -198,7 +196,7 @@ def test_nested_values_read_right(lake: Lake, kind: str, literal: str, json: lis
     lake.run(f"CREATE TABLE t (a {kind})", f"INSERT INTO t SELECT unnest({literal})")
     layout = layout_in(lake)
     batch = read_batch(orjson.dumps([{"a": value} for value in json]), JSON, layout)
-    assert obstacle(batch) is None
+    assert find_inlining_obstacle(batch) is None
     store(lake, layout, encoded(batch))
     wanted = lake.duck.execute(f"SELECT unnest({literal})::{kind}").fetchall()
     assert repr(lake.duck.execute("FROM lake.t").fetchall()) == repr(wanted)
@@ -240,8 +238,11 @@ def test_nul_is_inlined_in_texts_and_not_inside_nested_values() -> None:
     def batch(**row: Any) -> Batch:
         return read_batch(orjson.dumps([row]), JSON, layout)
 
-    assert obstacle(batch(a="\0", n=["x"])) is None
-    assert obstacle(batch(a="x", n=["\0"])) == "Postgres holds no NUL character in n, a column of nested values"
+    assert find_inlining_obstacle(batch(a="\0", n=["x"])) is None
+    assert (
+        find_inlining_obstacle(batch(a="x", n=["\0"]))
+        == "Postgres holds no NUL character in n, a column of nested values"
+    )
 
 
 @pytest.mark.parametrize(

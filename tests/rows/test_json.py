@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from duckicelake.bridge.columns import columns_of
+from duckicelake.bridge.values.columns import to_columns
 from duckicelake.errors import InvalidRequest
-from duckicelake.rows.columns import row_columns
+from duckicelake.rows.bodies import read_batch
+from duckicelake.rows.columns import build_row_columns
 from duckicelake.rows.layout import Layout
-from duckicelake.rows.reading import read_batch
 from tests.rows.layouts import JSON, NDJSON, column, layout_of, list_of, map_of, narrow, schema_of, struct_of
 
 UUID_BYTES = bytes.fromhex("f81d4fae7dec11d0a76500a0c91e6bf6")
@@ -244,8 +244,10 @@ def test_defaults_stand_in_for_missing_values_and_not_for_nulls() -> None:
 
 def test_default_that_only_duckdb_computes_must_be_sent() -> None:
     schema = schema_of({"name": "a", "type": "timestamptz"})
-    (declared,) = columns_of(schema)
-    layout = Layout(row_columns(schema, [replace(declared, default_value="now()", default_value_type="expression")]))
+    (declared,) = to_columns(schema)
+    layout = Layout(
+        build_row_columns(schema, [replace(declared, default_value="now()", default_value_type="expression")])
+    )
     assert "only DuckDB computes the column's default now(): send a value" in refused("[{}]", layout)
     assert read(layout, '[{"a": null}]') == [None]
 

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from tests.lakes import Lake, assert_same_rows
 from tests.rows.layouts import JSON
 from tests.rows.test_inlining import FLAT, NESTED
+from tests.support.lakes import Lake, assert_same_rows
 
 
 def in_python(value: tuple[str, Any]) -> bool:

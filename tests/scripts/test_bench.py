@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import read_manifest_list
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.server.app import create_app
 from scripts.bench_job.client import Appender, LocalFiles, Refused, Rest
 from scripts.bench_job.commit import append

@@ -9,11 +9,11 @@ from typing import Any, get_args
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from duckicelake.catalog import measuring
-from duckicelake.catalog.measuring import Phase, Retry
+from duckicelake.catalog.context import meter
+from duckicelake.catalog.context.meter import Phase, Retry
 from duckicelake.server.telemetry.metrics import Metrics
-from duckicelake.settings import PREFIX, Settings
-from tests.documents import PAGES, ROOT
+from duckicelake.settings.model import PREFIX, Settings
+from tests.support.documents import PAGES, ROOT
 
 TEXT = (ROOT / "scripts" / "grafana" / "dashboard.json").read_text()
 DASHBOARD: dict[str, Any] = json.loads(TEXT)
@@ -120,7 +120,7 @@ def test_panels_lie_side_by_side_and_have_ids_of_their_own() -> None:
 
 
 def test_every_phase_and_reason_is_told_by_a_use_case() -> None:
-    modules = (path for path in Path(measuring.__file__).parent.rglob("*.py") if path != Path(measuring.__file__))
+    modules = (path for path in Path(meter.__file__).parent.rglob("*.py") if path != Path(meter.__file__))
     told = set(re.findall(r"\.(?:phase|took|retried)\(\"(\w+)\"", "".join(path.read_text() for path in modules)))
     assert told == {*get_args(Phase), *get_args(Retry)}
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from uvicorn import Server
 
-from duckicelake.cli.service.edge import config_of
-from duckicelake.settings import Settings
+from duckicelake.cli.serve.edge import build_config
+from duckicelake.settings.model import Settings
 
 Serve = Callable[[Any], httpx.Client]
 
@@ -54,7 +54,7 @@ def in_a_thread(server: Server) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def running(app: Any) -> Iterator[str]:
-    with in_a_thread(PromptServer(config_of(Settings(), app))) as (host, port):
+    with in_a_thread(PromptServer(build_config(Settings(), app))) as (host, port):
         yield f"http://{host}:{port}"
 
 

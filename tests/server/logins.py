@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 import httpx
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.database import Database
+from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
-from duckicelake.server.identity.auth import Authentication
-from duckicelake.server.identity.oauth_clients import Client, Clients
-from duckicelake.server.identity.oidc import Verifier
-from duckicelake.server.identity.throttle import Throttle
-from duckicelake.server.identity.tokens import Key, Tokens
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.auth.authentication import Authentication
+from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients
+from duckicelake.server.auth.oidc import OidcVerifier
+from duckicelake.server.auth.throttle import LoginThrottle
+from duckicelake.server.auth.tokens import TokenKey, Tokens
+from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 
 NOW = 1_800_000_000.0
-KEYS = (Key("new", "n" * 32), Key("old", "o" * 32))
+KEYS = (TokenKey("new", "n" * 32), TokenKey("old", "o" * 32))
 SECRET = "correct horse, battery: staple|100%"
 
 
@@ -41,9 +41,9 @@ class Server:
     log: io.StringIO = field(default_factory=io.StringIO)
 
     def authentication(
-        self, *clients: Client, keys: tuple[Key, ...] = KEYS, provider: Verifier | None = None
+        self, *clients: OAuthClient, keys: tuple[TokenKey, ...] = KEYS, provider: OidcVerifier | None = None
     ) -> Authentication:
-        return Authentication(Clients(clients), Tokens(keys, self.clock), self.clock, 3600, provider)
+        return Authentication(OAuthClients(clients), Tokens(keys, self.clock), self.clock, 3600, provider)
 
     def app(
         self, services: Services, authentication: Authentication | None, *, metrics_public: bool = False
@@ -51,7 +51,7 @@ class Server:
         app = create_app(
             services, log=make_logger(self.log, "json"), authentication=authentication, metrics_public=metrics_public
         )
-        object.__setattr__(app.state.context, "throttle", Throttle(self.clock))
+        object.__setattr__(app.state.context, "throttle", LoginThrottle(self.clock))
         return app
 
 

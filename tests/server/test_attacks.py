@@ -10,10 +10,10 @@ import duckdb
 import httpx
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
-from duckicelake.catalog.services import Services
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.hosts import AllowedHosts
+from duckicelake.server.middleware.cross_site import AllowedHosts
 from scripts.attack_job.campaigns import describe, spoil_files, spoil_requests
 from scripts.attack_job.lake import build, metadata
 from scripts.attack_job.mutations import spoilt_avro, spoilt_bytes, spoilt_json

@@ -14,13 +14,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.audit import Entry, Wanted, entries
-from duckicelake.lake.postgres.database import Database
-from duckicelake.server.app import create_app, routes_only
-from duckicelake.server.auditing import AUDITED_READS, UNAUDITED
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.catalog.context.services import Services
+from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter, read_entries
+from duckicelake.postgres.database import Database
+from duckicelake.server.app import create_app, create_routes
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.middleware.audit import AUDITED_READ_ROUTES, UNAUDITED_ROUTES
+from duckicelake.server.telemetry.logs import make_logger
 from tests.catalog.client import SCHEMA, Json
 from tests.server.logins import SECRET, Server, bearing, token
 from tests.server.test_idempotency import uuid7
@@ -63,9 +63,9 @@ def http(services: Services, serve: Callable[[FastAPI], httpx.Client], log: io.S
     return client
 
 
-def trail(services: Services) -> list[Entry]:
+def trail(services: Services) -> list[AuditEntry]:
     with services.database.reading() as cursor:
-        return entries(cursor, Wanted(), 1000)
+        return read_entries(cursor, AuditFilter(), 1000)
 
 
 def newest(services: Services) -> int:
@@ -259,18 +259,18 @@ def test_refusal_while_postgres_is_away_stands_in_the_log(
 
 
 def test_every_route_that_could_change_something_is_audited_or_said_not_to_be() -> None:
-    routes = [route for route in routes_only().router.routes if isinstance(route, APIRoute)]
+    routes = [route for route in create_routes().router.routes if isinstance(route, APIRoute)]
     changing = {route.name for route in routes if {"POST", "DELETE", "PUT", "PATCH"} & (route.methods or set())}
-    assert changing - UNAUDITED == AUDITED
-    assert {route.name for route in routes} >= AUDITED_READS
-    assert changing >= UNAUDITED
+    assert changing - UNAUDITED_ROUTES == AUDITED
+    assert {route.name for route in routes} >= AUDITED_READ_ROUTES
+    assert changing >= UNAUDITED_ROUTES
 
 
 def test_entries_name_who_was_refused_and_strangers_stand_in_the_log_alone(
     services: Services, serve: Callable[[FastAPI], httpx.Client]
 ) -> None:
     server = Server()
-    reader = Client("ann", SECRET, ("ns:main:r",))
+    reader = OAuthClient("ann", SECRET, ("ns:main:r",))
     http = serve(server.app(services, server.authentication(reader)))
     http.timeout = httpx.Timeout(30)
     assert http.delete(f"{NAMESPACES}/main/tables/t").status_code == 401

@@ -15,22 +15,22 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from duckicelake.catalog.access.principal import Grant, Principal, parse_scope
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.caller import Grant, Principal, parse_scope
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.app import routes_only
-from duckicelake.server.context import AppServices
-from duckicelake.server.guard import guarded
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.permissions import NEEDS
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.app import create_routes
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.auth.permissions import NEEDS
+from duckicelake.server.routes.context import AppServices
+from duckicelake.server.routes.guard import guard_routes
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, login, token
 from tests.server.test_idempotency import uuid7
-from tests.view_requests import creation
+from tests.support.view_requests import creation
 
 TARGET = "sales%1Feu"
 """The namespace [sales, eu]; beside it are its parent, [sales2], [sales, eu2], [sales, eu, west] and [hr]."""
@@ -226,7 +226,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
 
 def serving(database: Database, warehouse: Path) -> Iterator[Lake]:
     server, services = Server(), services_of(database, warehouse)
-    clients = [Client(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
+    clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
     with (
         running(server.app(services, server.authentication(*clients))) as uri,
         httpx.Client(base_url=uri, timeout=60) as http,
@@ -255,7 +255,7 @@ def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "
 
 
 def served() -> set[str]:
-    routes = [route for route in routes_only().router.routes if isinstance(route, APIRoute | Route)]
+    routes = [route for route in create_routes().router.routes if isinstance(route, APIRoute | Route)]
     return {f"{method} {route.path}" for route in routes for method in route.methods or ()}
 
 
@@ -465,8 +465,8 @@ def test_route_that_was_forgotten_is_refused_to_everybody(
     router.post("/v1/forgotten")(without_entry)
     router.post("/v1/tables/rename")(without_admission)
     server = Server()
-    app = server.app(services, server.authentication(Client("root", SECRET, ("*",))) if is_on else None)
-    app.router.routes[:0] = guarded(router.routes)
+    app = server.app(services, server.authentication(OAuthClient("root", SECRET, ("*",))) if is_on else None)
+    app.router.routes[:0] = guard_routes(router.routes)
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         headers = bearing(token(http, "root")) if is_on else {}
         status, message = refusal(http.post(path, json=rename("t"), headers=headers))
@@ -479,7 +479,7 @@ def test_metrics_may_be_opened(lake: Lake, postgres: EmbeddedPostgres, tmp_path:
         server = Server()
         app = server.app(
             services_of(database, tmp_path),
-            server.authentication(Client("r", SECRET, ("ns:a:r",))),
+            server.authentication(OAuthClient("r", SECRET, ("ns:a:r",))),
             metrics_public=True,
         )
         with running(app) as uri:

@@ -17,15 +17,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.manifest import EntryStatus, FileContent, ManifestContent, ManifestEntry
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.storage.policy import LocationPolicy
-from duckicelake.storage.stores import open_store
+from duckicelake.storage.registry import open_store
 from tests.catalog.client import (
     SCHEMA,
     Client,
@@ -52,7 +52,7 @@ def services(postgres: EmbeddedPostgres) -> Iterator[Services]:
         connection.execute(f"CREATE DATABASE {name}")
     with TemporaryDirectory() as folder, closing(Database(make_conninfo(postgres.url, dbname=name), 8)) as database:
         warehouse = f"{folder}/warehouse"
-        prepare(database, f"{warehouse}/ducklake/")
+        prepare_catalog(database, f"{warehouse}/ducklake/")
         policy = LocationPolicy(warehouse=warehouse, allowed=(f"{folder}/shared",))
         yield Services(database, open_store(warehouse), policy, "client", lambda: time.time_ns() // 1_000_000)
     with psycopg.connect(postgres.url, autocommit=True) as connection:

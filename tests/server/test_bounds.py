@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import MAX_FIELDS, Schema, check_schema
-from duckicelake.server import auditing
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.limits.quotas import Quota, Rates
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.middleware import audit
+from duckicelake.server.middleware.quotas import Quota, Rates
+from duckicelake.server.telemetry.logs import make_logger
 
 Serve = Callable[[Any], httpx.Client]
 TABLES = "/v1/namespaces/main/tables"
@@ -55,7 +55,7 @@ def test_hour_of_a_quota_may_come_at_once_and_comes_back_by_and_by() -> None:
 def test_refusals_do_not_fill_the_audit_table(
     services: Services, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "_REFUSALS_AT_ONCE", 5)
+    monkeypatch.setattr(audit, "_MAX_REFUSALS", 5)
     log = io.StringIO()
     http = serve(create_app(services, log=make_logger(log, "json")))
     began = time.monotonic()

@@ -1,6 +1,6 @@
 import pytest
 
-from duckicelake.server.caching import as_entity_tag, conditional, is_unchanged
+from duckicelake.server.http.headers import build_conditional_response, is_unchanged, quote_entity_tag
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_answer_without_tag_is_never_unchanged() -> None:
 
 @pytest.mark.parametrize(("etag", "tag"), [("v1", '"v1"'), ('"v1"', '"v1"'), ('W/"v1"', 'W/"v1"')])
 def test_tags_are_quoted_once(etag: str, tag: str) -> None:
-    assert as_entity_tag(etag) == tag
+    assert quote_entity_tag(etag) == tag
 
 
 def test_304_has_no_body_and_sends_the_validators_again() -> None:
-    response = conditional(b"{}", "v1", '"v1"')
+    response = build_conditional_response(b"{}", "v1", '"v1"')
     assert (response.status_code, response.body) == (304, b"")
     assert response.headers["etag"] == '"v1"'
     assert response.headers["cache-control"] == "private"
@@ -51,11 +51,11 @@ def test_304_has_no_body_and_sends_the_validators_again() -> None:
 
 
 def test_200_has_body_and_validators() -> None:
-    response = conditional(b"{}", "v1", '"v0"')
+    response = build_conditional_response(b"{}", "v1", '"v0"')
     assert (response.status_code, response.body) == (200, b"{}")
     assert response.headers["etag"] == '"v1"'
     assert response.headers["content-type"] == "application/json"
 
 
 def test_staged_table_has_no_etag() -> None:
-    assert "etag" not in conditional(b"{}", None).headers
+    assert "etag" not in build_conditional_response(b"{}", None).headers

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.access.principal import Caller, Principal, grants_of
-from duckicelake.catalog.access.table_folders import table_folders
+from duckicelake.catalog.authz.table_folders import find_table_folders
 from duckicelake.catalog.clone import CloneRequest, clone_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.caller import Caller, Principal, build_grants
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Forbidden
 from duckicelake.server.app import create_app
 from tests.catalog.client import NS, Client, new_client, pyiceberg_rows
@@ -71,10 +71,10 @@ def test_clone_and_expire(client: Client, serve: Serve) -> None:
 def test_keys_cover_shared_files_and_only_who_may_read_a_table_may_clone_it(client: Client) -> None:
     services = client.services
     made = clone_table(services, NS, "c", CloneRequest((NS, "t")))
-    folders = table_folders(services, made)
+    folders = find_table_folders(services, made)
     location = client.metadata()["location"]
     assert any(folder.startswith(location) for folder in folders.elsewhere)
     assert not any(folder.startswith(location) for folder in folders.written)
-    restricted = replace(services, caller=Caller(Principal("somebody", grants_of(["ns:other:rw"]))))
+    restricted = replace(services, caller=Caller(Principal("somebody", build_grants(["ns:other:rw"]))))
     with pytest.raises(Forbidden, match="in namespace ns"):
         clone_table(restricted, ("other",), "c", CloneRequest((NS, "t")))

@@ -13,13 +13,13 @@ import httpx
 import pytest
 from uvicorn import Server
 
-from duckicelake.catalog.services import Services
-from duckicelake.cli.service.edge import config_of
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.serve.edge import build_config
 from duckicelake.server.app import create_app
-from duckicelake.server.limits.connections import Connections, connections_of
-from duckicelake.settings import Settings
-from tests.certificates import make_certificate
+from duckicelake.server.protocol.connections import ConnectionTable, build_connection_table
+from duckicelake.settings.model import Settings
 from tests.server.conftest import in_a_thread
+from tests.support.certificates import make_certificate
 
 WHOLE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HALF = b"POST /v1/namespaces HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
@@ -52,7 +52,7 @@ def shut(uri: str, kind: str) -> float:
 def test_idle_connections_make_room(
     services: Services, sent: bytes, limit: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server(config_of(Settings(**limit), create_app(services)))
+    server = Server(build_config(Settings(**limit), create_app(services)))
     with in_a_thread(server) as address, ExitStack() as stack:
         uri = f"http://{address[0]}:{address[1]}"
         before = shut(uri, "idle")
@@ -71,7 +71,7 @@ def test_idle_connections_make_room(
 
 
 def test_connection_is_refused_where_none_is_idle(services: Services) -> None:
-    config = config_of(Settings(max_connections=LIMIT, max_connections_each=LIMIT), create_app(services))
+    config = build_config(Settings(max_connections=LIMIT, max_connections_each=LIMIT), create_app(services))
     with in_a_thread(Server(config)) as address:
         with ExitStack() as stack:
             for _ in range(LIMIT):
@@ -95,7 +95,7 @@ def test_connection_is_refused_where_none_is_idle(services: Services) -> None:
 def test_handshakes_that_never_end_make_room(services: Services, tmp_path: Path, sent: bytes) -> None:
     certificate, key = make_certificate(tmp_path)
     settings = Settings(max_connections=LIMIT, tls_certificate=certificate, tls_key=key)
-    server = Server(config_of(settings, create_app(services)))
+    server = Server(build_config(settings, create_app(services)))
     trusting = ssl.create_default_context(cafile=str(certificate))
     with in_a_thread(server) as address, ExitStack() as stack:
         kept = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(3 * LIMIT)]
@@ -120,7 +120,7 @@ def test_handshakes_that_never_end_make_room(services: Services, tmp_path: Path,
 def test_handshake_that_never_ends_is_given_up(services: Services, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     settings = Settings(receive_seconds=0.5, tls_certificate=certificate, tls_key=key)
-    server = Server(config_of(settings, create_app(services)))
+    server = Server(build_config(settings, create_app(services)))
     with in_a_thread(server) as address, socket.create_connection(address, 60) as silent:
         with suppress(ConnectionError):
             assert silent.recv(1) == b""
@@ -132,7 +132,7 @@ def test_handshake_that_never_ends_is_given_up(services: Services, tmp_path: Pat
 
 def test_request_right_behind_the_handshake_is_answered(services: Services, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
-    server = Server(config_of(Settings(tls_certificate=certificate, tls_key=key), create_app(services)))
+    server = Server(build_config(Settings(tls_certificate=certificate, tls_key=key), create_app(services)))
     trusting = ssl.create_default_context(cafile=str(certificate))
     with in_a_thread(server) as address, socket.create_connection(address, 60) as clear:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -158,7 +158,7 @@ def test_request_right_behind_the_handshake_is_answered(services: Services, tmp_
 
 
 def test_address_that_has_most_makes_room_for_others() -> None:
-    connections = Connections(limit=10, of_address=8)
+    connections = ConnectionTable(limit=10, of_address=8)
     first = [Kept() for _ in range(8)]
     assert all(connections.add(each, "10.0.0.1") for each in first)
     assert all(connections.add(Kept(), "10.0.0.2") for _ in range(2))
@@ -167,14 +167,14 @@ def test_address_that_has_most_makes_room_for_others() -> None:
 
 
 def test_busy_connections_stay_and_one_address_is_refused_for_itself() -> None:
-    connections = Connections(limit=10, of_address=2)
+    connections = ConnectionTable(limit=10, of_address=2)
     assert all(connections.add(Kept(is_idle=False), "2001:db8::1") for _ in range(2))
     assert not connections.add(Kept(), "2001:db8::2"), "one network of IPv6 is one address"
     assert connections.add(Kept(), "2001:db8:0:1::1")
 
 
 def test_trusted_proxy_has_all_and_what_has_ended_counts_no_more() -> None:
-    connections = Connections(limit=5, of_address=2, proxies=("10.0.0.0/8",))
+    connections = ConnectionTable(limit=5, of_address=2, proxies=("10.0.0.0/8",))
     busy = [Kept(is_idle=False) for _ in range(5)]
     assert all(connections.add(each, "10.0.0.1") for each in busy)
     assert not connections.add(Kept(), "10.0.0.1")
@@ -188,7 +188,7 @@ def test_trusted_proxy_has_all_and_what_has_ended_counts_no_more() -> None:
 def test_descriptors_are_raised_and_some_kept_for_the_server(soft: int, hard: int, most: int) -> None:
     program = (
         "import resource, sys\n"
-        "from duckicelake.server.limits.connections import connections_of, raise_descriptor_limit\n"
+        "from duckicelake.server.protocol.connections import connections_of, raise_descriptor_limit\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
         "raise_descriptor_limit()\n"
         "kept = connections_of(None, None, ())\n"
@@ -199,5 +199,5 @@ def test_descriptors_are_raised_and_some_kept_for_the_server(soft: int, hard: in
 
 
 def test_settings_stay_within_the_descriptors() -> None:
-    room = connections_of(None, None, ()).limit
-    assert connections_of(10 * room, 20 * room, ()).of_address == room
+    room = build_connection_table(None, None, ()).limit
+    assert build_connection_table(10 * room, 20 * room, ()).of_address == room

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
-from duckicelake.server.endpoints import ENDPOINTS
+from duckicelake.server.http.paths import ENDPOINTS
 from tests.catalog.client import SCHEMA, Json, new_client, set_properties
 
 TABLE = "/v1/namespaces/ns/tables/t"

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import App, Edge, create_app
-from duckicelake.server.hosts import AllowedHosts
-from duckicelake.server.identity.auth import Authentication
+from duckicelake.server.auth.authentication import Authentication
+from duckicelake.server.middleware.cross_site import AllowedHosts
 from tests.catalog.client import SCHEMA
 from tests.server.logins import Server
 

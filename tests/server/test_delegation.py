@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unavailable
-from duckicelake.lake.audit import Wanted, entries
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from duckicelake.server.app import create_app
-from duckicelake.server.delegation import parse_wish
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.telemetry.logging import make_logger
-from tests.backends import Bucket
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.http.headers import parse_access_request
+from duckicelake.server.telemetry.logs import make_logger
 from tests.catalog.client import SCHEMA
-from tests.s3_lakes import s3_lake
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server, bearing, token
+from tests.support.backends import Bucket
+from tests.support.s3_lakes import s3_lake
 
 Json = dict[str, Any]
 KEYS = {"X-Iceberg-Access-Delegation": "vended-credentials"}
@@ -230,7 +230,7 @@ def principals(services: Services) -> Iterator[Callable[[str], httpx.Client]]:
     """Log in with a scope, on a server with authentication."""
     scopes = {"all": "*", "reader": "ns:ns:r", "writer": "ns:ns:rw", "other": "ns:other:rw", "pen": "ns:ns:w"}
     server = Server()
-    clients = [Client(name, SECRET, (scope,)) for name, scope in scopes.items()]
+    clients = [OAuthClient(name, SECRET, (scope,)) for name, scope in scopes.items()]
     with ExitStack() as stack:
         uri = stack.enter_context(running(server.app(services, server.authentication(*clients))))
         client = stack.enter_context(httpx.Client(base_url=uri, timeout=30))
@@ -277,7 +277,7 @@ def duckdb_beside(services: Services, bucket: Bucket) -> Iterator[duckdb.DuckDBP
             f"CREATE SECRET (TYPE s3, KEY_ID '{minio.access_key}', SECRET '{minio.secret_key}', "
             f"ENDPOINT '{minio.endpoint.removeprefix('http://')}', USE_SSL false, URL_STYLE 'path')"
         )
-        connection.execute(duckdb_attach(services.database.url))
+        connection.execute(build_duckdb_attach(services.database.url))
         yield connection
 
 
@@ -379,7 +379,7 @@ def test_keys_given_are_in_the_audit_trail_once(http: httpx.Client, services: Se
     for _ in range(2):
         http.get(TABLE, headers=KEYS)
     with services.database.reading() as cursor:
-        (entry,) = entries(cursor, Wanted(operation="load_table"), 10)
+        (entry,) = read_entries(cursor, AuditFilter(operation="load_table"), 10)
     location = http.get(TABLE).json()["metadata"]["location"]
     assert (entry.resource, entry.principal, entry.result) == ("ns.t", "anonymous", "ok")
     assert entry.detail["write"] == [f"{location}/"]
@@ -426,7 +426,7 @@ def test_no_key_of_the_server_is_in_any_answer_metric_or_log(
             answer = http.request(method, path, json=body, headers=wish)
             said += [answer.text, str(answer.headers)]
     with services.database.reading() as cursor:
-        said += [repr(entry) for entry in entries(cursor, Wanted(), 1000)]
+        said += [repr(entry) for entry in read_entries(cursor, AuditFilter(), 1000)]
     said += [log.getvalue(), repr(services)]
     everything = "\n".join(said)
     keys = http.get(TABLE, headers=KEYS).json()["config"]
@@ -458,4 +458,4 @@ def test_table_of_duckdb_comes_with_keys_for_its_files(
      (["vended-credentials", "remote-signing"], 2), (["vended-credentials,remote-signing,x"], 2)],
 )  # fmt: skip
 def test_header_is_a_list_of_what_we_know_and_what_we_do_not(header: list[str], count: int) -> None:
-    assert len(parse_wish(tuple(header))) == count
+    assert len(parse_access_request(tuple(header))) == count

@@ -16,13 +16,12 @@ from fastapi import FastAPI, Query, Response
 from pydantic import BaseModel
 
 from duckicelake import errors
-from duckicelake.server.access import Access, Register
-from duckicelake.server.errors import ANSWERS, RESPONSES, install
-from duckicelake.server.limits.bodies import Body, BodyLimit
-from duckicelake.server.raw_paths import RawPaths
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.http.errors import HTTP_ERRORS, RESPONSES, install_error_handlers, parse_body
+from duckicelake.server.middleware.body_limit import Body, BodyLimitMiddleware
+from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.middleware.transport import RawPathMiddleware
+from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
-from duckicelake.server.validation import parse_body
 
 LIMIT = 2048
 ERROR_CLASSES = [
@@ -107,10 +106,10 @@ def app(log_stream: LogStream, metrics: Metrics) -> FastAPI:
     app.get("/names/{name}")(named)
     app.head("/names/{name}")(empty)
     app.delete("/names/{name}")(empty)
-    install(app)
-    app.add_middleware(BodyLimit, limit=LIMIT)
-    app.add_middleware(Access, register=Register(metrics, make_logger(log_stream, "json")))
-    app.add_middleware(RawPaths)
+    install_error_handlers(app)
+    app.add_middleware(BodyLimitMiddleware, limit=LIMIT)
+    app.add_middleware(RequestLogMiddleware, register=RequestLog(metrics, make_logger(log_stream, "json")))
+    app.add_middleware(RawPathMiddleware)
     return app
 
 
@@ -130,16 +129,18 @@ def envelope(response: httpx.Response) -> dict[str, Any]:
 
 
 def test_every_error_class_has_an_answer() -> None:
-    assert set(ANSWERS) == set(ERROR_CLASSES)
+    assert set(HTTP_ERRORS) == set(ERROR_CLASSES)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ERROR_CLASSES if not ANSWERS[kind].hidden], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ERROR_CLASSES if not HTTP_ERRORS[kind].hidden], ids=lambda k: k.__name__
+)
 def test_error_of_each_class_answers_with_its_status_and_type(
     client: httpx.Client, kind: type[errors.CatalogError]
 ) -> None:
     response = client.get(f"/fail/{kind.__name__}")
     error = envelope(response)
-    assert (response.status_code, error["type"]) == (ANSWERS[kind].status, ANSWERS[kind].type)
+    assert (response.status_code, error["type"]) == (HTTP_ERRORS[kind].status, HTTP_ERRORS[kind].type)
     assert error["message"].startswith(f"message of {kind.__name__}")
 
 
@@ -162,7 +163,7 @@ def test_error_of_each_class_answers_with_its_status_and_type(
     ],
 )
 def test_statuses_and_types_are_those_that_iceberg_clients_know(kind: str, status: int, name: str) -> None:
-    answer = ANSWERS[getattr(errors, kind)]
+    answer = HTTP_ERRORS[getattr(errors, kind)]
     assert (answer.status, answer.type) == (status, name)
 
 

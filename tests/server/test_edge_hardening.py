@@ -21,14 +21,14 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from uvicorn import Server
 
-from duckicelake.catalog.services import Services
-from duckicelake.cli.service.edge import config_of
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.serve.edge import build_config
 from duckicelake.errors import Unavailable
-from duckicelake.lake.postgres.database import Database
+from duckicelake.postgres.database import Database
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.limits import bodies
-from duckicelake.server.telemetry.logging import make_logger
-from duckicelake.settings import Settings
+from duckicelake.server.middleware import body_limit
+from duckicelake.server.telemetry.logs import make_logger
+from duckicelake.settings.model import Settings
 from tests.catalog.client import SCHEMA
 from tests.server.conftest import in_a_thread
 
@@ -45,7 +45,7 @@ SAFE = {
 @contextmanager
 def behind(app: Any, **settings: Any) -> Iterator[str]:
     """The app as the command serves it, with these settings; its URI."""
-    with in_a_thread(Server(config_of(Settings(**settings), app))) as (host, port):
+    with in_a_thread(Server(build_config(Settings(**settings), app))) as (host, port):
         yield f"http://{host}:{port}"
 
 
@@ -323,7 +323,7 @@ def test_answer_that_is_taken_slowly_comes_whole(services: Services) -> None:
 def test_form_for_a_token_must_come_along_sooner_than_other_bodies(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "_SECONDS_OF_STRANGERS", 0.3)
+    monkeypatch.setattr(body_limit, "_PUBLIC_BODY_SECONDS", 0.3)
     head = b"POST /v1/oauth/tokens HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
     with behind(create_app(services), receive_seconds=30) as uri:
         answer, seconds = raw(uri, head, b"grant_type=")

@@ -13,7 +13,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.transport.http import HttpCompression, HttpConfig, HttpTransport
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import Edge, create_app
 from tests.catalog.client import new_client
 

@@ -17,14 +17,14 @@ import httpx
 import psycopg
 import pytest
 
-from duckicelake.catalog.chronicle import feed as change_feed
-from duckicelake.catalog.chronicle.following import following
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog import feed as change_feed
+from duckicelake.changelog.writer import follow_in_background
 from duckicelake.server.app import Edge, create_app
+from duckicelake.server.auth.oauth_clients import OAuthClient as Login
 from duckicelake.server.feed import hub as feed_hub
 from duckicelake.server.feed.hub import ReaderLimits
-from duckicelake.server.identity.oauth_clients import Client as Login
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.telemetry.logs import make_logger
 from tests.catalog.client import SCHEMA, Client, Json, append, new_client, set_properties
 from tests.conftest import Attach
 from tests.server.conftest import running
@@ -41,7 +41,7 @@ QUIET = make_logger(io.StringIO())
 def followed(services: Services) -> Iterator[None]:
     """The chronicle is kept up to date, as servers do it."""
     failures: list[Exception] = []
-    with following(services, failures.append):
+    with follow_in_background(services, failures.append):
         yield
     assert not failures
 
@@ -549,8 +549,8 @@ def test_request_counts_the_events_that_its_reader_is_told(guarded: Guarded) -> 
 def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
     guarded: Guarded, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "PAGE", 4)
-    monkeypatch.setattr(change_feed, "MOST", 8)
+    monkeypatch.setattr(change_feed, "PAGE_CHANGES", 4)
+    monkeypatch.setattr(change_feed, "MAX_CHANGES", 8)
     headers = {**guarded.headers("root"), "X-Request-Id": "always-the-same"}
     for number in range(20):
         body = {"updates": {"k": str(number)}}
@@ -560,7 +560,7 @@ def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
         assert time.monotonic() < deadline
         time.sleep(0.02)
     after, found = change_feed.START, []
-    while part := change_feed.older_changes(services.database, after, 0):
+    while part := change_feed.read_older_changes(services.database, after, 0):
         assert len(part) <= 8
         after = part[-1].position
         found += [str(each.position) for each in part]
@@ -586,8 +586,8 @@ def test_stream_ends_with_its_token(guarded: Guarded, monkeypatch: pytest.Monkey
 def test_what_is_too_long_ago_for_memory_is_read_from_postgres(
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "MOST", 3)
-    monkeypatch.setattr(change_feed, "PAGE", 2)
+    monkeypatch.setattr(change_feed, "MAX_CHANGES", 3)
+    monkeypatch.setattr(change_feed, "PAGE_CHANGES", 2)
     slow = Stream(str(http.base_url))
     for number in range(8):
         client.append((number, "a"))
@@ -602,7 +602,7 @@ def test_what_is_too_long_ago_for_memory_is_read_from_postgres(
 def test_reader_that_takes_nothing_keeps_nobody_waiting_and_misses_nothing(
     services: Services, followed: None, serve: Callable[[Any], httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "MOST", 20)
+    monkeypatch.setattr(change_feed, "MAX_CHANGES", 20)
     http, number = serve(create_app(services, log=QUIET)), 100
     settled(http, 1)
     uri, note = str(http.base_url), "x" * 100_000  # more than the sockets' buffers hold

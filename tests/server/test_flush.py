@@ -11,12 +11,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog import flusher
-from duckicelake.catalog.flusher import Thresholds, flush_if_free, flushing_in_background, waiting_tables
-from duckicelake.catalog.services import Services
+from duckicelake.catalog import flush as flusher
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.flush import Thresholds, find_waiting_tables, flush_if_free, flush_in_background
 from duckicelake.errors import NoSuchTable, Unavailable
-from duckicelake.lake import flush
-from duckicelake.lake.maintenance import Waiting
+from duckicelake.lake.ducklake.maintenance import FlushableRows
+from duckicelake.lake.inlined import flush_writer
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.catalog.client import new_client
@@ -48,18 +48,18 @@ def test_flush_answers_what_it_did_and_again_when_the_answer_was_lost(
 
 @pytest.mark.usefixtures("filled")
 def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(services: Services) -> None:
-    (table,) = waiting_tables(services)
+    (table,) = find_waiting_tables(services)
     assert (table.schema_name, table.table_name, table.rows, table.deletes) == ("ns", "t", 2, 0)
-    assert waiting_tables(services, "ns") == waiting_tables(services, "ns.t") == [table]
+    assert find_waiting_tables(services, "ns") == find_waiting_tables(services, "ns.t") == [table]
     with pytest.raises(NoSuchTable, match=r"ns\.absent is neither a table nor a namespace"):
-        waiting_tables(services, "ns.absent")
-    with services.database.statement() as cursor, flush.lease(cursor, table.table_id) as ours:
+        find_waiting_tables(services, "ns.absent")
+    with services.database.statement() as cursor, flush_writer.hold_flush_lease(cursor, table.table_id) as ours:
         assert ours
         assert flush_if_free(services, table) is None
     flushed = flush_if_free(services, table)
     assert flushed is not None
     assert flushed.rows == 2
-    assert waiting_tables(services) == []
+    assert find_waiting_tables(services) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(servic
     ],
 )
 def test_each_threshold_alone_is_enough(thresholds: Thresholds, reached: bool) -> None:
-    assert thresholds.reached(Waiting(1, "ns", "t", 2, 0, 100, oldest_ms=1000, age_ms=5000)) is reached
+    assert thresholds.reached(FlushableRows(1, "ns", "t", 2, 0, 100, oldest_ms=1000, age_ms=5000)) is reached
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def until_flushed(services: Services, thresholds: Thresholds, failed: Callable[.
         def rows_flushed(self, rows: int) -> None:  # noqa: ARG002
             done.set()
 
-    with flushing_in_background(replace(services, meter=Heard(dict)), thresholds, failed):
+    with flush_in_background(replace(services, meter=Heard(dict)), thresholds, failed):
         yield
         assert done.wait(30)
 
@@ -104,30 +104,30 @@ def test_age_is_told_by_the_clock_that_tells_the_times_of_snapshots(
     services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, by_ms: int
 ) -> None:
     """Of a server whose clock is wrong, too."""
-    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)
     with services.database.transaction() as cursor:
         cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = snapshot_time - interval '1 hour'")
     two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
     with until_flushed(replace(services, clock=lambda: services.clock() + by_ms), Thresholds(age=1_800_000)):
         pass
-    assert [table.table_name for table in waiting_tables(services)] == ["first"]
+    assert [table.table_name for table in find_waiting_tables(services)] == ["first"]
 
 
 def test_rows_older_than_any_snapshot_are_old(
     services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)
     two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
     two.execute("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 DAY)")
     with until_flushed(services, Thresholds(age=1_800_000)):
         pass
-    assert [table.table_name for table in waiting_tables(services)] == ["first"]
+    assert [table.table_name for table in find_waiting_tables(services)] == ["first"]
 
 
 def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobody_can_be_told(
     services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)
     two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
     told: list[object] = []
 
@@ -135,7 +135,7 @@ def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobod
         if not told:
             raise RuntimeError("the store is broken")
 
-    def failed(table: Waiting | None, error: Exception) -> None:
+    def failed(table: FlushableRows | None, error: Exception) -> None:
         told.append((table and table.table_name, str(error)))
         raise RuntimeError("nobody hears")
 
@@ -143,7 +143,7 @@ def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobod
     with until_flushed(broken, Thresholds(rows=1), failed):
         pass
     assert told == [("first", "the store is broken")]
-    assert [table.table_name for table in waiting_tables(services)] == ["first"]
+    assert [table.table_name for table in find_waiting_tables(services)] == ["first"]
 
 
 def silent() -> None:
@@ -154,7 +154,7 @@ def silent() -> None:
 def test_flusher_flushes_by_itself_says_what_it_cannot_and_ends_with_its_context(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "PAUSE", 0.01)
+    monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)
     noticed = threading.Event()
     failures: list[tuple[Any, Exception]] = []
 
@@ -164,10 +164,10 @@ def test_flusher_flushes_by_itself_says_what_it_cannot_and_ends_with_its_context
 
     measured = Metrics(dict)
     broken = replace(services, store=FusedStore(services.store, Fuse(0, silent)), meter=measured)
-    with flushing_in_background(broken, Thresholds(rows=1), failed):
+    with flush_in_background(broken, Thresholds(rows=1), failed):
         assert noticed.wait(30)
     assert b'duckicelake_task_failures_total{task="flush"} 1.0' in measured.render()
-    (waiting,) = waiting_tables(services)
+    (waiting,) = find_waiting_tables(services)
     assert [(table, str(error)) for table, error in failures] == [(waiting, "the store does not answer")]
     done = threading.Event()
     heard: list[int] = []
@@ -177,8 +177,8 @@ def test_flusher_flushes_by_itself_says_what_it_cannot_and_ends_with_its_context
             heard.append(rows)
             done.set()
 
-    with flushing_in_background(replace(services, meter=Heard(dict)), Thresholds(rows=1), failed):
+    with flush_in_background(replace(services, meter=Heard(dict)), Thresholds(rows=1), failed):
         assert done.wait(30)
     assert heard == [2]
     assert [thread for thread in threading.enumerate() if thread.name == "flusher"] == []
-    assert waiting_tables(services) == []
+    assert find_waiting_tables(services) == []

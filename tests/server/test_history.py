@@ -8,16 +8,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.chronicle.folding import fold_all
-from duckicelake.catalog.history import entry_of
-from duckicelake.catalog.services import Services
-from duckicelake.lake.chronicle.entries import END, Change, Kind, latest
-from duckicelake.rest.json_http import PIPELINE, send
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog.entries import END_POSITION, ChangeKind, LoggedChange, read_latest
+from duckicelake.changelog.history import build_entry
+from duckicelake.changelog.writer import write_all_changes
+from duckicelake.rest.http import PIPELINE_AGENT, send_request
 from duckicelake.server.app import create_app
-from duckicelake.server.clients import LONGEST
-from duckicelake.server.identity.oauth_clients import Client
-from tests.lakes import Lake
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.http.headers import MAX_CLIENT_CHARS
 from tests.server.logins import SECRET, Server, bearing, token
+from tests.support.lakes import Lake
 
 NUMBERS: dict[str, Any] = {
     "type": "struct",
@@ -44,7 +44,7 @@ def make(http: httpx.Client, namespace: str, table: str, **headers: str) -> None
 
 
 def listed(http: httpx.Client, services: Services, path: str = "", **query: str | int) -> list[Json]:
-    fold_all(services)
+    write_all_changes(services)
     answer = http.get(f"/v1{path}/history", params=query)
     assert answer.status_code == 200, answer.text
     found: list[Json] = answer.json()["history"]
@@ -58,14 +58,14 @@ def kinds(found: list[Json]) -> list[tuple[str, str]]:
 def test_requests_are_told_without_what_tells_programs_apart() -> None:
     at, client = datetime(2026, 5, 1, tzinfo=UTC), {"session": "0123456789abcdef:41000", "user-agent": "loader/1.0"}
     requests = [{"principal": "ann", "request-id": str(number), "client": client} for number in range(2)]
-    entry = entry_of(Change(17, 0, at, Kind.APPEND, "ns", "t", facts={"requests": requests}))
+    entry = build_entry(LoggedChange(17, 0, at, ChangeKind.APPEND, "ns", "t", facts={"requests": requests}))
     assert [each["client"] for each in entry.parameters["requests"]] == [{"user-agent": "loader/1.0"}] * 2
 
 
 def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, services: Services, lake: Lake) -> None:
     headers = {
         "User-Agent": "loader/1.0 (nightly)",
-        "X-Application-Id": "app\t-7" + "x" * 2 * LONGEST,
+        "X-Application-Id": "app\t-7" + "x" * 2 * MAX_CLIENT_CHARS,
         "X-OpenLineage-Parent-RunId": "01a2",
     }
     make(http, "ns", "t", **headers)
@@ -96,16 +96,20 @@ def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, serv
     ((client,),) = lake.sql("SELECT client FROM duckicelake_audit WHERE operation = 'append_rows'")
     assert client["parent-run-id"] == "01a2"
     assert client["application"].startswith("app-7x")
-    assert len(client["application"]) == LONGEST
+    assert len(client["application"]) == MAX_CLIENT_CHARS
 
 
 def test_what_the_pipeline_did_is_told_from_what_others_did(http: httpx.Client, services: Services) -> None:
-    send("POST", f"{str(http.base_url).rstrip('/')}/v1/namespaces", body={"namespace": ["ns"]})
-    make(http, "ns", "t", **{"X-Engine": f"{PIPELINE}/1", "User-Agent": "Apache-HttpClient/5"})
+    send_request("POST", f"{str(http.base_url).rstrip('/')}/v1/namespaces", body={"namespace": ["ns"]})
+    make(http, "ns", "t", **{"X-Engine": f"{PIPELINE_AGENT}/1", "User-Agent": "Apache-HttpClient/5"})
     make(http, "ns", "u")
     sources = [(each.get("name"), each["source"], each["engine"]) for each in listed(http, services, "/namespaces/ns")]
     agent = f"python-httpx/{httpx.__version__}"
-    assert sources == [("u", "rest", agent), ("t", "pipeline", f"{PIPELINE}/1"), (None, "pipeline", PIPELINE)]
+    assert sources == [
+        ("u", "rest", agent),
+        ("t", "pipeline", f"{PIPELINE_AGENT}/1"),
+        (None, "pipeline", PIPELINE_AGENT),
+    ]
 
 
 def test_history_of_a_table_follows_its_names_and_outlasts_it(http: httpx.Client, services: Services) -> None:
@@ -150,12 +154,12 @@ def test_drop_tells_where_the_table_was_though_nothing_of_it_is_left(http: httpx
     place = f"{services.policy.warehouse}/data/elsewhere"
     body = {"name": "t", "schema": NUMBERS, "location": place}
     http.post("/v1/namespaces/ns/tables", json=body).raise_for_status()
-    fold_all(services)
+    write_all_changes(services)
     http.delete("/v1/namespaces/ns/tables/t", params={"purgeRequested": "true"}).raise_for_status()
-    fold_all(services)
+    write_all_changes(services)
     with services.database.reading() as cursor:
-        (dropped,) = latest(cursor, END, 1)
-    assert (dropped.kind, dropped.facts["location"]) == (Kind.DROP_TABLE, place)
+        (dropped,) = read_latest(cursor, END_POSITION, 1)
+    assert (dropped.kind, dropped.facts["location"]) == (ChangeKind.DROP_TABLE, place)
 
 
 def test_view_that_duckdb_replaced_keeps_its_history(http: httpx.Client, services: Services, lake: Lake) -> None:
@@ -201,7 +205,7 @@ def test_pages_join_into_the_whole_though_more_happens(http: httpx.Client, servi
         answer = http.get("/v1/history", params={"limit": "2"} | before).json()
         pages += answer["history"]
         make(http, "other", f"t{len(pages)}")
-        fold_all(services)
+        write_all_changes(services)
         if answer["next-before"] is None:
             break
         before = {"before": answer["next-before"]}
@@ -224,7 +228,7 @@ def test_whoever_asks_sees_what_they_may_read(
     services: Services, serve: Callable[[FastAPI], httpx.Client], server: Server
 ) -> None:
     clients = {"root": "*", "reader": "ns:open:r", "writer": "ns:open:w"}
-    known = [Client(name, SECRET, (scope,)) for name, scope in clients.items()]
+    known = [OAuthClient(name, SECRET, (scope,)) for name, scope in clients.items()]
     http = serve(server.app(services, server.authentication(*known)))
     tokens = {name: bearing(token(http, name)) for name in clients}
     for namespace in ("open", "open.below", "opened", "secret"):
@@ -235,7 +239,7 @@ def test_whoever_asks_sees_what_they_may_read(
     ends = ({"namespace": ["secret"], "name": "t"}, {"namespace": ["open"], "name": "t"})
     renaming = dict(zip(("source", "destination"), ends, strict=True))
     http.post("/v1/tables/rename", json=renaming, headers=tokens["root"]).raise_for_status()
-    fold_all(services)
+    write_all_changes(services)
 
     def asked(who: str, path: str = "") -> Any:
         return http.get(f"/v1{path}/history", headers=tokens[who]).json().get("history")

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
-from duckicelake.server.app import create_app, routes_only
-from duckicelake.server.endpoints import ENDPOINTS
+from duckicelake.catalog.context.services import Services
+from duckicelake.server.app import create_app, create_routes
+from duckicelake.server.http.paths import ENDPOINTS
 from tests.catalog.client import SCHEMA, Client, Json, append, new_client, pyiceberg_rows, set_properties
 from tests.server.cutting import CuttingProxy, cutting
 
@@ -61,7 +61,7 @@ def test_config_tells_how_long_a_key_holds(http: httpx.Client) -> None:
 
 def test_every_route_that_changes_something_takes_a_key() -> None:
     changing = {endpoint for endpoint in ENDPOINTS if endpoint.startswith(("POST", "DELETE"))} - WITHOUT_KEYS
-    paths: Json = routes_only().openapi()["paths"]
+    paths: Json = create_routes().openapi()["paths"]
     taking = {
         endpoint
         for endpoint in ENDPOINTS

@@ -10,15 +10,15 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import BadInput, JobConflict, LeaseLost, NoTable, NotAllowed
-from duckicelake.pipeline import running as running_jobs
-from duckicelake.pipeline.running import running
+from duckicelake.pipeline import job as running_jobs
+from duckicelake.pipeline.job import run_job
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.json_http import Json
+from duckicelake.rest.http import Json
 from duckicelake.server.app import create_app
-from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.catalog.client import SCHEMA
 from tests.server.logins import SECRET, Server, bearing, token
 
@@ -41,7 +41,7 @@ def logged_in(services: Services, serve: Serve) -> Callable[[str], CatalogClient
     """A client of each of these names, whose scopes are: all, those of a writer, a reader, or of a namespace beside."""
     server = Server()
     scopes = {"root": "*", "etl": "ns:sales.eu:rw", "bi": "ns:sales:r", "hr": "ns:hr:*"}
-    clients = [Client(name, SECRET, (scope,)) for name, scope in scopes.items()]
+    clients = [OAuthClient(name, SECRET, (scope,)) for name, scope in scopes.items()]
     uri = str(serve(server.app(services, server.authentication(*clients))).base_url)
     return lambda name: CatalogClient(Connection(uri, credential=f"{name}:{SECRET}"))
 
@@ -61,7 +61,7 @@ def results(client: CatalogClient, **filters: str) -> list[str]:
 
 
 def test_job_is_told_as_running_and_then_with_what_came_of_it(client: CatalogClient) -> None:
-    with running(client, "ingest", SALES, "t", run_id="r-1", parameters={"mode": "append"}) as job:
+    with run_job(client, "ingest", SALES, "t", run_id="r-1", parameters={"mode": "append"}) as job:
         (begun,) = client.jobs()
         job.ends("unchanged", "nothing is new", snapshot_ids=[2**62 + 1], rows=7)
     (ended,) = client.jobs()
@@ -73,20 +73,20 @@ def test_job_is_told_as_running_and_then_with_what_came_of_it(client: CatalogCli
 
 
 def test_job_that_raises_is_told_as_failed_with_the_reason(client: CatalogClient) -> None:
-    with pytest.raises(BadInput), running(client, "sort", SALES, "t"):
+    with pytest.raises(BadInput), run_job(client, "sort", SALES, "t"):
         raise BadInput("no such\ncolumn")
     (job,) = client.jobs()
     assert (job["result"], job["message"]) == ("failed", "no such column")
 
 
 def test_lease_is_one_jobs_until_it_ends(client: CatalogClient) -> None:
-    with running(client, "compact", SALES, "t", lease="maintenance") as first:
+    with run_job(client, "compact", SALES, "t", lease="maintenance") as first:
         refusal = f"sales.eu.t is held by job {first.id}.*anonymous.* until "
-        with pytest.raises(JobConflict, match=refusal), running(client, "sort", SALES, "t", lease="maintenance"):
+        with pytest.raises(JobConflict, match=refusal), run_job(client, "sort", SALES, "t", lease="maintenance"):
             raise AssertionError("the second job runs, too")
-        with running(client, "sort", SALES, "other", lease="maintenance"), running(client, "ingest", SALES, "t"):
+        with run_job(client, "sort", SALES, "other", lease="maintenance"), run_job(client, "ingest", SALES, "t"):
             pass
-    with running(client, "sort", SALES, "t", lease="maintenance"):
+    with run_job(client, "sort", SALES, "t", lease="maintenance"):
         pass
     assert results(client, table="t", namespace="sales\x1feu") == ["done", "done", "done"]
 
@@ -94,10 +94,10 @@ def test_lease_is_one_jobs_until_it_ends(client: CatalogClient) -> None:
 def test_lease_that_was_not_renewed_is_taken_over_and_its_job_must_not_commit(
     client: CatalogClient, database_url: str
 ) -> None:
-    with running(client, "compact", SALES, "t", lease="maintenance") as slow:
+    with run_job(client, "compact", SALES, "t", lease="maintenance") as slow:
         let_lapse(database_url)
         assert results(client) == ["lost"]
-        with running(client, "sort", SALES, "t", lease="maintenance") as quick:
+        with run_job(client, "sort", SALES, "t", lease="maintenance") as quick:
             quick.check()
         with pytest.raises(LeaseLost, match="another job took over"):
             slow.check()
@@ -105,7 +105,7 @@ def test_lease_that_was_not_renewed_is_taken_over_and_its_job_must_not_commit(
 
 
 def test_lapsed_lease_that_nobody_took_is_renewed(client: CatalogClient, database_url: str) -> None:
-    with running(client, "compact", SALES, "t", lease="maintenance") as job:
+    with run_job(client, "compact", SALES, "t", lease="maintenance") as job:
         let_lapse(database_url)
         job.check()
         assert results(client) == ["running"]
@@ -127,7 +127,7 @@ def test_job_that_begins_again_after_its_lease_has_lapsed_holds_it_or_is_over(
 
 
 def test_old_jobs_are_forgotten_but_not_while_they_run(client: CatalogClient, database_url: str) -> None:
-    with running(client, "ingest", SALES, "t") as ended, running(client, "stream", SALES, "t") as runs:
+    with run_job(client, "ingest", SALES, "t") as ended, run_job(client, "stream", SALES, "t") as runs:
         ended.ends("done")
     stream = new_job(kind="stream", lease=None)
     client.begin_job(SALES, "t", stream)
@@ -140,7 +140,7 @@ def test_old_jobs_are_forgotten_but_not_while_they_run(client: CatalogClient, da
 
 def test_job_is_renewed_while_its_block_works(client: CatalogClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_jobs, "LEASE_SECONDS", 1)
-    with running(client, "compact", SALES, "t") as job:
+    with run_job(client, "compact", SALES, "t") as job:
         job.counts["files"] = 3
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not next(client.jobs())["counts"]:
@@ -190,7 +190,7 @@ def test_wrong_job_is_refused(client: CatalogClient, wrong: Json) -> None:
 
 def test_list_is_filtered_and_comes_in_pages_newest_first(client: CatalogClient, http: httpx.Client) -> None:
     for number in range(5):
-        with running(client, "ingest" if number % 2 else "sort", SALES, f"t{number}", run_id=f"r{number}"):
+        with run_job(client, "ingest" if number % 2 else "sort", SALES, f"t{number}", run_id=f"r{number}"):
             pass
     paged, token = [], ""
     while token is not None:
@@ -215,10 +215,10 @@ def test_list_is_filtered_and_comes_in_pages_newest_first(client: CatalogClient,
 def test_jobs_are_shown_to_who_may_read_and_run_by_who_may_write(
     logged_in: Callable[[str], CatalogClient],
 ) -> None:
-    with running(logged_in("etl"), "ingest", SALES, "t") as job:
+    with run_job(logged_in("etl"), "ingest", SALES, "t") as job:
         assert results(logged_in("bi")) == results(logged_in("etl")) == ["running"]
         assert results(logged_in("hr")) == []
-        with pytest.raises(NotAllowed), running(logged_in("bi"), "ingest", SALES, "t"):
+        with pytest.raises(NotAllowed), run_job(logged_in("bi"), "ingest", SALES, "t"):
             raise AssertionError("a reader runs jobs")
         with pytest.raises(NoTable, match="No such job of yours"):
             logged_in("root").end_job(SALES, "t", job.id, {"result": "failed"})
@@ -233,7 +233,7 @@ def test_pages_tell_nothing_of_what_their_reader_may_not_see(
     services: Services, serve: Serve, client: CatalogClient, path: str
 ) -> None:
     server = Server()
-    http = serve(server.app(services, server.authentication(Client("sales", SECRET, ("ns:sales:r",)))))
+    http = serve(server.app(services, server.authentication(OAuthClient("sales", SECRET, ("ns:sales:r",)))))
     http.headers.update(bearing(token(http, "sales")))
     for namespace in ("hr", "sales"):
         client.post("/v1/namespaces", {"namespace": [namespace]})
@@ -257,9 +257,9 @@ def test_pages_tell_nothing_of_what_their_reader_may_not_see(
 
 
 def test_jobs_are_counted_by_kind_and_result(client: CatalogClient, http: httpx.Client) -> None:
-    with running(client, "flush", SALES, "t"):
+    with run_job(client, "flush", SALES, "t"):
         pass
-    with pytest.raises(BadInput), running(client, "flush", SALES, "t"):
+    with pytest.raises(BadInput), run_job(client, "flush", SALES, "t"):
         raise BadInput("so")
     told = http.get("/metrics").text
     assert 'duckicelake_jobs_total{kind="flush",result="done"} 1.0' in told
@@ -268,10 +268,10 @@ def test_jobs_are_counted_by_kind_and_result(client: CatalogClient, http: httpx.
 
 def test_old_jobs_are_forgotten(client: CatalogClient, database_url: str) -> None:
     for table in ("old", "young"):
-        with running(client, "flush", SALES, table):
+        with run_job(client, "flush", SALES, table):
             pass
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE duckicelake_job SET started = now() - interval '91 days' WHERE table_name = 'old'")
-    with running(client, "flush", SALES, "new"):
+    with run_job(client, "flush", SALES, "new"):
         pass
     assert [job["table"] for job in client.jobs()] == ["new", "young"]

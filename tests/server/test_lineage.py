@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from duckicelake.catalog.lineage import receiving
-from duckicelake.lake.lineage import listing as lineage_listing
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.lineage.events import intake
+from duckicelake.lineage.graph import lists as lineage_listing
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import (
@@ -86,13 +86,13 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
     warehouse = tmp_path_factory.mktemp("warehouse")
     with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
-        clients = [Client(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
+        clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
         with (
             running(server.app(services, server.authentication(*clients))) as uri,
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record(cursor, list(told()), origin="catalog")
+                record_events(cursor, list(told()), origin="catalog")
             yield Lake(http, database, warehouse)
 
 
@@ -411,7 +411,7 @@ def test_tables_name_in_the_catalog_that_is_asked_means_its_table(lake: Lake) ->
         table(f"live.{name}", place["location"].removeprefix("file:")) for name, place in zip("ab", places, strict=True)
     ]
     with lake.database.transaction() as cursor:
-        record(cursor, [event(84, outputs=tuple(told))], origin="catalog")
+        record_events(cursor, [event(84, outputs=tuple(told))], origin="catalog")
     mine = str(http.base_url).rstrip("/")
     sent = event(85, inputs=(foreign(mine, "live.a"),), outputs=(foreign(f"{mine}/", "live.b"),), job="by address")
     assert lake.send(sent, "hr").status_code == 403
@@ -455,7 +455,7 @@ def test_batch_has_a_limit(lake: Lake) -> None:
 
 
 def test_who_sends_too_many_events_is_told_to_wait(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "MOST_AN_HOUR", 3)
+    monkeypatch.setattr(intake, "MAX_EVENTS_PER_HOUR", 3)
     batch = [event(number, outputs=(foreign("pg://quota", "t"),), job="quota") for number in range(70, 73)]
     assert lake.send(batch, "busy", "/api/v1/lineage/batch").json() == {"received": 3, "new": 3}
     refused = lake.send(batch[0], "busy")

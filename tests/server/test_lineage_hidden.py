@@ -12,10 +12,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from duckicelake.lake.lineage.store import LOCK_KEY, record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.lineage.graph.store import LOCK_KEY, record_events
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import (
     CATALOG,
@@ -73,14 +73,14 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
     warehouse = tmp_path_factory.mktemp("warehouse")
     with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
-        clients = [Client(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
+        clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
         with (
             running(server.app(services, server.authentication(*clients))) as uri,
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record(cursor, list(told()), origin="catalog")
-                record(cursor, [job_event(7, "view", (COPY,), (COINS,))], origin="catalog")
+                record_events(cursor, list(told()), origin="catalog")
+                record_events(cursor, [job_event(7, "view", (COPY,), (COINS,))], origin="catalog")
             yield Lake(http, database)
 
 
@@ -188,7 +188,7 @@ def test_stored_name_of_a_job_is_shown_without_a_hidden_table(lake: Lake, verb: 
     whole, masked = (f"loader.{verb}.{subject}.0000{number:04x}" for subject in ("vault.gold", "several-namespaces"))
     told = event(number, inputs=(COPY,), outputs=(GOLD,), job=whole, job_namespace=CATALOG)
     with lake.database.transaction() as cursor:
-        record(cursor, [told], origin="catalog")
+        record_events(cursor, [told], origin="catalog")
     space = f"/api/v1/namespaces/{quote(CATALOG, safe='')}/jobs"
     paths: list[tuple[str, dict[str, Any]]] = [
         (space, {}),
@@ -214,7 +214,7 @@ def test_name_of_a_job_is_shown_without_a_hidden_former_name(lake: Lake) -> None
     given = table("shop.old", "/lake/9", lifecycleStateChange=renamed)
     before = event(250, outputs=(table("vault.gold_old", "/lake/9"),), job=whole, job_namespace=CATALOG)
     with lake.database.transaction() as cursor:
-        record(cursor, [before, event(251, outputs=(given,), job="give")], origin="catalog")
+        record_events(cursor, [before, event(251, outputs=(given,), job="give")], origin="catalog")
     path = f"/lineage/v1/runs/{run_id(250)}"
     assert masked in lake.get(path).text
     assert whole not in lake.get(path).text

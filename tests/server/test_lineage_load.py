@@ -12,8 +12,8 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import Json, at, columns, event, facet, run_id, table

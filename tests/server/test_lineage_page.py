@@ -10,11 +10,11 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from duckicelake.catalog.chronicle.folding import fold_all
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.changelog.writer import write_all_changes
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.catalog.client import SCHEMA
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import Json
@@ -41,10 +41,10 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
     with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
         keep(database, *shop(), *tree(MANY))
         services, server = services_of(database, warehouse), Server()
-        login = server.authentication(Client("ana", SECRET, ("ns:sales:r", "ns:marts:r")))
+        login = server.authentication(OAuthClient("ana", SECRET, ("ns:sales:r", "ns:marts:r")))
         with running(server.app(services, None)) as uri, running(server.app(services, login)) as guarded:
             create(uri)
-            fold_all(services)
+            write_all_changes(services)
             yield Lake(uri, guarded)
 
 
@@ -62,7 +62,7 @@ def page(window: Visit) -> Page:
 
 def keep(database: Database, *events: Json) -> None:
     with database.transaction() as cursor:
-        record(cursor, events, origin="catalog")
+        record_events(cursor, events, origin="catalog")
 
 
 def create(uri: str) -> None:

@@ -12,12 +12,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from duckicelake.catalog.marquez.graph import graph
 from duckicelake.errors import NotFound
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.identity.oauth_clients import Client
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.lineage.marquez.graph import read_graph
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import CATALOG, columns, event, facet, foreign, run_id, table
 from tests.server.conftest import running
@@ -222,13 +222,13 @@ def marquez(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
     warehouse = tmp_path_factory.mktemp("warehouse")
     with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
-        clients = [Client("root", SECRET, ("*",)), Client("sales", SECRET, ("ns:sales:r",))]
+        clients = [OAuthClient("root", SECRET, ("*",)), OAuthClient("sales", SECRET, ("ns:sales:r",))]
         with (
             running(server.app(services, server.authentication(*clients))) as uri,
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record(cursor, list(told()), origin="catalog")
+                record_events(cursor, list(told()), origin="catalog")
             yield Marquez(http)
 
 
@@ -311,7 +311,7 @@ def test_node_with_many_colons_takes_no_query_for_each(database_url: str, wareho
         yield
 
     with closing(Database(database_url, traced=noted)) as database, pytest.raises(NotFound):
-        graph(services_of(database, warehouse), f"{kind}:{':' * 1000}", 1)
+        read_graph(services_of(database, warehouse), f"{kind}:{':' * 1000}", 1)
     assert 0 < len(statements) < 20
 
 

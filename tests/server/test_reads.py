@@ -14,13 +14,13 @@ from duckdb_extensions import import_extension
 from fastapi import FastAPI
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.access.principal import ANYBODY, Principal
-from duckicelake.catalog.lineage.reads import ReadLog, inputs_of
-from duckicelake.catalog.services import Services
-from duckicelake.lineage.inference import Write, application_of
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.lineage.events.inference import ApplicationWrite, name_application
+from duckicelake.lineage.events.reads import ReadLog, find_inputs
 from duckicelake.server.app import create_app
-from duckicelake.server.identity.oauth_clients import Client as Login
-from duckicelake.server.identity.sessions import session_of
+from duckicelake.server.auth.oauth_clients import OAuthClient as Login
+from duckicelake.server.http.scope import find_session
 from tests.catalog.client import Client, new_client
 from tests.server.logins import SECRET, Server
 
@@ -82,8 +82,10 @@ def inferred(services: Services, output: str) -> list[tuple[str, float]]:
         ).fetchone()
         assert found is not None
         at, principal, session, table_id, summary = found
-        write = Write(at, principal, session, application_of(summary), frozenset({table_id}), summary["operation"])
-        return [(each.table, each.confidence) for each in inputs_of(cursor, write, services.reads.window)]
+        write = ApplicationWrite(
+            at, principal, session, name_application(summary), frozenset({table_id}), summary["operation"]
+        )
+        return [(each.table, each.confidence) for each in find_inputs(cursor, write, services.reads.window)]
 
 
 def test_loads_are_noted_whichever_way_they_are_answered(noting: Services, http: httpx.Client) -> None:
@@ -228,22 +230,24 @@ SOMEBODY = Principal("etl", ())
     ],
 )
 def test_programs_are_told_apart_by(one: dict[str, str], other: dict[str, str]) -> None:
-    assert session_of(scope(**one), SOMEBODY) != session_of(scope(**other), SOMEBODY)
-    assert session_of(scope(**one), SOMEBODY) == session_of(scope(**one), SOMEBODY)
+    assert find_session(scope(**one), SOMEBODY) != find_session(scope(**other), SOMEBODY)
+    assert find_session(scope(**one), SOMEBODY) == find_session(scope(**one), SOMEBODY)
 
 
 @pytest.mark.parametrize("header", ["forwarded", "via", "x_forwarded_for"])
 def test_strangers_behind_a_proxy_share_no_session(header: str) -> None:
-    session = session_of(scope(**{header: "10.0.0.1"}), ANYBODY)
+    session = find_session(scope(**{header: "10.0.0.1"}), ANY_PRINCIPAL)
     assert session.on(4711) != session.on(4711)
     assert session.on(4711).partition(":")[0] == session.program
-    assert session_of(scope(), ANYBODY).on(0) != session_of(scope(), ANYBODY).on(0), "nobody says which connection"
+    assert find_session(scope(), ANY_PRINCIPAL).on(0) != find_session(scope(), ANY_PRINCIPAL).on(0), (
+        "nobody says which connection"
+    )
 
 
 def test_a_name_in_a_header_makes_a_session_of_several_connections() -> None:
-    assert len({session_of(scope(x_application_id="nightly"), ANYBODY).on(port) for port in (1, 2)}) == 1
+    assert len({find_session(scope(x_application_id="nightly"), ANY_PRINCIPAL).on(port) for port in (1, 2)}) == 1
 
 
 def test_a_stranger_has_no_token_whatever_they_send() -> None:
-    sessions = {session_of(scope(authorization=text), ANYBODY).on(1) for text in ("Bearer a", "Bearer b")}
+    sessions = {find_session(scope(authorization=text), ANY_PRINCIPAL).on(1) for text in ("Bearer a", "Bearer b")}
     assert len(sessions) == 1

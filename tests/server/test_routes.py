@@ -16,11 +16,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.database import Database
-from duckicelake.server.app import create_app, routes_only
-from duckicelake.server.endpoints import ENDPOINTS
-from duckicelake.server.openapi import render
+from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.database import Database
+from duckicelake.server.app import create_app, create_routes
+from duckicelake.server.http.paths import ENDPOINTS
+from duckicelake.server.openapi import render_document
 from duckicelake.storage.local import LocalStore
 
 OPENAPI = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
@@ -66,7 +66,7 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 def served() -> set[str]:
     """What is Iceberg's of the routes."""
-    routes = [route for route in routes_only().router.routes if isinstance(route, APIRoute)]
+    routes = [route for route in create_routes().router.routes if isinstance(route, APIRoute)]
     icebergs = [route for route in routes if route.path not in OPERATIONS and not OUR_OWN.search(route.path)]
     return {f"{method} {route.path}" for route in icebergs for method in route.methods or ()}
 
@@ -79,7 +79,7 @@ def test_advertised_endpoints_are_exactly_the_routes() -> None:
 def test_parameter_that_a_route_of_ours_does_not_know_is_refused_and_one_of_others_overlooked(
     client: httpx.Client,
 ) -> None:
-    for route in filter(lambda each: isinstance(each, APIRoute), routes_only().router.routes):
+    for route in filter(lambda each: isinstance(each, APIRoute), create_routes().router.routes):
         is_refused = OUR_OWN.search(route.path) and not SPECIFIED_BY_OTHERS.search(route.path)
         for method in sorted(route.methods or ()):
             answer = client.request(method, re.sub(r"{.*?}", "nope", route.path), params={"nope": "1"})
@@ -95,7 +95,7 @@ def test_advertised_endpoints_are_in_the_specifications_form() -> None:
 
 
 def test_openapi_file_is_what_the_app_serves() -> None:
-    assert render(routes_only()) == OPENAPI.read_text(), "run scripts/openapi"
+    assert render_document(create_routes()) == OPENAPI.read_text(), "run scripts/openapi"
 
 
 def test_openapi_describes_each_endpoint_and_no_422_of_the_framework() -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.limits.accounts import Accounts
-from duckicelake.server.limits.quotas import Quota, Quotas, Rates
+from duckicelake.server.middleware.quotas import Quota, Quotas, Rates
+from duckicelake.server.telemetry.shared_files import QuotaAccounts
 from tests.catalog.client import new_client
 from tests.server.telemetry.test_metrics import counts
 
@@ -163,7 +163,7 @@ def test_workers_count_together_what_a_principal_sends(tmp_path: Path) -> None:
 
 
 def test_accounts_tell_principals_apart_however_many_there_are() -> None:
-    accounts = Accounts()
+    accounts = QuotaAccounts()
     for number in range(1000):
         accounts.change(f"early {number}", (number + 1.0).__add__)
     assert [accounts.get(f"early {number}") for number in range(1000)] == [number + 1.0 for number in range(1000)]

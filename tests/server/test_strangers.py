@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 import httpx
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import Edge, create_app
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.limits.strangers import MAX_OF_ADDRESS, Strangers
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.middleware.load_limit import MAX_ADDRESS_LOGIN_REQUESTS, LoginRequestCounter
 from tests.server.conftest import running
 from tests.server.logins import SECRET, Server
 
@@ -49,11 +49,11 @@ def answered(connections: list[socket.socket]) -> list[bytes]:
 
 def test_forms_that_stop_half_way_take_no_slot_of_readers(services: Services) -> None:
     server = Server()
-    authentication = server.authentication(Client("reader", SECRET, ("*",)))
+    authentication = server.authentication(OAuthClient("reader", SECRET, ("*",)))
     app = create_app(services, edge=Edge(max_requests=2), authentication=authentication)
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         token = http.post(TOKENS, data=FORM).json()["access_token"]
-        with half_sent(uri, TOKENS, MAX_OF_ADDRESS + 4) as slow:
+        with half_sent(uri, TOKENS, MAX_ADDRESS_LOGIN_REQUESTS + 4) as slow:
             logged_in = {"authorization": f"Bearer {token}"}
             assert [http.get(NAMESPACES, headers=logged_in).status_code for _ in range(5)] == [200] * 5
             refused = http.post(TOKENS, data=FORM)
@@ -77,7 +77,7 @@ def test_bodies_that_stop_half_way_take_no_slot_without_logins(services: Service
 
 @pytest.mark.parametrize("others", [["10.0.0.2"], ["2001:db8:1::2"], ["::ffff:10.0.0.2"]])
 def test_one_address_leaves_places_to_others(others: list[str]) -> None:
-    strangers = Strangers(limit=3, of_address=2)
+    strangers = LoginRequestCounter(limit=3, of_address=2)
     assert [strangers.enter("10.0.0.1") for _ in range(2)] == [None, None]
     assert "from your address" in (strangers.enter("10.0.0.1") or "")
     assert strangers.enter(others[0]) is None
@@ -87,7 +87,7 @@ def test_one_address_leaves_places_to_others(others: list[str]) -> None:
 
 
 def test_addresses_of_one_network_of_ipv6_are_one() -> None:
-    strangers = Strangers(limit=9, of_address=1)
+    strangers = LoginRequestCounter(limit=9, of_address=1)
     assert strangers.enter("2001:db8::1") is None
     assert strangers.enter("2001:db8::2") is not None
     assert strangers.enter("2001:db8:0:1::2") is None

@@ -10,16 +10,16 @@ import pytest
 from fastapi import FastAPI
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from duckicelake.catalog.measuring import UNMEASURED
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.meter import NO_METER
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.lake.postgres.database import Database
+from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
-from duckicelake.server.telemetry.tracing import TracedMeter
-from duckicelake.tracing.opening import tracing
+from duckicelake.server.middleware.traces import TracedMeter
+from duckicelake.tracing.factory import open_tracer
 from tests.catalog.client import append, new_client
-from tests.collector import Collector, values
 from tests.conftest import services_of
+from tests.support.collector import Collector, values
 
 TABLE = "/v1/namespaces/ns/tables/t"
 ROUTE = "/v1/namespaces/{namespace}/tables/{table}"
@@ -36,7 +36,7 @@ def depth_first(collector: Collector, span: Span) -> list[str]:
 def test_commit_is_one_trace_from_request_to_statements_and_files(
     database_url: str, warehouse: Path, serve: Serve, collector: Collector
 ) -> None:
-    with tracing(collector.uri) as spans:
+    with open_tracer(collector.uri) as spans:
         assert spans is not None
         database = Database(database_url, traced=spans.statement)
         services = services_of(database, warehouse)
@@ -69,7 +69,7 @@ def test_span_of_a_request_that_the_server_fails_says_so(
     services: Services, serve: Serve, collector: Collector
 ) -> None:
     new_client(services).create()
-    with tracing(collector.uri) as spans:
+    with open_tracer(collector.uri) as spans:
         http = serve(create_app(services, tracer=spans))
         assert http.get(f"{TABLE}-missing").status_code == 404
         services.database.close()
@@ -79,9 +79,9 @@ def test_span_of_a_request_that_the_server_fails_says_so(
 
 
 def test_retries_and_waits_that_are_over_are_told(collector: Collector) -> None:
-    with tracing(collector.uri) as spans:
+    with open_tracer(collector.uri) as spans:
         assert spans is not None
-        meter = TracedMeter(UNMEASURED, spans)
+        meter = TracedMeter(NO_METER, spans)
         meter.took("lock_wait", 9.0)
         with spans.request({}) as request:
             meter.took("lock_wait", 0.25)
@@ -98,7 +98,7 @@ def test_retries_and_waits_that_are_over_are_told(collector: Collector) -> None:
 def test_probes_and_work_outside_of_requests_leave_no_trace(
     database_url: str, warehouse: Path, serve: Serve, collector: Collector
 ) -> None:
-    with tracing(collector.uri) as spans:
+    with open_tracer(collector.uri) as spans:
         assert spans is not None
         database = Database(database_url, traced=spans.statement)
         http = serve(create_app(services_of(database, warehouse), tracer=spans))
@@ -112,14 +112,14 @@ def test_probes_and_work_outside_of_requests_leave_no_trace(
     [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_SDK_DISABLED": "true"}],
 )
 def test_nobody_who_wants_traces_means_none(environment: dict[str, str]) -> None:
-    with tracing(None, environment) as spans:
+    with open_tracer(None, environment) as spans:
         assert spans is None
 
 
 def test_opentelemetry_s_own_variable_switches_traces_on(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.uri)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "lake-of-zoo")
-    with tracing(None) as spans:
+    with open_tracer(None) as spans:
         assert spans is not None
         with spans.request({}):
             pass
@@ -133,7 +133,7 @@ def test_missing_libraries_are_named_with_the_extra_that_brings_them(monkeypatch
     wanted = (
         r"DUCKICELAKE_OTLP_ENDPOINT asks for traces, but opentelemetry\S* isn't installed: install duckicelake\[otel\]"
     )
-    with pytest.raises(InvalidSettings, match=wanted), tracing("http://localhost:4318"):
+    with pytest.raises(InvalidSettings, match=wanted), open_tracer("http://localhost:4318"):
         pass
 
 

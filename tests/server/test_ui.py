@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from duckicelake.server.app import create_app
-from duckicelake.server.pages import FOLDER, assets
+from duckicelake.server.routes.operations import ASSETS_FOLDER, load_assets
 from tests.server.conftest import Serve
 from tests.server.logins import Server, no_lake
 
 ROOT = Path(__file__).parents[2]
-INDEX = (FOLDER / "index.html").read_text()
-PAGE = (FOLDER / "lineage.html").read_text()
+INDEX = (ASSETS_FOLDER / "index.html").read_text()
+PAGE = (ASSETS_FOLDER / "lineage.html").read_text()
 NAMESPACES = {"http://www.w3.org/2000/svg"}
 """What looks like an address and is none that anybody visits."""
 
@@ -96,7 +96,7 @@ def test_page_has_nothing_inline() -> None:
 
 
 def test_everything_that_is_named_is_there_and_nothing_is_elsewhere() -> None:
-    texts = {name: asset.body.decode() for name, asset in assets().items()}
+    texts = {name: asset.body.decode() for name, asset in load_assets().items()}
     named = set(re.findall(r'(?:href|src)="(?:ui/)?assets/([^"]+)"', INDEX + PAGE))
     for name, text in texts.items():
         named |= set(re.findall(r'from\s?"\./([^"]+)"', text))
@@ -113,7 +113,7 @@ def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"duckicelake/server/ui/{name}" for name in assets()} <= inside
+    assert {f"duckicelake/server/ui/{name}" for name in load_assets()} <= inside
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "scripts/ui/package-lock.json"])

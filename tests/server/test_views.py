@@ -8,10 +8,10 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchViewError
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
 from tests.server.conftest import Serve
-from tests.view_requests import CITY, ID, SPARK, creation, replacement, schema, set_properties, version
+from tests.support.view_requests import CITY, ID, SPARK, creation, replacement, schema, set_properties, version
 
 VIEWS = "/v1/namespaces/ns/views"
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"

@@ -7,11 +7,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from duckicelake.errors import Unavailable
-from duckicelake.storage.access_examination import try_vending
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.session_policy import Folder
-from duckicelake.storage.vending import Keys, Role, StaticVendor, StsVendor, Vending, sts_client
-from tests.backends import Bucket
+from duckicelake.storage.s3_probe import try_vending
+from duckicelake.storage.session_policy import S3Folder
+from duckicelake.storage.vendor import S3Keys, StaticVendor, StsRole, StsVendor, VendedKeys, open_sts_client
+from tests.support.backends import Bucket
 
 
 @pytest.fixture
@@ -21,7 +21,9 @@ def store(bucket: Bucket) -> Iterator[S3Store]:
 
 
 def sts_of(bucket: Bucket, store: S3Store) -> StsVendor:
-    return StsVendor(sts_client(store.options.session(), store.options, store.options.endpoint), Role(), lambda: 0)
+    return StsVendor(
+        open_sts_client(store.options.session(), store.options, store.options.endpoint), StsRole(), lambda: 0
+    )
 
 
 def test_keys_that_reach_one_folder_are_fine(bucket: Bucket, store: S3Store) -> None:
@@ -31,15 +33,15 @@ def test_keys_that_reach_one_folder_are_fine(bucket: Bucket, store: S3Store) -> 
 
 
 def test_keys_that_no_policy_narrows_are_noticed(bucket: Bucket, store: S3Store) -> None:
-    tried = try_vending(store, StaticVendor(Keys(bucket.minio.access_key, bucket.minio.secret_key)))
+    tried = try_vending(store, StaticVendor(S3Keys(bucket.minio.access_key, bucket.minio.secret_key)))
     assert "ignores session policies" in tried.advice
     assert bucket.minio.secret_key not in tried.detail
 
 
 def test_keys_that_reach_nothing_are_noticed(bucket: Bucket, store: S3Store) -> None:
     class Elsewhere:
-        def vend(self, holder: str, folders: Sequence[Folder]) -> Vending:  # noqa: ARG002
-            return sts_of(bucket, store).vend(holder, [Folder(f"{bucket.uri}/elsewhere/", is_writable=True)])
+        def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
+            return sts_of(bucket, store).vend(holder, [S3Folder(f"{bucket.uri}/elsewhere/", is_writable=True)])
 
     tried = try_vending(store, Elsewhere())
     assert "only takes away" in tried.advice
@@ -47,7 +49,7 @@ def test_keys_that_reach_nothing_are_noticed(bucket: Bucket, store: S3Store) -> 
 
 def test_sts_that_refuses_is_noticed_with_its_reason(store: S3Store) -> None:
     class Refusing:
-        def vend(self, holder: str, folders: Sequence[Folder]) -> Vending:  # noqa: ARG002
+        def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
             cause = ClientError({"Error": {"Code": "AccessDenied", "Message": "user/server may not"}}, "AssumeRole")
             raise Unavailable("no keys") from cause
 

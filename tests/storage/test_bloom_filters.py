@@ -7,8 +7,7 @@ import duckdb
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.storage.equality import DataRows, DeleteRows, find_deleted
-from duckicelake.storage.key_columns import KeyColumn
+from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
 
 NUMBER, TEXT = KeyColumn(1, (), "BIGINT"), KeyColumn(2, (), "VARCHAR")
 ROWS = 20_000

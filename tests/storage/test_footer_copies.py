@@ -6,9 +6,9 @@ import duckdb
 import pytest
 
 from duckicelake.errors import FileMissing
-from duckicelake.storage.footer_copies import footer_copies
+from duckicelake.parquet.local_copies import open_footer_copies
+from duckicelake.parquet.schema import read_layout
 from duckicelake.storage.memory import MemoryStore
-from duckicelake.storage.parquet_layout import read_layout
 
 
 @pytest.mark.parametrize("columns", [1, 3000], ids=["short", "long"])
@@ -17,12 +17,12 @@ def test_schema_is_read_without_the_rows(tmp_path: Path, columns: int) -> None:
     values = ", ".join(f"range AS column_{number}" for number in range(columns))
     duckdb.sql(f"COPY (SELECT {values} FROM range(20)) TO '{file}'")
     store.write("s3://b/f.parquet", file.read_bytes())
-    with footer_copies(store, ["s3://b/f.parquet"]) as paths:
+    with open_footer_copies(store, ["s3://b/f.parquet"]) as paths:
         copy = paths["s3://b/f.parquet"]
         assert copy.stat().st_size == file.stat().st_size
         assert read_layout(copy, "f") == read_layout(file, "f")
 
 
 def test_missing_files_are_told(tmp_path: Path) -> None:
-    with pytest.raises(FileMissing), footer_copies(MemoryStore(), ["s3://b/f.parquet"]):
+    with pytest.raises(FileMissing), open_footer_copies(MemoryStore(), ["s3://b/f.parquet"]):
         pass

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import FileMissing
+from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.storage.local import LocalStore
-from duckicelake.storage.local_copies import local_copies
 from duckicelake.storage.memory import MemoryStore
-from duckicelake.storage.objects import ObjectStore
+from duckicelake.storage.protocol import ObjectStore
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -20,7 +20,7 @@ def test_copies_last_as_long_as_the_context(store: ObjectStore, tmp_path: Path) 
     names = [f"file://{tmp_path}/{name}" for name in ("a", "b'*[", "a")]
     for number, location in enumerate(names[:2]):
         store.write(location, b"content"[: number + 1])
-    with local_copies(store, names) as paths:
+    with open_local_copies(store, names) as paths:
         assert {location: path.read_bytes() for location, path in paths.items()} == {names[0]: b"c", names[1]: b"co"}
         assert all(path.name in {"0.parquet", "1.parquet"} for path in paths.values())
         folder = paths[names[0]].parent
@@ -29,5 +29,5 @@ def test_copies_last_as_long_as_the_context(store: ObjectStore, tmp_path: Path) 
 
 
 def test_missing_file_is_missing_when_it_is_copied() -> None:
-    with pytest.raises(FileMissing), local_copies(MemoryStore(), ["file:///nowhere"]):
+    with pytest.raises(FileMissing), open_local_copies(MemoryStore(), ["file:///nowhere"]):
         pass

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.storage.multi_delete import MOST_CHARACTERS, MOST_KEYS, deleted_keys
+from duckicelake.storage.s3_requests import MAX_DELETE_CHARACTERS, MAX_DELETED_KEYS, parse_deleted_keys
 
 XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
@@ -33,7 +33,7 @@ def body(*keys: str) -> str:
     ],
 )
 def test_keys_are_read(text: str, keys: tuple[str, ...]) -> None:
-    assert deleted_keys(text) == keys
+    assert parse_deleted_keys(text) == keys
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_keys_are_read(text: str, keys: tuple[str, ...]) -> None:
         "<Delete>a<Object><Key>a</Key></Object></Delete>",
         "<Delete><Object>text<Key>a</Key></Object></Delete>",
         body("a") + body("b"),
-        body(*("k" for _ in range(MOST_KEYS + 1))),
-        body("a" * MOST_CHARACTERS),
+        body(*("k" for _ in range(MAX_DELETED_KEYS + 1))),
+        body("a" * MAX_DELETE_CHARACTERS),
         body("\ud800"),
     ],
 )
 def test_what_is_no_such_body_is_a_bad_request(text: str) -> None:
     with pytest.raises(InvalidRequest):
-        deleted_keys(text)
+        parse_deleted_keys(text)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_what_is_no_such_body_is_a_bad_request(text: str) -> None:
 )
 def test_what_two_readers_may_take_differently_is_refused(text: str) -> None:
     with pytest.raises(Forbidden):
-        deleted_keys(text)
+        parse_deleted_keys(text)
 
 
 @given(st.text())
 def test_no_body_breaks_the_reader(text: str) -> None:
     with pytest.raises((InvalidRequest, Forbidden)):
-        deleted_keys(text)
+        parse_deleted_keys(text)

@@ -12,10 +12,10 @@ import pytest
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore
-from duckicelake.storage.objects import ObjectStore
-from duckicelake.storage.policy import canonical
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.s3 import S3Store
-from tests.backends import Bucket
+from tests.support.backends import Bucket
 
 NAMES = (
     "plain.avro",
@@ -88,9 +88,9 @@ def test_files_below_a_folder_are_listed_with_their_canonical_locations(store: O
     for name in (*names, "folder2/sibling"):
         store.write(f"{root}/folder/{name}" if name in names else f"{root}/{name}", name.encode())
     found = {file.location: file for file in store.files_below(f"{root}/folder/")}
-    assert set(found) == {canonical(f"{root}/folder/{name}") for name in names}
+    assert set(found) == {canonicalize(f"{root}/folder/{name}") for name in names}
     for name in names:
-        file = found[canonical(f"{root}/folder/{name}")]
+        file = found[canonicalize(f"{root}/folder/{name}")]
         assert file.size == len(name.encode())
         assert before - 2000 <= file.modified_ms <= time.time_ns() // 1_000_000 + 2000
         assert store.read(file.location) == name.encode()

@@ -4,18 +4,20 @@ from threading import Barrier, Lock
 
 import pytest
 
-from duckicelake.storage.parallel import AT_ONCE, in_parallel
+from duckicelake.storage.threads import MAX_PARALLEL_CALLS, run_in_parallel
 
 
 def test_results_are_in_the_order_of_the_items_and_made_at_the_same_time() -> None:
-    together = Barrier(AT_ONCE, timeout=30)
+    together = Barrier(MAX_PARALLEL_CALLS, timeout=30)
 
     def act(number: int) -> int:
         together.wait()
         return number * number
 
-    assert in_parallel(act, range(2 * AT_ONCE)) == [number * number for number in range(2 * AT_ONCE)]
-    assert in_parallel(act, []) == []
+    assert run_in_parallel(act, range(2 * MAX_PARALLEL_CALLS)) == [
+        number * number for number in range(2 * MAX_PARALLEL_CALLS)
+    ]
+    assert run_in_parallel(act, []) == []
 
 
 def test_the_first_of_the_failures_is_raised_and_nothing_more_is_begun() -> None:
@@ -26,8 +28,8 @@ def test_the_first_of_the_failures_is_raised_and_nothing_more_is_begun() -> None
         raise ValueError(f"number {number}")
 
     with pytest.raises(ValueError, match=r"^number 0$"):
-        in_parallel(act, range(1000))
-    assert len(begun) <= AT_ONCE
+        run_in_parallel(act, range(1000))
+    assert len(begun) <= MAX_PARALLEL_CALLS
 
 
 def test_calls_inside_of_calls_come_to_an_end_with_all_threads_busy() -> None:
@@ -38,7 +40,7 @@ def test_calls_inside_of_calls_come_to_an_end_with_all_threads_busy() -> None:
             calls[0] += 1
 
     def nest(depth: int) -> None:
-        in_parallel(count if depth == 0 else lambda _: nest(depth - 1), range(6))
+        run_in_parallel(count if depth == 0 else lambda _: nest(depth - 1), range(6))
 
     nest(3)
     assert calls == [6**4]

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.storage import parquet
-from duckicelake.storage.parquet import read_position_deletes
-from duckicelake.storage.parquet_copy import parquet_source
-from duckicelake.storage.parquet_footer import MAX_DEPTH, MAX_ELEMENTS, check_footer, in_time
-from duckicelake.storage.parquet_names import read_names
-from duckicelake.storage.position_deletes import write_position_deletes
+from duckicelake.parquet import inlined_rows
+from duckicelake.parquet.copy import open_parquet_source
+from duckicelake.parquet.footer import MAX_SCHEMA_DEPTH, MAX_SCHEMA_ELEMENTS, check_footer, limit_time
+from duckicelake.parquet.inlined_rows import read_position_deletes
+from duckicelake.parquet.position_deletes import write_position_deletes
+from duckicelake.parquet.schema import read_names
 
 I32, BINARY, LIST, STRUCT = 5, 8, 9, 12
 
@@ -69,19 +69,19 @@ def test_schema_so_deep_that_duckdb_would_crash_is_refused_wherever_files_are_re
     acts: dict[str, Callable[[], object]] = {
         "check": lambda: check_footer(file, "x"),
         "read_names": lambda: read_names(file),
-        "parquet_source": lambda: parquet_source(file).__enter__(),
+        "parquet_source": lambda: open_parquet_source(file).__enter__(),
         "read_position_deletes": lambda: read_position_deletes(file.read_bytes(), "x"),
     }
-    with pytest.raises(InvalidRequest, match=f"more than {MAX_DEPTH} levels"):
+    with pytest.raises(InvalidRequest, match=f"more than {MAX_SCHEMA_DEPTH} levels"):
         acts[act]()
 
 
 def test_schema_as_deep_as_is_read(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
-    file.write_bytes(nested(MAX_DEPTH - 1))
+    file.write_bytes(nested(MAX_SCHEMA_DEPTH - 1))
     check_footer(file, "x")
-    assert len(read_names(file)) == MAX_DEPTH
-    file.write_bytes(nested(MAX_DEPTH))
+    assert len(read_names(file)) == MAX_SCHEMA_DEPTH
+    file.write_bytes(nested(MAX_SCHEMA_DEPTH))
     with pytest.raises(InvalidRequest, match="levels"):
         check_footer(file, "x")
 
@@ -92,7 +92,7 @@ REFUSED = {
     "footer longer than the file": (b"PAR1" + (99).to_bytes(4, "little") + b"PAR1", "99 bytes"),
     "empty footer": (b"PAR1" + (0).to_bytes(4, "little") + b"PAR1", "damaged"),
     "no schema": (b"PAR1\0" + (1).to_bytes(4, "little") + b"PAR1", "no schema"),
-    "too wide": (wide(MAX_ELEMENTS), f"{MAX_ELEMENTS + 1} elements"),
+    "too wide": (wide(MAX_SCHEMA_ELEMENTS), f"{MAX_SCHEMA_ELEMENTS + 1} elements"),
     "a list that says it is huge": (file_of(list_of([], 1 << 40)), f"{1 << 40} elements"),
     "fewer elements than it says": (file_of(list_of([element(b"root", 1)], 90)), "damaged"),
     "a group of countless fields": (file_of(list_of([element(b"root", 1 << 30)])), "fields"),
@@ -147,7 +147,7 @@ def test_spoilt_footer_passes_or_is_refused(tmp_path_factory: pytest.TempPathFac
 
 
 def test_more_rows_than_positions_are_taken_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "MAX_POSITIONS", 3)
+    monkeypatch.setattr(inlined_rows, "MAX_POSITIONS", 3)
     assert read_position_deletes(write_position_deletes([("/x", n) for n in range(3)]), "x") == {"/x": [0, 1, 2]}
     with pytest.raises(InvalidRequest, match="has 4 rows"):
         read_position_deletes(write_position_deletes([("/x", n) for n in range(4)]), "x")
@@ -156,8 +156,8 @@ def test_more_rows_than_positions_are_taken_are_refused(monkeypatch: pytest.Monk
 def test_duckdb_is_interrupted_in_time() -> None:
     with duckdb.connect(config={"threads": 1}) as connection:
         began = time.monotonic()
-        with pytest.raises(duckdb.InterruptException), in_time(connection, 0.2):
+        with pytest.raises(duckdb.InterruptException), limit_time(connection, 0.2):
             connection.execute("SELECT count(DISTINCT i * j) FROM range(1000000) a(i), range(1000000) b(j)").fetchall()
         assert time.monotonic() - began < 20
-        with in_time(connection, 10):
+        with limit_time(connection, 10):
             assert connection.execute("SELECT 1").fetchall() == [(1,)]

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.storage.parquet_names import read_names
+from duckicelake.parquet.schema import read_names
 
 NESTED = pa.schema(
     [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.storage.local import LocalStore
-from duckicelake.storage.policy import LocationPolicy, canonical, check_file, is_within
+from duckicelake.storage.policy import LocationPolicy, canonicalize, check_file, is_within
 
 POLICY = LocationPolicy("s3://lake/wh", ("s3://shared/tables", "/mnt/tables"))
 TABLE = "s3://lake/wh/data/db/t-12345678"
@@ -43,7 +43,7 @@ TABLE = "s3://lake/wh/data/db/t-12345678"
     ],
 )
 def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
-    assert canonical(location) == expected
+    assert canonicalize(location) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
 )  # fmt: skip
 def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        canonical(location)
+        canonicalize(location)
     assert repr(location) in str(caught.value)
 
 
@@ -66,12 +66,12 @@ def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> 
 @given(segments=st.lists(st.sampled_from(["a", "..", ".", "", "b%2e", "a b"]), max_size=8))
 def test_canonical_is_idempotent_and_never_leaves_the_root(root: str, segments: list[str]) -> None:
     try:
-        location = canonical(root + "/".join(segments))
+        location = canonicalize(root + "/".join(segments))
     except InvalidRequest:
         assert root != "/"
         assert {".", "..", ""} & set(segments)
         return
-    assert canonical(location) == location
+    assert canonicalize(location) == location
     assert is_within(location, root)
 
 

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import BufferReader
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.storage.parquet import read_position_deletes
-from duckicelake.storage.position_deletes import write_position_deletes
+from duckicelake.parquet.inlined_rows import read_position_deletes
+from duckicelake.parquet.position_deletes import write_position_deletes
 
 CASES = {
     "one": [("/a", 0)],

@@ -15,13 +15,13 @@ import pytest
 
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
 from duckicelake.storage.local import LocalStore
-from duckicelake.storage.s3 import S3Options, S3Store, s3_address
-from duckicelake.storage.s3_errors import translated
-from duckicelake.storage.s3_examination import Tried, try_listing, try_warehouse
-from duckicelake.storage.stores import SchemeStore, open_store
+from duckicelake.storage.registry import SchemeStore, open_store
+from duckicelake.storage.s3 import S3Options, S3Store, parse_s3_location
+from duckicelake.storage.s3_errors import translate_s3_errors
+from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_warehouse
 from scripts.backends_job.minio import MinioServer, create_bucket, found
-from tests.backends import Bucket
 from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of
+from tests.support.backends import Bucket
 
 NOWHERE = S3Options("http://127.0.0.1:1", access_key_id="someone", secret_access_key="geheim")
 
@@ -50,7 +50,7 @@ def no_credentials_but_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 @pytest.mark.parametrize("location", ["s3://b", "s3://b/", "s3://b/folder/", "/local", "hdfs://b/x", "s3:///x"])
 def test_what_is_no_file_in_s3_is_a_bad_request(location: str) -> None:
     with pytest.raises(InvalidRequest, match=location):
-        s3_address(location)
+        parse_s3_location(location)
 
 
 def test_overlong_name_and_bad_bucket_are_bad_requests(bucket: Bucket) -> None:
@@ -168,7 +168,7 @@ def test_endpoint_that_only_redirects_is_told() -> None:
     """boto3 follows it until Python's stack is full, which takes ten seconds."""
     with (
         pytest.raises(Unavailable, match="http://x only redirects: correct DUCKICELAKE_S3_"),
-        translated("s3://b/x", "http://x"),
+        translate_s3_errors("s3://b/x", "http://x"),
     ):
         raise RecursionError
 
@@ -298,7 +298,7 @@ def test_other_warehouses_are_refused_naming_what_is_supported(warehouse: str) -
 
 def test_examination_of_a_fine_bucket_leaves_nothing(bucket: Bucket) -> None:
     with opened(bucket) as store:
-        assert try_warehouse(store) == Tried(
+        assert try_warehouse(store) == ProbeResult(
             f"{bucket.uri} is readable and writable, lists its files and takes conditional writes"
         )
         assert try_listing(store, f"{bucket.uri}/some/where").advice == ""

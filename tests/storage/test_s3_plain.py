@@ -17,14 +17,14 @@ from botocore.exceptions import CredentialRetrievalError
 from urllib3 import HTTPResponse
 
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, StoreDenied
-from duckicelake.storage import s3_plain
+from duckicelake.storage import s3_obstore
 from duckicelake.storage.s3 import S3Options, S3Store
-from duckicelake.storage.s3_plain import NotPlain, PlainRequests
-from duckicelake.storage.session_policy import folder_at
-from duckicelake.storage.vending import Role, StsVendor, sts_client
-from tests.backends import Bucket
-from tests.certificates import make_certificate
+from duckicelake.storage.s3_obstore import NoPlainAnswerError, ObstoreRequests
+from duckicelake.storage.session_policy import parse_folder
+from duckicelake.storage.vendor import StsRole, StsVendor, open_sts_client
 from tests.storage.s3_proxy import BREAK_OFF, Proxy, Request, proxy_of, witness_of
+from tests.support.backends import Bucket
+from tests.support.certificates import make_certificate
 
 KEYS = (
     "a/b.avro",
@@ -200,7 +200,7 @@ def test_settings_that_obstore_refuses_are_left_to_boto3(
 
 @pytest.mark.parametrize("key", ["a//b", "/a", "a/./b", "a/../b", "..", "."])
 def test_names_of_folders_that_mean_another_to_obstore_are_left_to_boto3(store: S3Store, key: str) -> None:
-    with pytest.raises(NotPlain):
+    with pytest.raises(NoPlainAnswerError):
         plain_of(store).read("lake", key)
 
 
@@ -229,7 +229,7 @@ def test_store_that_failed_is_boto3s_alone_for_a_while(
         assert store.read(f"{bucket.uri}/x") == b"1"
     assert asked == ["plain", "plain", "boto3", "boto3", "boto3"]
     now = monotonic()
-    monkeypatch.setattr(s3_plain, "monotonic", lambda: now + 61)
+    monkeypatch.setattr(s3_obstore, "monotonic", lambda: now + 61)
     assert store.read(f"{bucket.uri}/x") == b"1"
     assert asked[5:] == ["plain"]
 
@@ -307,7 +307,7 @@ def test_store_that_is_silent_is_waited_for_no_longer_than_boto3_would(bucket: B
 def test_longer_file_than_wanted_is_not_read(bucket: Bucket, store: S3Store) -> None:
     store.write(f"{bucket.uri}/x", b"12345")
     assert store.read(f"{bucket.uri}/x", 5) == b"12345"
-    with pytest.raises(NotPlain):
+    with pytest.raises(NoPlainAnswerError):
         plain_of(store).read(bucket.name, "x", 4)
     with pytest.raises(InvalidRequest, match="5 bytes"):
         store.read(f"{bucket.uri}/x", 4)
@@ -321,10 +321,10 @@ def test_encoded_objects_are_read_as_they_are(bucket: Bucket, store: S3Store, as
 
 def test_keys_of_a_session_are_signed_with_their_token(bucket: Bucket, proxy: Proxy, asked: list[str]) -> None:
     options = bucket.options()
-    folder = folder_at(f"{bucket.uri}/data", is_writable=True)
+    folder = parse_folder(f"{bucket.uri}/data", is_writable=True)
     assert folder is not None
-    with closing(sts_client(options.session(), options, options.endpoint)) as client:
-        keys = StsVendor(client, Role(seconds=900), lambda: 0).vend("somebody", [folder]).vended[0].keys
+    with closing(open_sts_client(options.session(), options, options.endpoint)) as client:
+        keys = StsVendor(client, StsRole(seconds=900), lambda: 0).vend("somebody", [folder]).vended[0].keys
     session = S3Options(
         proxy.endpoint, options.region, True, keys.access_key_id, keys.secret_access_key, keys.session_token
     )
@@ -337,12 +337,14 @@ def test_keys_of_a_session_are_signed_with_their_token(bucket: Bucket, proxy: Pr
 def test_keys_that_are_renewed_are_taken_from_then_on(
     bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_plain, "_KEYS_LAST", timedelta(minutes=5))  # which obstore takes for: ask ten times a second
+    monkeypatch.setattr(
+        s3_obstore, "_KEY_LIFETIME", timedelta(minutes=5)
+    )  # which obstore takes for: ask ten times a second
     store.write(f"{bucket.uri}/x", b"1")
     credentials = plain_of(store)._credentials
     right, credentials.secret_key = credentials.secret_key, "geheim"
     sleep(0.2)
-    with pytest.raises(NotPlain):
+    with pytest.raises(NoPlainAnswerError):
         plain_of(store).read(bucket.name, "x")
     credentials.secret_key = right
     sleep(0.2)
@@ -370,7 +372,7 @@ def test_keys_that_there_are_no_more_are_boto3s_to_tell_of(
 
 
 def test_directory_buckets_are_left_to_boto3(store: S3Store) -> None:
-    with pytest.raises(NotPlain):
+    with pytest.raises(NoPlainAnswerError):
         plain_of(store).read("lake--usw2-az1--x-s3", "x")
 
 
@@ -381,7 +383,7 @@ def test_buckets_that_are_known_are_few(store: S3Store) -> None:
     assert len(plain._stores) <= 256
 
 
-def plain_of(store: S3Store) -> PlainRequests:
+def plain_of(store: S3Store) -> ObstoreRequests:
     return store._plain
 
 

@@ -9,19 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.storage.s3_requests import UNSIGNED, Asked, Examined, Touch, examine
+from duckicelake.storage.s3_requests import (
+    UNSIGNED_PAYLOAD,
+    CheckedRequest,
+    ObjectAccess,
+    SignatureRequest,
+    check_request,
+)
 
 ENDPOINT = "http://store:9000"
 OBJECT = f"{ENDPOINT}/b/data/t/a.parquet"
 HASH = "0" * 64
 
 
-def examined(method: str, uri: str, body: str | None = None, **headers: str) -> Examined:
+def examined(method: str, uri: str, body: str | None = None, **headers: str) -> CheckedRequest:
     named = {name.replace("_", "-"): (value,) for name, value in headers.items()}
-    return examine(Asked(method, uri, named, body), ENDPOINT)
+    return check_request(SignatureRequest(method, uri, named, body), ENDPOINT)
 
 
-READ, WRITTEN = Touch("b", "data/t/a.parquet"), Touch("b", "data/t/a.parquet", writes=True)
+READ, WRITTEN = ObjectAccess("b", "data/t/a.parquet"), ObjectAccess("b", "data/t/a.parquet", writes=True)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ READ, WRITTEN = Touch("b", "data/t/a.parquet"), Touch("b", "data/t/a.parquet", w
         ("GET", "?uploadId=u&max-parts=5", WRITTEN),
     ],
 )
-def test_request_for_an_object_is_understood(method: str, query: str, touch: Touch) -> None:
+def test_request_for_an_object_is_understood(method: str, query: str, touch: ObjectAccess) -> None:
     assert examined(method, OBJECT + query).touches == (touch,)
 
 
@@ -68,7 +74,7 @@ def test_other_requests_for_objects_are_refused(method: str, query: str) -> None
 @pytest.mark.parametrize("prefix", ["data/t", "data/t/", "data%2Ft%2F", ""])
 def test_listing_names_its_prefix(prefix: str) -> None:
     found = examined("GET", f"{ENDPOINT}/b?list-type=2&prefix={prefix}&delimiter=%2F&max-keys=5")
-    assert found.touches == (Touch("b", unquote(prefix), lists=True),)
+    assert found.touches == (ObjectAccess("b", unquote(prefix), lists=True),)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_what_is_no_encoded_url_is_a_bad_request(uri: str) -> None:
 
 
 def test_key_is_decoded_once() -> None:
-    assert examined("GET", f"{ENDPOINT}/b/a%2520b/%252e%252e/c").touches == (Touch("b", "a%20b/%2e%2e/c"),)
+    assert examined("GET", f"{ENDPOINT}/b/a%2520b/%252e%252e/c").touches == (ObjectAccess("b", "a%20b/%2e%2e/c"),)
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1).filter(lambda key: key.strip("./")))
@@ -159,7 +165,7 @@ def test_what_is_signed_is_spelled_anew_and_means_the_same(key: str) -> None:
     except Forbidden:
         assert not {"", ".", ".."}.isdisjoint(key.split("/")) or "\\" in key
     else:
-        assert found.touches == (Touch("b", key),)
+        assert found.touches == (ObjectAccess("b", key),)
         assert unquote(urlsplit(found.uri).path, errors="strict") == f"/b/{key}"
 
 
@@ -178,7 +184,7 @@ def test_what_is_signed_is_spelled_anew_and_means_the_same(key: str) -> None:
     ],
 )
 def test_bucket_is_in_the_path_or_in_the_host(uri: str, endpoint: str | None, bucket: str) -> None:
-    assert examine(Asked("GET", uri), endpoint).touches == (Touch(bucket, "a"),)
+    assert check_request(SignatureRequest("GET", uri), endpoint).touches == (ObjectAccess(bucket, "a"),)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ def test_bucket_is_in_the_path_or_in_the_host(uri: str, endpoint: str | None, bu
 )
 def test_other_hosts_than_amazons_s3_are_refused(uri: str) -> None:
     with pytest.raises(Forbidden, match="isn't where"):
-        examine(Asked("GET", uri), None)
+        check_request(SignatureRequest("GET", uri), None)
 
 
 @pytest.mark.parametrize(
@@ -218,24 +224,24 @@ def test_other_hosts_than_amazons_s3_are_refused(uri: str) -> None:
 )
 def test_headers_that_stores_obey_are_refused(name: str) -> None:
     with pytest.raises(Forbidden, match="isn't signed"):
-        examine(Asked("PUT", OBJECT, {name: ("x",)}), ENDPOINT)
+        check_request(SignatureRequest("PUT", OBJECT, {name: ("x",)}), ENDPOINT)
 
 
 def test_headers_that_s3_checks_are_signed_and_others_left_to_the_client() -> None:
     found = examined("PUT", OBJECT, x_amz_checksum_crc32="AA==", X_Amz_Date="x", range="bytes=0-1", content_md5="m")
     assert found.headers == {"x-amz-checksum-crc32": "AA==", "content-md5": "m"}
-    assert found.payload == UNSIGNED
+    assert found.payload == UNSIGNED_PAYLOAD
 
 
 @pytest.mark.parametrize("values", [(), ("a", "b"), ("a\nb",)])
 def test_header_without_one_value_is_a_bad_request(values: Sequence[str]) -> None:
     with pytest.raises(InvalidRequest, match="one value"):
-        examine(Asked("PUT", OBJECT, {"x-amz-storage-class": values}), ENDPOINT)
+        check_request(SignatureRequest("PUT", OBJECT, {"x-amz-storage-class": values}), ENDPOINT)
 
 
 def test_header_given_in_two_cases_is_a_bad_request() -> None:
     with pytest.raises(InvalidRequest, match="one value"):
-        examine(Asked("PUT", OBJECT, {"x-amz-te": ("a",), "X-Amz-Te": ("b",)}), ENDPOINT)
+        check_request(SignatureRequest("PUT", OBJECT, {"x-amz-te": ("a",), "X-Amz-Te": ("b",)}), ENDPOINT)
 
 
 def test_other_host_in_the_header_is_refused() -> None:
@@ -243,7 +249,7 @@ def test_other_host_in_the_header_is_refused() -> None:
         examined("GET", OBJECT, Host="evil")
 
 
-@pytest.mark.parametrize("payload", [UNSIGNED, "STREAMING-UNSIGNED-PAYLOAD-TRAILER", HASH])
+@pytest.mark.parametrize("payload", [UNSIGNED_PAYLOAD, "STREAMING-UNSIGNED-PAYLOAD-TRAILER", HASH])
 def test_digest_of_the_client_is_taken(payload: str) -> None:
     assert examined("PUT", OBJECT, x_amz_content_sha256=payload).payload == payload
 
@@ -257,7 +263,7 @@ def test_digest_that_nobody_can_vouch_for_is_refused(payload: str) -> None:
 @pytest.mark.parametrize("source", ["/b/x/y", "b/x/y", "b/x%20y", "/b/gr%C3%B6%C3%9Fe"])
 def test_copy_reads_its_source(source: str) -> None:
     key = unquote(source.removeprefix("/").removeprefix("b/"))
-    assert examined("PUT", OBJECT, x_amz_copy_source=source).touches == (WRITTEN, Touch("b", key))
+    assert examined("PUT", OBJECT, x_amz_copy_source=source).touches == (WRITTEN, ObjectAccess("b", key))
 
 
 @pytest.mark.parametrize(
@@ -277,8 +283,8 @@ def test_copy_source_goes_with_put_alone() -> None:
 @pytest.mark.parametrize("uri", [f"{ENDPOINT}/b?delete", f"{ENDPOINT}/b/?delete="])
 def test_multi_object_delete_touches_each_key_and_is_tied_to_its_body(uri: str) -> None:
     body = "<Delete><Object><Key>data/t/a</Key></Object><Object><Key>data/u/b</Key></Object></Delete>"
-    found = examined("POST", uri, body, x_amz_content_sha256=UNSIGNED)
-    assert found.touches == (Touch("b", "data/t/a", writes=True), Touch("b", "data/u/b", writes=True))
+    found = examined("POST", uri, body, x_amz_content_sha256=UNSIGNED_PAYLOAD)
+    assert found.touches == (ObjectAccess("b", "data/t/a", writes=True), ObjectAccess("b", "data/u/b", writes=True))
     assert found.payload == sha256(body.encode()).hexdigest()
 
 
@@ -293,7 +299,7 @@ def test_multi_object_delete_of_keys_with_tricks_is_refused() -> None:
 
 
 def test_host_named_for_a_bucket_is_refused_where_the_store_takes_buckets_from_paths() -> None:
-    asked = Asked("GET", f"http://lake.{ENDPOINT.removeprefix('http://')}/other/secret")
-    assert examine(asked, ENDPOINT).touches == (Touch("lake", "other/secret"),)
+    asked = SignatureRequest("GET", f"http://lake.{ENDPOINT.removeprefix('http://')}/other/secret")
+    assert check_request(asked, ENDPOINT).touches == (ObjectAccess("lake", "other/secret"),)
     with pytest.raises(Forbidden, match="isn't where this lake's files are"):
-        examine(asked, ENDPOINT, is_path_style=True)
+        check_request(asked, ENDPOINT, is_path_style=True)

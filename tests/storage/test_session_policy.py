@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.storage.session_policy import (
-    MOST_CHARACTERS,
-    MOST_POLICIES,
-    WRITING,
-    Folder,
-    folder_at,
-    scopes_of,
-    session_policy,
+    MAX_POLICIES,
+    MAX_POLICY_CHARACTERS,
+    WRITE_ACTIONS,
+    S3Folder,
+    build_scopes,
+    build_session_policy,
+    parse_folder,
 )
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/*?$#[]", exclude_categories=("Cc", "Cs")), min_size=1)
@@ -40,16 +40,18 @@ def many(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
-def folders(*locations: str, write: bool = False) -> list[Folder]:
-    return [folder for location in locations if (folder := folder_at(location, is_writable=write)) is not None]
+def folders(*locations: str, write: bool = False) -> list[S3Folder]:
+    return [folder for location in locations if (folder := parse_folder(location, is_writable=write)) is not None]
 
 
 def test_policy_of_a_writer_is_this() -> None:
-    policy = session_policy([*folders("s3a://b/data/ns/orders-1", write=True), *folders("s3://b/lake/ns/orders/")])
+    policy = build_session_policy(
+        [*folders("s3a://b/data/ns/orders-1", write=True), *folders("s3://b/lake/ns/orders/")]
+    )
     assert json.loads(policy) == {
         "Version": "2012-10-17",
         "Statement": [
-            {"Effect": "Allow", "Action": list(WRITING), "Resource": "arn:aws:s3:::b/data/ns/orders-1/*"},
+            {"Effect": "Allow", "Action": list(WRITE_ACTIONS), "Resource": "arn:aws:s3:::b/data/ns/orders-1/*"},
             {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/lake/ns/orders/*"},
             {
                 "Effect": "Allow",
@@ -62,14 +64,14 @@ def test_policy_of_a_writer_is_this() -> None:
 
 
 def test_policy_of_another_partition_names_its_resources() -> None:
-    policy = session_policy(folders("s3://b/t"), partition="aws-cn")
+    policy = build_session_policy(folders("s3://b/t"), partition="aws-cn")
     assert "arn:aws-cn:s3:::b/t/*" in policy
     assert "arn:aws:" not in policy
 
 
 @given(KEYS, KEYS, st.booleans())
 def test_policy_reaches_what_lies_below_the_folder_and_nothing_beside_it(key: str, other: str, write: bool) -> None:
-    policy = session_policy(folders(f"s3://b/{key}", write=write))
+    policy = build_session_policy(folders(f"s3://b/{key}", write=write))
     assert policy.isascii()
     assert allows(policy, "s3:GetObject", "b", f"{key}/{other}")
     assert allows(policy, "s3:ListBucket", "b", f"{key}/")
@@ -87,23 +89,23 @@ def test_policy_reaches_what_lies_below_the_folder_and_nothing_beside_it(key: st
     ["s3://b/a*", "s3://b/a?", "s3://b/${aws:username}", "s3://b/$x", "file:///x", "/x", "s3://b/a/../c", "x"],
 )
 def test_folder_that_no_policy_can_name_has_none(location: str) -> None:
-    assert folder_at(location) is None
+    assert parse_folder(location) is None
 
 
 def test_folders_share_a_policy_while_it_is_short_enough() -> None:
     given = folders(*(f"s3://bucket/warehouse/data/{number:03}-{'x' * 60}" for number in range(12)))
-    scopes, uncovered = scopes_of(given)
+    scopes, uncovered = build_scopes(given)
     assert uncovered == ()
     assert [folder for scope in scopes for folder in scope.folders] == given
     assert 1 < len(scopes) < 12
-    assert all(len(scope.policy) <= MOST_CHARACTERS for scope in scopes)
+    assert all(len(scope.policy) <= MAX_POLICY_CHARACTERS for scope in scopes)
 
 
 def test_folders_beyond_the_most_policies_and_overlong_ones_are_uncovered() -> None:
     long = folders(f"s3://b/{'y' * 1000}")
-    many_more = folders(*(f"s3://bucket/{number:03}-{'x' * 400}" for number in range(MOST_POLICIES * 2 + 8)))
-    scopes, uncovered = scopes_of([*long, *many_more])
-    assert len(scopes) == MOST_POLICIES
+    many_more = folders(*(f"s3://bucket/{number:03}-{'x' * 400}" for number in range(MAX_POLICIES * 2 + 8)))
+    scopes, uncovered = build_scopes([*long, *many_more])
+    assert len(scopes) == MAX_POLICIES
     assert uncovered[0] == long[0]
     assert {*uncovered, *(folder for scope in scopes for folder in scope.folders)} == {*long, *many_more}
 

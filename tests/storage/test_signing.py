@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from duckicelake.errors import Forbidden, Unavailable
-from duckicelake.storage.access_examination import obeys_unsigned_headers
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.s3_requests import Asked
-from duckicelake.storage.session_policy import Folder, folder_at
-from duckicelake.storage.signing import OwnKeys, Signed, Signer, own_keys
-from duckicelake.storage.vending import Role, StsVendor, sts_client
-from tests.backends import Bucket
+from duckicelake.storage.s3_probe import obeys_unsigned_headers
+from duckicelake.storage.s3_requests import SignatureRequest
+from duckicelake.storage.session_policy import S3Folder, parse_folder
+from duckicelake.storage.signer import ServerKeys, SignedRequest, Signer, read_server_keys
+from duckicelake.storage.vendor import StsRole, StsVendor, open_sts_client
+from tests.support.backends import Bucket
 
 OWN, SIBLING, LAKE, OTHER = "data/ns/orders-1", "data/ns/orders-12", "ducklake/main/orders", "ducklake/main/orders2"
 
@@ -35,14 +35,14 @@ def filled(bucket: Bucket) -> Bucket:
 def signer(request: pytest.FixtureRequest, filled: Bucket) -> Iterator[Signer]:
     options = filled.options()
     session = options.session()
-    with closing(sts_client(session, options, options.endpoint)) as client:
-        sts = StsVendor(client, Role(seconds=900), lambda: 0)
-        vendor = own_keys(session) if request.param == "the server's own keys" else sts
+    with closing(open_sts_client(session, options, options.endpoint)) as client:
+        sts = StsVendor(client, StsRole(seconds=900), lambda: 0)
+        vendor = read_server_keys(session) if request.param == "the server's own keys" else sts
         yield Signer(vendor, filled.minio.region, filled.minio.endpoint)
 
 
-def folders(bucket: Bucket) -> list[Folder]:
-    own, lake = folder_at(f"{bucket.uri}/{OWN}", is_writable=True), folder_at(f"{bucket.uri}/{LAKE}")
+def folders(bucket: Bucket) -> list[S3Folder]:
+    own, lake = parse_folder(f"{bucket.uri}/{OWN}", is_writable=True), parse_folder(f"{bucket.uri}/{LAKE}")
     assert own is not None
     assert lake is not None
     return [own, lake]
@@ -55,13 +55,15 @@ def md5(body: str) -> dict[str, str]:
 class Client:
     """Sends what it got signed."""
 
-    def __init__(self, signer: Signer, bucket: Bucket, reach: list[Folder]) -> None:
+    def __init__(self, signer: Signer, bucket: Bucket, reach: list[S3Folder]) -> None:
         self.signer, self.bucket, self.reach = signer, bucket, reach
         self.base = f"{bucket.minio.endpoint}/{bucket.name}"
 
-    def signed(self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> Signed:
+    def signed(
+        self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None
+    ) -> SignedRequest:
         listed = {name: (value,) for name, value in (headers or {}).items()}
-        return self.signer.sign(Asked(method, self.base + path, listed, body), "Ann", self.reach)
+        return self.signer.sign(SignatureRequest(method, self.base + path, listed, body), "Ann", self.reach)
 
     def send(self, method: str, path: str, content: Any = None, **more: Any) -> httpx.Response:
         signed = self.signed(method, path, content if path.startswith("?delete") else None, more.get("headers"))
@@ -147,7 +149,7 @@ def test_other_bucket_is_not_signed(client: Client) -> None:
         client.signed("GET", f"/{OWN}/a")
 
 
-FORGERIES: dict[str, Callable[[Signed, Bucket], httpx.Response]] = {
+FORGERIES: dict[str, Callable[[SignedRequest, Bucket], httpx.Response]] = {
     "key": lambda signed, _: httpx.get(signed.uri.replace(OWN, SIBLING), headers=signed.headers),
     "method": lambda signed, _: httpx.delete(signed.uri, headers=signed.headers),
     "subresource": lambda signed, _: httpx.get(signed.uri + "?acl", headers=signed.headers),
@@ -165,8 +167,8 @@ def narrow(filled: Bucket) -> Iterator[Client]:
     """A client whose requests are signed by keys of STS."""
     options = filled.options()
     session = options.session()
-    with closing(sts_client(session, options, options.endpoint)) as sts:
-        vendor = StsVendor(sts, Role(seconds=900), lambda: 0)
+    with closing(open_sts_client(session, options, options.endpoint)) as sts:
+        vendor = StsVendor(sts, StsRole(seconds=900), lambda: 0)
         yield Client(Signer(vendor, filled.minio.region, filled.minio.endpoint), filled, folders(filled))
 
 
@@ -192,7 +194,7 @@ def test_keys_of_sts_keep_a_client_from_deleting_by_another_body_than_was_signed
 def test_store_that_obeys_what_nobody_signed_is_noticed(filled: Bucket) -> None:
     with closing(S3Store(filled.uri, filled.options())) as store:
         store.check()
-        assert obeys_unsigned_headers(store, own_keys(store.options.session()))
+        assert obeys_unsigned_headers(store, read_server_keys(store.options.session()))
 
 
 def test_signatures_for_reading_may_be_used_again_and_others_not(client: Client) -> None:
@@ -209,17 +211,17 @@ def test_only_what_is_new_is_added_to_the_headers(client: Client) -> None:
 
 def test_server_without_keys_is_not_ready() -> None:
     with pytest.raises(Unavailable, match="no keys"):
-        OwnKeys(lambda: None).vend("Ann", [])
+        ServerKeys(lambda: None).vend("Ann", [])
 
 
 def test_secret_and_token_of_own_keys_leave_no_trace_but_what_signatures_hold(filled: Bucket) -> None:
     options = filled.options()
-    signer = Signer(own_keys(options.session()), filled.minio.region, filled.minio.endpoint)
+    signer = Signer(read_server_keys(options.session()), filled.minio.region, filled.minio.endpoint)
     signed = Client(signer, filled, folders(filled)).signed("GET", f"/{OWN}/a")
     assert options.secret_access_key is not None
     assert options.secret_access_key not in f"{signed} {signer}"
     assert options.access_key_id is not None
     assert f"Credential={options.access_key_id}/" in signed.headers["Authorization"]
     temporary = replace(options, session_token="token").session()
-    again = Signer(own_keys(temporary), filled.minio.region, filled.minio.endpoint)
+    again = Signer(read_server_keys(temporary), filled.minio.region, filled.minio.endpoint)
     assert "token" in Client(again, filled, folders(filled)).signed("GET", f"/{OWN}/a").headers["X-Amz-Security-Token"]

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.storage.csv_rows import CopiedRows, ParquetColumn
-from duckicelake.storage.parquet import read_ducklake_deletes, read_position_deletes, write_rows
-from duckicelake.storage.position_deletes import write_position_deletes
+from duckicelake.parquet.inlined_rows import (
+    CopiedRows,
+    ParquetColumn,
+    read_ducklake_deletes,
+    read_position_deletes,
+    write_rows,
+)
+from duckicelake.parquet.position_deletes import write_position_deletes
 
 
 @contextmanager

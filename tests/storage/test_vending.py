@@ -13,10 +13,18 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from duckicelake.errors import Unavailable
-from duckicelake.storage.session_policy import Folder, folder_at
-from duckicelake.storage.vending import Keys, Role, StaticVendor, StsVendor, Vending, session_name, sts_client
+from duckicelake.storage.session_policy import S3Folder, parse_folder
+from duckicelake.storage.vendor import (
+    S3Keys,
+    StaticVendor,
+    StsRole,
+    StsVendor,
+    VendedKeys,
+    build_session_name,
+    open_sts_client,
+)
 from scripts.backends_job.minio import Minio
-from tests.backends import Bucket
+from tests.support.backends import Bucket
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -24,14 +32,14 @@ if TYPE_CHECKING:
 OWN, SIBLING, LAKE, OTHER = "data/ns/orders-1", "data/ns/orders-12", "ducklake/main/orders", "ducklake/main/orders2"
 
 
-def folder(location: str, *, write: bool = False) -> Folder:
-    found = folder_at(location, is_writable=write)
+def folder(location: str, *, write: bool = False) -> S3Folder:
+    found = parse_folder(location, is_writable=write)
     assert found is not None
     return found
 
 
 @contextmanager
-def client_of(minio: Minio, keys: Keys) -> "Iterator[S3Client]":
+def client_of(minio: Minio, keys: S3Keys) -> "Iterator[S3Client]":
     client = boto3.client(
         "s3",
         endpoint_url=minio.endpoint,
@@ -57,8 +65,8 @@ def filled(bucket: Bucket) -> Bucket:
 @pytest.fixture
 def vendor(bucket: Bucket) -> Iterator[StsVendor]:
     options = bucket.options()
-    with closing(sts_client(options.session(), options, options.endpoint)) as client:
-        yield StsVendor(client, Role(seconds=900), lambda: 0)
+    with closing(open_sts_client(options.session(), options, options.endpoint)) as client:
+        yield StsVendor(client, StsRole(seconds=900), lambda: 0)
 
 
 def acts(client: "S3Client", bucket: str) -> dict[str, Callable[[str], object]]:
@@ -163,7 +171,7 @@ def test_keys_reach_no_other_bucket_and_assume_no_further_role(filled: Bucket, v
             client.list_buckets()
     keys = {"access_key_id": vended.keys.access_key_id, "secret_access_key": vended.keys.secret_access_key}
     options = replace(filled.options(), session_token=vended.keys.session_token, **keys)
-    sts = sts_client(options.session(), options, options.endpoint)
+    sts = open_sts_client(options.session(), options, options.endpoint)
     with closing(sts), pytest.raises(ClientError, match="AccessDenied"):
         sts.assume_role(RoleArn="arn:aws:iam::000000000000:role/any", RoleSessionName="again")
 
@@ -208,18 +216,18 @@ class Clock:
 @pytest.fixture
 def counted(bucket: Bucket) -> Iterator[CountedSts]:
     options = bucket.options()
-    with closing(sts_client(options.session(), options, options.endpoint)) as client:
+    with closing(open_sts_client(options.session(), options, options.endpoint)) as client:
         yield CountedSts(client)
 
 
-def end_of(vending: Vending) -> int:
+def end_of(vending: VendedKeys) -> int:
     assert vending.expires_at_ms is not None
     return vending.expires_at_ms
 
 
 def test_keys_are_kept_until_they_near_their_end(bucket: Bucket, counted: CountedSts) -> None:
     clock = Clock()
-    vendor = StsVendor(counted, Role(seconds=3600), clock)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(seconds=3600), clock)  # type: ignore[arg-type]
     own = [folder(f"{bucket.uri}/t", write=True)]
     first = vendor.vend("Ann", own)
     clock.now_ms = end_of(first) - 900_001
@@ -231,7 +239,7 @@ def test_keys_are_kept_until_they_near_their_end(bucket: Bucket, counted: Counte
 
 
 def test_keys_are_kept_for_their_holder_and_folders(bucket: Bucket, counted: CountedSts) -> None:
-    vendor = StsVendor(counted, Role(), lambda: 0)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), lambda: 0)  # type: ignore[arg-type]
     reading, writing = folder(f"{bucket.uri}/t"), folder(f"{bucket.uri}/t", write=True)
     vendings = [vendor.vend(holder, [each]) for holder in ("Ann", "Ben") for each in (reading, writing)]
     assert len({vending.vended[0].keys.access_key_id for vending in vendings}) == 4
@@ -240,7 +248,7 @@ def test_keys_are_kept_for_their_holder_and_folders(bucket: Bucket, counted: Cou
 
 
 def test_many_at_once_ask_sts_once(bucket: Bucket, counted: CountedSts) -> None:
-    vendor = StsVendor(counted, Role(), lambda: 0)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), lambda: 0)  # type: ignore[arg-type]
     counted.gate.clear()
     with ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(vendor.vend, "Ann", [folder(f"{bucket.uri}/t")]) for _ in range(16)]
@@ -250,7 +258,7 @@ def test_many_at_once_ask_sts_once(bucket: Bucket, counted: CountedSts) -> None:
 
 
 def test_oldest_keys_are_forgotten(bucket: Bucket, counted: CountedSts) -> None:
-    vendor = StsVendor(counted, Role(), lambda: 0, most_kept=2)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), lambda: 0, most_kept=2)  # type: ignore[arg-type]
     for name in ("a", "b", "a", "c", "a", "b"):
         vendor.vend("Ann", [folder(f"{bucket.uri}/{name}")])
     assert len(counted.calls) == 4
@@ -264,7 +272,7 @@ SILENT = EndpointConnectionError(endpoint_url="http://sts")
 def test_sts_that_refuses_is_the_servers_fault_and_tried_again(
     bucket: Bucket, counted: CountedSts, failure: Exception, said: str
 ) -> None:
-    vendor = StsVendor(counted, Role(), lambda: 0)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), lambda: 0)  # type: ignore[arg-type]
     counted.failing = [failure]
     with pytest.raises(Unavailable, match=said) as refused:
         vendor.vend("Ann", [folder(f"{bucket.uri}/t")])
@@ -274,7 +282,7 @@ def test_sts_that_refuses_is_the_servers_fault_and_tried_again(
 
 def test_keys_of_before_go_on_while_sts_is_silent(bucket: Bucket, counted: CountedSts) -> None:
     clock = Clock()
-    vendor = StsVendor(counted, Role(), clock)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), clock)  # type: ignore[arg-type]
     own = [folder(f"{bucket.uri}/t")]
     first = vendor.vend("Ann", own)
     clock.now_ms = end_of(first) - 600_000
@@ -286,7 +294,7 @@ def test_keys_of_before_go_on_while_sts_is_silent(bucket: Bucket, counted: Count
 
 
 def test_policy_that_amazon_packs_too_large_is_halved(bucket: Bucket, counted: CountedSts) -> None:
-    vendor = StsVendor(counted, Role(), lambda: 0)  # type: ignore[arg-type]
+    vendor = StsVendor(counted, StsRole(), lambda: 0)  # type: ignore[arg-type]
     too_large = ClientError({"Error": {"Code": "PackedPolicyTooLarge"}}, "AssumeRole")
     given = [folder(f"{bucket.uri}/{name}") for name in "abc"]
     counted.failing = [too_large, None, too_large, too_large, None]
@@ -299,11 +307,11 @@ def test_policy_that_amazon_packs_too_large_is_halved(bucket: Bucket, counted: C
 
 
 def test_role_of_amazons_is_asked_for_by_name(bucket: Bucket, counted: CountedSts) -> None:
-    role = Role("arn:aws:iam::123456789012:role/lake", "external", 900)
+    role = StsRole("arn:aws:iam::123456789012:role/lake", "external", 900)
     StsVendor(counted, role, lambda: 0).vend("Ann", [folder(f"{bucket.uri}/t")])  # type: ignore[arg-type]
     (call,) = counted.calls
     assert (call["RoleArn"], call["ExternalId"], call["DurationSeconds"]) == (role.arn, "external", 900)
-    assert Role("arn:aws-cn:iam::123456789012:role/lake").partition == "aws-cn"
+    assert StsRole("arn:aws-cn:iam::123456789012:role/lake").partition == "aws-cn"
 
 
 @pytest.mark.parametrize(
@@ -311,21 +319,21 @@ def test_role_of_amazons_is_asked_for_by_name(bucket: Bucket, counted: CountedSt
     [("Ann", "Ann"), ("ann@example.org", "ann@example.org"), ("a", None), ("x" * 65, None), ("Ann Ümlaut/…", None)],
 )
 def test_session_names_are_legal_and_tell_holders_apart(holder: str, name: str | None) -> None:
-    made = session_name(holder)
+    made = build_session_name(holder)
     assert 2 <= len(made) <= 64
     assert made.isascii()
     if name is None:
-        assert made != session_name(holder + "x")
+        assert made != build_session_name(holder + "x")
     else:
         assert made == name
 
 
 def test_static_keys_are_given_as_they_are(bucket: Bucket) -> None:
-    keys = Keys("id", "secret")
+    keys = S3Keys("id", "secret")
     own = folder(f"{bucket.uri}/t")
     assert StaticVendor(keys).vend("Ann", [own]).vended[0].keys == keys
     assert StaticVendor(keys).vend("Ann", []).vended == ()
 
 
 def test_secrets_are_in_no_representation() -> None:
-    assert repr(Keys("id", "geheim", "token", 1)) == "Keys(access_key_id='id', expires_at_ms=1)"
+    assert repr(S3Keys("id", "geheim", "token", 1)) == "Keys(access_key_id='id', expires_at_ms=1)"

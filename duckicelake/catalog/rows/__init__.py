@@ -1,1 +1,1 @@
-"""Rows that are posted to tables, and deleted from them by keys and filters."""
+"""Rows posted to tables, and rows deleted by keys and filters."""

@@ -1,43 +1,74 @@
-"""Rows posted to a table: in one Postgres transaction what DuckDB would have written for the same INSERT.
+"""Rows posted to a table, inlined or as files, alone or in groups."""
 
-Nothing is written to the side tables: Iceberg clients see the rows at their next load, as they see what DuckDB wrote.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
+from uuid import uuid4
 
-from duckicelake.catalog.auditing import Noted, origin, touched
-from duckicelake.catalog.commits.groups import RowsCommit
-from duckicelake.catalog.commits.overtaken import Outdated, until_written
-from duckicelake.catalog.files.discarding import discarding
-from duckicelake.catalog.rows.files import locations_of, write_files
-from duckicelake.catalog.rows.target import RowTarget
-from duckicelake.catalog.rows.targets import row_target
-from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest, NoSuchTable
-from duckicelake.iceberg.names import Namespace, full_name, schema_name
-from duckicelake.lake.rows import producers
-from duckicelake.lake.rows.batches import Packed, RowBatch, WrittenRows, packed
-from duckicelake.lake.rows.producers import LONGEST_APP_ID, Applied, Producer
-from duckicelake.rows import encoding, inlining, statistics
-from duckicelake.rows.batch import Batch, joined
-from duckicelake.rows.constraint_rows import check_rows
+from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.context.caller import AuditNote, build_touched, origin
+from duckicelake.catalog.context.commit_queue import QueuedRows
+from duckicelake.catalog.context.row_targets import RowTarget
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.reclaim import discarding
+from duckicelake.catalog.table.row_target import read_row_target
+from duckicelake.constraints.duckdb_check import check_row_constraints
+from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.lake.additions import NewDataFile
+from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows, pack_values
+from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.side_tables import idempotency
+from duckicelake.lake.side_tables.idempotency import MAX_APP_ID_CHARS, AppliedTxn, TxnApp
+from duckicelake.rows import inlined_values, row_batch
+from duckicelake.rows.bodies import read_batch
+from duckicelake.rows.files import RowFile, write_row_files
 from duckicelake.rows.problems import OnUnknown
-from duckicelake.rows.reading import read_batch
+from duckicelake.rows.row_batch import Batch, join_batches
+
+NOT_YET = 0
+"""In place of ids that a file gets when its transaction has them."""
+MAX_GROUPED_BODY_BYTES: Final = 16 * 1024
+"""Bytes of a request that is read within a few hundred microseconds: whoever reads it does nothing else meanwhile."""
+
+
+def write_files(services: Services, target: RowTarget, batch: Batch) -> list[NewDataFile]:
+    """Write the batch's files, each of one partition and in the table's order; Unsupported, InvalidRequest."""
+    metadata = target.metadata
+    made = write_row_files(batch, target.lake.definition.partition_keys, metadata.spec(), metadata.sort_order())
+    named = [(f"ducklake-{uuid4()}.parquet", file) for file in made]
+    services.store.write_all([(f"{target.folder}{name}", file.data) for name, file in named])
+    return [_new(name, file) for name, file in named]
+
+
+def list_locations(target: RowTarget, files: Sequence[NewDataFile]) -> list[str]:
+    return [f"{target.folder}{file.path}" for file in files]
+
+
+def _new(name: str, file: RowFile) -> NewDataFile:
+    return NewDataFile(
+        file_id=NOT_YET,
+        path=name,
+        record_count=file.record_count,
+        file_size_bytes=len(file.data),
+        row_id_start=NOT_YET,
+        stats=PackedStats(file.stats),
+        partition_values=file.partition_values or None,
+        path_is_relative=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ProducerVersion:
     """The producer of a batch, and its own number for it: only one above that of its last batch is applied."""
 
     app_id: str
     sequence: int
 
     def __post_init__(self) -> None:
-        if not self.app_id or len(self.app_id) > LONGEST_APP_ID or "\0" in self.app_id:
-            raise InvalidRequest(f"app-id takes 1 to {LONGEST_APP_ID} letters, none of them NUL")
+        if not self.app_id or len(self.app_id) > MAX_APP_ID_CHARS or "\0" in self.app_id:
+            raise InvalidRequest(f"app-id takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +80,7 @@ class PostedRows:
     body: bytes
     content_type: str
     on_unknown: OnUnknown = "reject"
-    counted: Counted | None = None
+    counted: ProducerVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +105,12 @@ def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
     return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result), is_new=True)
 
 
-def last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> Applied | None:
+def read_last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> AppliedTxn | None:
     """The last batch of a producer that the table has; None before the first one. NoSuchTable."""
     with services.database.reading() as cursor:
-        is_there, found = producers.newest(cursor, schema_name(namespace), table, app_id)
+        is_there, found = idempotency.read_newest_txn(cursor, to_schema_name(namespace), table, app_id)
     if not is_there:
-        raise NoSuchTable(f"Table does not exist: {full_name(namespace, table)}")
+        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, table)}")
     return found
 
 
@@ -88,15 +119,15 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
 
     def attempt(is_alone: bool) -> RowsAnswer:
         nonlocal target
-        target = row_target(services, posted.namespace, posted.table, target)
+        target = read_row_target(services, posted.namespace, posted.table, target)
         batch = _read(services, posted, target)
         if not batch.num_rows:
-            return nothing_posted(services, posted)
-        prepared = prepared_rows(services, posted, target, batch)
-        with discarding(services, locations_of(target, prepared.files)):
-            return answer(write_rows(services, posted, prepared, is_alone=is_alone))
+            return build_empty_answer(services, posted)
+        prepared = prepare_rows(services, posted, target, batch)
+        with discarding(services, list_locations(target, prepared.files)):
+            return build_answer(write_rows(services, posted, prepared, is_alone=is_alone))
 
-    return until_written(services, full_name(posted.namespace, posted.table), attempt)
+    return retry_on_conflict(services, format_full_name(posted.namespace, posted.table), attempt)
 
 
 def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
@@ -104,27 +135,27 @@ def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
     try:
         with services.meter.phase("rows_read"):
             batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
-            check_rows(target.constraints, batch)
+            check_row_constraints(target.constraints, batch)
             return batch
     except InvalidRequest as error:
-        if row_target(services, posted.namespace, posted.table, target).layout is target.layout:
+        if read_row_target(services, posted.namespace, posted.table, target).layout is target.layout:
             raise
-        raise Outdated from error
+        raise OutdatedPlanError from error
 
 
-def nothing_posted(services: Services, posted: PostedRows) -> RowsAnswer:
+def build_empty_answer(services: Services, posted: PostedRows) -> RowsAnswer:
     """The end of a request without rows."""
-    services.settle_unchanged([touched(posted.namespace, posted.table)], (None, 0, None))
+    services.settle_unchanged([build_touched(posted.namespace, posted.table)], (None, 0, None))
     return RowsAnswer(None, 0, None)
 
 
 def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_alone: bool = False) -> WrittenRows:
     """Write a prepared batch, StaleBase if it doesn't hold; is_alone: the caller keeps all other commits waiting."""
     write = services.commits.write_alone if is_alone else services.commits.write
-    return write(services.database, services.meter, commit_of(services, posted, batch))
+    return write(services.database, services.meter, build_commit(services, posted, batch))
 
 
-def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
+def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
     """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files that this writes."""
     table_id, counted = target.lake.definition.table_id, posted.counted
     prepared = partial(
@@ -133,22 +164,22 @@ def prepared_rows(services: Services, posted: PostedRows, target: RowTarget, bat
         origin(services.caller),
         batch.num_rows,
         target.widen,
-        partial(_packed, target),
+        partial(_pack, target),
         key=None if services.once is None else services.once.key,
-        producer=None if counted is None else Producer(table_id, counted.app_id),
+        producer=None if counted is None else TxnApp(table_id, counted.app_id),
         sequence=0 if counted is None else counted.sequence,
     )
-    if batch.num_rows > target.lake.limit or inlining.obstacle(batch) is not None:
+    if batch.num_rows > target.lake.limit or row_batch.find_inlining_obstacle(batch) is not None:
         return prepared(files=write_files(services, target, batch))
     return prepared(batch)
 
 
-def _packed(target: RowTarget, batches: Sequence[Batch]) -> Packed:
-    batch = joined(batches)
-    return Packed(packed_columns(target, batch), statistics.extents(batch))
+def _pack(target: RowTarget, batches: Sequence[Batch]) -> PackedRows:
+    batch = join_batches(batches)
+    return PackedRows(pack_columns(target, batch), row_batch.build_extents(batch))
 
 
-def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
+def pack_columns(target: RowTarget, batch: Batch) -> list[str]:
     """The batch's columns in the order of their ids, which is DuckDB's."""
     assert target.lake.inlined is not None
     ids = [column.field_id for column in batch.layout.stored]
@@ -157,21 +188,76 @@ def packed_columns(target: RowTarget, batch: Batch) -> list[str]:
 
 
 def _elements(batch: Batch, index: int, kind: str) -> str:
-    numbers = encoding.elements(batch.layout.stored[index], batch.column(index))
-    return packed(batch.encoded(index), kind) if numbers is None else numbers
+    numbers = inlined_values.encode_elements(batch.layout.stored[index], batch.column(index))
+    return pack_values(batch.encoded(index), kind) if numbers is None else numbers
 
 
-def commit_of(services: Services, posted: PostedRows, batch: RowBatch) -> RowsCommit:
+def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> QueuedRows:
     """The batch with the last steps of its transaction."""
-    what, who = touched(posted.namespace, posted.table, {"rows": batch.count}), batch.origin
+    what, who = build_touched(posted.namespace, posted.table, {"rows": batch.count}), batch.origin
 
-    def noted(written: WrittenRows) -> Noted:
+    def noted(written: WrittenRows) -> AuditNote:
         at = written.snapshot_id
-        return Noted(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.journal)
+        return AuditNote(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.journal)
 
-    return RowsCommit(batch, once=services.once, noted=noted)
+    return QueuedRows(batch, once=services.once, noted=noted)
 
 
-def answer(written: WrittenRows) -> RowsAnswer:
+def build_answer(written: WrittenRows) -> RowsAnswer:
     """What the client is told of written rows."""
     return RowsAnswer(written.snapshot_id, written.count, written.first_row_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPost:
+    """Posted rows that only wait to be written, with the services for whoever posts them."""
+
+    services: Services
+    commit: QueuedRows
+
+
+def prepare_to_join(services: Services, posted: PostedRows) -> PreparedPost | None:
+    """The rows, if they may be written with others: nothing is asked of the database for that, so it takes no time.
+
+    None: they are to go the usual way.
+    """
+    if len(posted.body) > MAX_GROUPED_BODY_BYTES:
+        return None
+    target = services.rows.find(posted.namespace, posted.table)
+    if target is None or target.is_constrained:  # else they are checked by their types alone
+        return None
+    try:
+        with services.meter.phase("rows_read"):
+            batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
+    except InvalidRequest:
+        return None
+    if not 0 < batch.num_rows <= target.lake.limit or row_batch.find_inlining_obstacle(batch) is not None:
+        return None
+    return PreparedPost(services, build_commit(services, posted, prepare_rows(services, posted, target, batch)))
+
+
+def append_together(
+    prepared: Sequence[PreparedPost], more: Callable[[], Sequence[PreparedPost]]
+) -> list[RowsAnswer | CatalogError | None]:
+    """Write those that hold; for each what came of it, None if nothing was written of it: it is to go the usual way.
+
+    more: gives those that have come since; they are asked for when other processes are done.
+    """
+    services, commits = prepared[0].services, [each.commit for each in prepared]
+
+    def join() -> list[QueuedRows]:
+        new = [each.commit for each in more()]
+        commits.extend(new)
+        return new
+
+    services.commits.write_together(services.database, services.meter, tuple(commits), join)
+    return list(map(_outcome, commits))
+
+
+def _outcome(commit: QueuedRows) -> RowsAnswer | CatalogError | None:
+    try:
+        return build_answer(commit.result())
+    except (CommitStateUnknown, Unavailable) as error:
+        return error
+    except Exception:  # noqa: BLE001 - whatever it was, the usual way meets it again
+        return None

@@ -3,28 +3,40 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from duckicelake.catalog.auditing import touched
-from duckicelake.catalog.commits.overtaken import Outdated, until_written
-from duckicelake.catalog.deletes.equality_commits import key_file
-from duckicelake.catalog.files.discarding import discarding
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.rows.deletes import RowDelete, commit_delete, fresh_target
-from duckicelake.catalog.rows.files import locations_of
-from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, answer, nothing_posted, prepared_rows, write_rows
-from duckicelake.catalog.rows.keys import key_layout, with_keys
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.delete_commit import write_key_file
+from duckicelake.catalog.rows.deletes import (
+    RowDelete,
+    build_key_layout,
+    build_required_key_layout,
+    commit_delete,
+    read_fresh_target,
+)
+from duckicelake.catalog.rows.inserts import (
+    PostedRows,
+    RowsAnswer,
+    build_answer,
+    build_empty_answer,
+    list_locations,
+    prepare_rows,
+    write_rows,
+)
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.reclaim import discarding
+from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.changes import Written
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.rows import inserts as inlined_rows
-from duckicelake.lake.rows.batches import RowBatch, WrittenRows
-from duckicelake.lake.rows.memory import Memory
-from duckicelake.lake.writing.files import StaleBase
-from duckicelake.rows.batch import Batch
-from duckicelake.rows.constraint_rows import check_rows
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.inlined import inserts as inlined_rows
+from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
+from duckicelake.lake.inlined.last_commit import LastRowCommit
+from duckicelake.postgres.database import Transaction
+from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
-from duckicelake.rows.reading import read_batch
+from duckicelake.rows.row_batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +55,45 @@ def upsert_rows(services: Services, posted: PostedRows, keys: tuple[str, ...] = 
 
 def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> RowsAnswer:
     def attempt(is_alone: bool) -> RowsAnswer:
-        target = fresh_target(services, posted.namespace, posted.table)
-        table = current_table(services, posted.namespace, posted.table)
+        target = read_fresh_target(services, posted.namespace, posted.table)
+        table = load_current_table(services, posted.namespace, posted.table)
         metadata = table.materialized.metadata
-        layout = key_layout(metadata, target.layout, names)
-        whole = with_keys(target.layout, layout)
+        layout = build_key_layout(metadata, target.layout, names)
+        whole = build_required_key_layout(target.layout, layout)
         batch = read_batch(posted.body, posted.content_type, whole, on_unknown=posted.on_unknown)
-        check_rows(target.constraints, batch)
+        check_row_constraints(target.constraints, batch)
         keys = _keys(layout, batch)
         if not batch.num_rows:
-            return nothing_posted(services, posted)
-        rows = prepared_rows(services, posted, target, batch)
-        with discarding(services, locations_of(target, rows.files)):
+            return build_empty_answer(services, posted)
+        rows = prepare_rows(services, posted, target, batch)
+        with discarding(services, list_locations(target, rows.files)):
             if metadata.current_snapshot_id is None:
                 first = replace(rows, untouched_since=table.checked_upto)
-                return answer(write_rows(services, posted, first, is_alone=is_alone))
+                return build_answer(write_rows(services, posted, first, is_alone=is_alone))
             return _replace(services, posted, _Prepared(metadata, keys, rows), is_alone=is_alone)
 
-    return until_written(services, posted.table, attempt)
+    return retry_on_conflict(services, posted.table, attempt)
 
 
 def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_alone: bool) -> RowsAnswer:
     """Two DuckLake snapshots in one transaction: no reader sees the table between them."""
     answers: list[RowsAnswer] = []
 
-    def settle(cursor: Transaction, written: Sequence[Written]) -> None:
-        group = inlined_rows.Group(cursor, [prepared.rows], Memory())
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
+        group = inlined_rows.RowsGroup(cursor, [prepared.rows], LastRowCommit())
         try:
             (inserted,) = group.write()
-        except StaleBase as error:
-            raise Outdated from error
+        except StaleBaseError as error:
+            raise OutdatedPlanError from error
         assert isinstance(inserted, WrittenRows)
         group.finish()
-        entry = touched(posted.namespace, posted.table, {"rows": inserted.count, "mode": "upsert"})
+        entry = build_touched(posted.namespace, posted.table, {"rows": inserted.count, "mode": "upsert"})
         entry = replace(entry, table_id=written[0].table_id, snapshot_id=inserted.snapshot_id)
         services.settle(cursor, [entry], (inserted.snapshot_id, inserted.count, inserted.first_row_id))
-        answers[:] = [answer(inserted)]
+        answers[:] = [build_answer(inserted)]
 
     table = RowDelete(posted.namespace, posted.table, prepared.metadata)
-    commit_delete(services, table, key_file(prepared.keys), settle, is_alone=is_alone)
+    commit_delete(services, table, write_key_file(prepared.keys), settle, is_alone=is_alone)
     return answers[0]
 
 

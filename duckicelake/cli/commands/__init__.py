@@ -1,1 +1,1 @@
-"""One command a module: a function and its EXAMPLES, imported when it is called (`cli/by_name.py`)."""
+"""Options, help and examples of each command; the work is imported when the command runs."""

@@ -2,15 +2,13 @@
 
 from typing import Final
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = ("duckicelake adopt", "duckicelake adopt --lake /data/lake")
 
 
 @one_line_errors()
-@done_by("adoption:adopt")
+@done_by("duckicelake.cli.lake.adopt")
 def adopt(lake: LakeOption = None) -> None:
     """Make the warehouse of the settings this lake's own, whoever's it was, and print what changed.
 

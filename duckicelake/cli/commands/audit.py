@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake audit --since 2h --resource sales.orders",
@@ -16,7 +14,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("auditing:audit")
+@done_by("duckicelake.cli.audit.audit")
 def audit(
     lake: LakeOption = None,
     since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,

@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake clone sales.orders test.orders",
@@ -16,7 +14,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("cloning:clone")
+@done_by("duckicelake.cli.snapshots.clone")
 def clone(
     source: Annotated[str, typer.Argument(help="The table, as sales.orders.")],
     name: Annotated[str, typer.Argument(help="The new one's name, in a namespace that is there.")],

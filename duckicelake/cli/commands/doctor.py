@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake doctor --lake /data/lake",
@@ -17,7 +15,7 @@ _FORGET: Final = "Say no more of what history and lineage have left out until no
 
 
 @one_line_errors()
-@done_by("examination:doctor")
+@done_by("duckicelake.cli.doctor.doctor")
 def doctor(
     lake: LakeOption = None,
     files: Annotated[bool, typer.Option("--files/--no-files", help="Look for every data file in the store.")] = True,

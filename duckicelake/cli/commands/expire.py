@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake expire sales.orders --older-than 30d --dry-run",
@@ -15,7 +13,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("cloning:expire")
+@done_by("duckicelake.cli.snapshots.expire")
 def expire(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
     older_than: Annotated[str, typer.Option(help="An age, as 30d, or a time in ISO form.")] = "5d",

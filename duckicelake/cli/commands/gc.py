@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake gc",
@@ -16,7 +14,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("collecting:gc")
+@done_by("duckicelake.cli.gc.gc")
 def gc(
     lake: LakeOption = None,
     older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",

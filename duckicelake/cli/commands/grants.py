@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake grants --server lake_server --writer etl --reader bi | psql --dbname lake",
@@ -18,7 +16,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("granting:grants")
+@done_by("duckicelake.cli.grants.grants")
 def grants(
     server: Annotated[str, typer.Option(help="The server's login.")],
     writer: Annotated[list[str] | None, typer.Option(help="A login of DuckDB's that writes; may be repeated.")] = None,

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
+from duckicelake.cli.console.command import done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake hash-secret",
@@ -12,6 +11,6 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("hashing:hash_client_secret")
+@done_by("duckicelake.cli.hash_secret.hash_client_secret")
 def hash_client_secret() -> None:
     """Read a client's secret from the terminal or standard input, and print what to write instead of it."""

@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake history sales.orders",
@@ -17,7 +15,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("history:history")
+@done_by("duckicelake.cli.history.history")
 def history(
     name: Annotated[
         str | None, typer.Argument(help="A table or view, as sales.orders, or a namespace; else all.")

@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake info",
@@ -15,7 +13,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("informing:info")
+@done_by("duckicelake.cli.info.info")
 def info(
     lake: LakeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.pipeline.exits import one_line_errors
+from duckicelake.cli.console.command import done_by
+from duckicelake.cli.pipeline.exit_codes import one_line_errors
 from duckicelake.rest.connection import DEFAULT_URI
 
 EXAMPLES: Final = (
@@ -16,7 +16,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("rows.ingest:ingest_rows")
+@done_by("duckicelake.cli.rows.ingest.ingest_rows")
 def ingest_rows(
     table: Annotated[str, typer.Argument(help="The table, as ns.table. It must be there.")],
     files: Annotated[list[str] | None, typer.Argument(help="Files; none, or -: standard input.")] = None,

@@ -2,9 +2,7 @@
 
 from typing import Final
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake init --lake /data/lake",
@@ -13,6 +11,6 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("initialising:init")
+@done_by("duckicelake.cli.lake.init")
 def init(lake: LakeOption = None) -> None:
     """Create the lake, or check that an existing one can be served, and stop again."""

@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake restore sales.orders --to 2026-11-20T09:00 --dry-run",
@@ -16,7 +14,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("restoring:restore")
+@done_by("duckicelake.cli.snapshots.restore")
 def restore(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
     to: Annotated[

@@ -4,9 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.complaining import one_line_errors
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.lake_option import LakeOption
+from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake serve",
@@ -19,7 +17,7 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("service.announcing:serve")
+@done_by("duckicelake.cli.serve.banner.serve")
 def serve(
     lake: LakeOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,

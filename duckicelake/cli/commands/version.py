@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli.versions import own_version
+from duckicelake.cli.console.command import read_own_version
 from duckicelake.lake.model import FORMAT_VERSION
 
 EXAMPLES: Final = ("duckicelake version",)
@@ -12,4 +12,4 @@ EXAMPLES: Final = ("duckicelake version",)
 
 def version() -> None:
     """Print the version."""
-    typer.echo(f"duckicelake {own_version()} (DuckLake {FORMAT_VERSION})")
+    typer.echo(f"duckicelake {read_own_version()} (DuckLake {FORMAT_VERSION})")

@@ -1,0 +1,1 @@
+"""`duckicelake pipeline`: bulk jobs with Spark."""

@@ -1,16 +1,14 @@
-"""`duckicelake pipeline bench sensors`: small inserts through Spark, PyIceberg and DuckDB."""
+"""`duckicelake pipeline bench sensors`: options of the bench."""
 
 from typing import Annotated
 
 import typer
 
-from duckicelake.cli.deferring import done_by
-from duckicelake.cli.explaining import group
-from duckicelake.cli.pipeline.app import app, command
-from duckicelake.cli.pipeline.run import Run, Summary
-from duckicelake.cli.pipeline.source import Attach
+from duckicelake.cli.console.command import done_by, make_group
+from duckicelake.cli.pipeline.app import AttachOption, app, command
+from duckicelake.cli.pipeline.run import PipelineRun, Summary
 
-bench = group("bench", "Measure how fast a lake is.")
+bench = make_group("bench", "Measure how fast a lake is.")
 app.add_typer(bench)
 
 
@@ -19,9 +17,9 @@ app.add_typer(bench)
     "duckicelake pipeline bench sensors --rows 1000 --engine pyiceberg --json",
     into=bench,
 )
-@done_by("pipeline.sensors:sensors")
+@done_by("duckicelake.cli.pipeline.sensor_bench.sensors")
 def sensors(
-    run: Run,
+    run: PipelineRun,
     rows: Annotated[int, typer.Option(min=1, help="How many rows each engine writes.")] = 1000,
     batch: Annotated[int, typer.Option(min=1, help="How many of them in one insert.")] = 10,
     engine: Annotated[
@@ -29,7 +27,7 @@ def sensors(
     ] = None,
     namespace: Annotated[str, typer.Option(help="Where their tables go.")] = "bench_sensors",
     keep: Annotated[bool, typer.Option("--keep", help="Don't drop the tables.")] = False,
-    attach: Attach = None,
+    attach: AttachOption = None,
 ) -> Summary:
     """Write what a car's sensors read, 23 columns in small batches; then 9 aggregations, and maintenance.
 

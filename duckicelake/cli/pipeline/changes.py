@@ -11,11 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from duckicelake.cli.pipeline.app import command
-from duckicelake.cli.pipeline.run import Run, Summary
+from duckicelake.cli.pipeline.run import PipelineRun, Summary
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.changes import ChangesRequest, follow_changes, send_changes
+from duckicelake.pipeline.changes import (
+    Bookmark,
+    ChangeOutlet,
+    ChangesRequest,
+    JsonLinesOutlet,
+    TotalsOutlet,
+    follow_changes,
+    open_change_table,
+    send_changes,
+)
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.outlets import Bookmark, JsonLines, Outlet, Totals, change_table
 from duckicelake.rest.names import parse_table
 
 
@@ -25,7 +33,7 @@ from duckicelake.rest.names import parse_table
     "duckicelake pipeline changes shop.orders --into audit.orders_changes",
 )
 def changes(
-    run: Run,
+    run: PipelineRun,
     table: Annotated[str, typer.Argument(help="As ns.t.")],
     from_: Annotated[
         int | None, typer.Option("--from", help="Snapshot after which to begin (default: the table's beginning).")
@@ -58,7 +66,7 @@ def changes(
     request = ChangesRequest(*parse_table(table), from_, to, key or ())
     uuid = run.client.load_table(request.namespace, request.table, "refs")["metadata"]["table-uuid"]
     bookmark = None if state is None else Bookmark(state, uuid)
-    with run.spark() as spark, _outlet(run, spark, request, uuid, into, bookmark) as outlet:
+    with run.spark() as spark, _open_outlet(run, spark, request, uuid, into, bookmark) as outlet:
         run.reporter.begin(f"changes of {request}", unit="snapshots")
         if follow:
             follow_changes(spark, run.client, request, outlet, run.reporter, partial(time.sleep, every))
@@ -66,23 +74,23 @@ def changes(
             send_changes(spark, run.client, request, outlet, run.reporter)
         run.reporter.done()
     if into is None and not run.as_json:
-        run.reporter.say(f"{outlet.counts['changes']:,} changes, up to snapshot {_upto(outlet)}")
+        run.reporter.say(f"{outlet.counts['changes']:,} changes, up to snapshot {_find_last_snapshot(outlet)}")
         return None
-    return {"table": str(request), "upto": _upto(outlet), **outlet.counts}
+    return {"table": str(request), "upto": _find_last_snapshot(outlet), **outlet.counts}
 
 
-def _upto(outlet: Outlet) -> int | None:
+def _find_last_snapshot(outlet: ChangeOutlet) -> int | None:
     return None if outlet.reached is None else outlet.reached.snapshot_id
 
 
 @contextmanager
-def _outlet(
-    run: Run, spark: Any, request: ChangesRequest, uuid: str, into: str | None, bookmark: Bookmark | None
-) -> Iterator[Outlet]:
+def _open_outlet(
+    run: PipelineRun, spark: Any, request: ChangesRequest, uuid: str, into: str | None, bookmark: Bookmark | None
+) -> Iterator[ChangeOutlet]:
     if into is not None:
-        with change_table(spark, run.client, str(request), uuid, Target(*parse_table(into))) as table:
+        with open_change_table(spark, run.client, str(request), uuid, Target(*parse_table(into))) as table:
             yield table
     elif run.as_json:
-        yield Totals()
+        yield TotalsOutlet()
     else:
-        yield JsonLines(sys.stdout, bookmark)
+        yield JsonLinesOutlet(sys.stdout, bookmark)

@@ -10,18 +10,18 @@ from uuid import uuid4
 import typer
 
 from duckicelake.cli.pipeline.app import command
-from duckicelake.cli.pipeline.run import Run, Summary
+from duckicelake.cli.pipeline.run import PipelineRun, Summary
 from duckicelake.errors import BadInput, BadSource
-from duckicelake.pipeline.destination import Target, load_into
-from duckicelake.pipeline.following import FollowRequest, follow
+from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest
 from duckicelake.pipeline.ingest import ingest as ingest_source
-from duckicelake.pipeline.launching import is_submitted
-from duckicelake.pipeline.sources import Source, source_of
+from duckicelake.pipeline.launcher import is_submitted
+from duckicelake.pipeline.sources import PipelineSource, parse_source
+from duckicelake.pipeline.stream import FollowRequest, follow_files
 from duckicelake.rest.names import parse_table
 
 
-class Evolve(StrEnum):
+class EvolveOption(StrEnum):
     """What may become of the table's columns."""
 
     ADD = "add"
@@ -35,7 +35,7 @@ class Evolve(StrEnum):
     "duckicelake pipeline ingest ./incoming --format json --table web.events --follow --checkpoint ./events.checkpoint",
 )
 def ingest(
-    run: Run,
+    run: PipelineRun,
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns of files, or a JDBC URL.")],
     table: Annotated[str, typer.Option(help="Where rows go, as ns.t; made if it isn't there.")],
     format_: Annotated[
@@ -52,28 +52,28 @@ def ingest(
     partition_by: Annotated[str | None, typer.Option(help="Of a new table, as 'month(time), bucket(8, id)'.")] = None,
     sort_by: Annotated[str | None, typer.Option(help="Of a new table, as 'time desc, id'.")] = None,
     evolve: Annotated[
-        Evolve, typer.Option(help="add: new columns are added, and types widened; strict: refused.")
-    ] = Evolve.ADD,
+        EvolveOption, typer.Option(help="add: new columns are added, and types widened; strict: refused.")
+    ] = EvolveOption.ADD,
     quarantine: Annotated[
         str | None, typer.Option(help="Table of bad records (default: the table's name and _quarantine).")
     ] = None,
     run_id: Annotated[
         str | None, typer.Option(help="Ingested once under this id, however often it is run (default: a new one).")
     ] = None,
-    follow_: Annotated[bool, typer.Option("--follow", help="Go on with files as they come.")] = False,
+    follow_: Annotated[bool, typer.Option("--follow_files", help="Go on with files as they come.")] = False,
     checkpoint: Annotated[
-        str | None, typer.Option(help="Folder in which --follow keeps what it has read.", show_default=False)
+        str | None, typer.Option(help="Folder in which --follow_files keeps what it has read.", show_default=False)
     ] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="With --follow: stop once all files are read.")
+        bool, typer.Option("--until-idle", help="With --follow_files: stop once all files are read.")
     ] = False,
     every: Annotated[float, typer.Option(min=0, help="Seconds between looks for new files.")] = 10.0,
 ) -> Summary:
     """Ingest files or a database's table, exactly once; bad records go to quarantine with the reason."""
-    source = source_of(sources, format_, option or (), schema)
+    source = parse_source(sources, format_, option or (), schema)
     beside = None if quarantine is None else Target(*parse_table(quarantine))
     target = Target(*parse_table(table), partition_by, sort_by)
-    load = load_into(target, mode, tuple(key or ()), may_change=evolve is Evolve.ADD, quarantine=beside)
+    load = build_load_request(target, mode, tuple(key or ()), may_change=evolve is EvolveOption.ADD, quarantine=beside)
     if not follow_:
         _check_files_here(source, run)
         request = IngestRequest(source, load, run_id or str(uuid4()))
@@ -81,12 +81,12 @@ def ingest(
             return asdict(ingest_source(spark, run.client, request, run.reporter))
     if run_id is not None:
         raise BadInput("--follow has its checkpoint instead of a --run-id")
-    wanted = FollowRequest(source, load, _given(checkpoint), every, until_idle)
+    wanted = FollowRequest(source, load, _require_checkpoint(checkpoint), every, until_idle)
     with run.spark(source.packages()) as spark:
-        return asdict(follow(spark, run.client, wanted, run.reporter))
+        return asdict(follow_files(spark, run.client, wanted, run.reporter))
 
 
-def _check_files_here(source: Source, run: Run) -> None:
+def _check_files_here(source: PipelineSource, run: PipelineRun) -> None:
     """BadSource for a file that isn't there, before Spark takes its time to start; only where it reads this machine's.
 
     Spark looks again: what is a pattern or has a scheme is left to it.
@@ -101,7 +101,7 @@ def _check_files_here(source: Source, run: Run) -> None:
             raise BadSource(f"{location} isn't there: check the path")
 
 
-def _given(checkpoint: str | None) -> str:
+def _require_checkpoint(checkpoint: str | None) -> str:
     if checkpoint is None:
         raise BadInput("--follow needs a --checkpoint: a folder that stays, as ./events.checkpoint")
     return checkpoint

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from duckicelake.cli import terminal
+from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
-from duckicelake.cli.pipeline.run import Run, Summary
-from duckicelake.rest.names import parse_name, parse_table, shown
+from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.rest.names import format_name, parse_name, parse_table
 
 
-class Result(StrEnum):
+class JobResultOption(StrEnum):
     """What came of a job, if it has ended."""
 
     RUNNING = "running"
@@ -27,16 +27,18 @@ class Result(StrEnum):
 
 @command("duckicelake pipeline jobs", "duckicelake pipeline jobs --table ns.t --result failed --json")
 def jobs(
-    run: Run,
+    run: PipelineRun,
     table: Annotated[str | None, typer.Option(help="Of this table, as ns.t.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Of tables in this namespace.")] = None,
     kind: Annotated[str | None, typer.Option(help="Of this kind, as ingest or compact.")] = None,
-    result: Annotated[Result | None, typer.Option(help="Of which this came; lost: killed, most likely.")] = None,
+    result: Annotated[
+        JobResultOption | None, typer.Option(help="Of which this came; lost: killed, most likely.")
+    ] = None,
     run_id: Annotated[str | None, typer.Option(help="With this run id.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 20,
 ) -> Summary:
     """List jobs of the pipeline on tables that you may read, the newest first."""
-    wanted = {"kind": kind, "result": result, "run_id": run_id} | _of(table, namespace)
+    wanted = {"kind": kind, "result": result, "run_id": run_id} | _build_scope(table, namespace)
     found = list(islice(run.client.jobs(**{name: value for name, value in wanted.items() if value}), limit))
     if run.as_json:
         return {"jobs": found}
@@ -44,7 +46,7 @@ def jobs(
     return None
 
 
-def _of(table: str | None, namespace: str | None) -> dict[str, str]:
+def _build_scope(table: str | None, namespace: str | None) -> dict[str, str]:
     if table is not None:
         levels, name = parse_table(table)
         return {"namespace": "\x1f".join(levels), "table": name}
@@ -56,18 +58,18 @@ def _print(jobs: list[dict[str, Any]]) -> None:
     for column in ("began (UTC)", "took", "what", "table", "result", "who", "snapshots", "counts", "message"):
         table.add_column(column, justify="right" if column == "took" else "left", overflow="fold")
     for job in jobs:
-        table.add_row(*map(terminal.plain, _row(job)))
-    terminal.show(table)
+        table.add_row(*map(terminal.make_printable, _build_row(job)))
+    terminal.print_renderable(table)
 
 
-def _row(job: dict[str, Any]) -> tuple[str, ...]:
+def _build_row(job: dict[str, Any]) -> tuple[str, ...]:
     began = datetime.fromisoformat(job["started"])
     ended = datetime.fromisoformat(job["ended"]) if job["ended"] else None
     return (
         f"{began:%Y-%m-%d %H:%M:%S}",
         f"{(ended - began).total_seconds():.1f} s" if ended else "",
         job["kind"],
-        shown(tuple(job["namespace"]), job["table"]),
+        format_name(tuple(job["namespace"]), job["table"]),
         job["result"],
         job["principal"],
         " ".join(map(str, job["snapshot-ids"])),

@@ -1,6 +1,10 @@
 """All commands of the pipeline, on the sub-app."""
 
-from duckicelake.cli.pipeline import bench, changes, importing, ingest, jobs, maintaining, optimizing, verifying
-from duckicelake.cli.pipeline.app import app
+from typing import Final
 
-__all__ = ["app", "bench", "changes", "importing", "ingest", "jobs", "maintaining", "optimizing", "verifying"]
+from duckicelake.cli.pipeline import app as sub_app
+from duckicelake.cli.pipeline import bench, changes, import_tables, ingest, jobs, maintain, verify
+
+COMMAND_MODULES: Final = (bench, changes, import_tables, ingest, jobs, maintain, maintain, verify)
+"""Modules whose import adds commands to the sub-app."""
+app = sub_app.app

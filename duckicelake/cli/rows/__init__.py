@@ -1,1 +1,1 @@
-"""`duckicelake ingest-rows`."""
+"""`duckicelake ingest-rows`: rows from pipes and files."""

@@ -14,26 +14,26 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from duckicelake.errors import BadSource
 
-Format: TypeAlias = Literal["ndjson", "csv"]
-Read: TypeAlias = tuple[Any, Sequence[int]]
+RowsFormat: TypeAlias = Literal["ndjson", "csv"]
+NumberedRows: TypeAlias = tuple[Any, Sequence[int]]
 """Rows as a writer takes them, and the line of each."""
 
-Types: TypeAlias = Callable[[], Mapping[str, Any]]
+ColumnTypes: TypeAlias = Callable[[], Mapping[str, Any]]
 """Asks for the types of the table's columns, in Iceberg's JSON."""
 
 STANDARD_INPUT: Final = "-"
-_CHUNK: Final = 1 << 20
-_MOST_RUNS: Final = 1 << 20
-_LONGEST_FIELD: Final = 1 << 30
+_CHUNK_BYTES: Final = 1 << 20
+_MAX_RUNS: Final = 1 << 20
+_MAX_FIELD_CHARS: Final = 1 << 30
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """Files one after the other, `-` being standard input. format: None goes by each one's name."""
 
     files: Sequence[str]
-    format: Format | None
+    format: RowsFormat | None
 
     @property
     def size(self) -> int | None:
@@ -45,29 +45,29 @@ class Source:
         except OSError as error:
             raise BadSource(f"{error.filename} can't be read: {error.strerror}") from error
 
-    def read(self, places: "Places", types: Types) -> Iterator[tuple[Any, int]]:
+    def read(self, places: "SourceLines", types: ColumnTypes) -> Iterator[tuple[Any, int]]:
         """Rows as a writer takes them, and how many bytes have been read so far; BadSource."""
         before = 0
         for name in self.files:
             shown = "standard input" if name == STANDARD_INPUT else name
             try:
-                with _opened(name) as file:
+                with _open(name) as file:
                     for rows, lines in self._rows(file, name, types):
                         places.add(shown, lines)
-                        yield rows, before + _at(file, name)
-                    before += _at(file, name)
+                        yield rows, before + _read_position(file, name)
+                    before += _read_position(file, name)
             except BadSource as error:
                 raise BadSource(f"{shown}: {error}") from error
             except OSError as error:
                 raise BadSource(f"{shown} can't be read: {error.strerror}") from error
 
-    def _rows(self, file: BufferedReader, name: str, types: Types) -> Iterator[Read]:
+    def _rows(self, file: BufferedReader, name: str, types: ColumnTypes) -> Iterator[NumberedRows]:
         kind = self.format or ("csv" if name.lower().endswith(".csv") else "ndjson")
-        return csv_rows(file, types()) if kind == "csv" else json_rows(file)
+        return read_csv_rows(file, types()) if kind == "csv" else read_json_rows(file)
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[BufferedReader]:
+def _open(name: str) -> Iterator[BufferedReader]:
     if name == STANDARD_INPUT:
         yield cast("BufferedReader", sys.stdin.buffer)
     else:
@@ -75,20 +75,20 @@ def _opened(name: str) -> Iterator[BufferedReader]:
             yield file
 
 
-def _at(file: BufferedReader, name: str) -> int:
+def _read_position(file: BufferedReader, name: str) -> int:
     return 0 if name == STANDARD_INPUT else file.tell()
 
 
-class Places:
+class SourceLines:
     """Where rows came from: runs of rows that stand in successive lines of a file."""
 
     def __init__(self) -> None:
         self._rows = 0
-        self._runs: deque[tuple[int, str, int]] = deque(maxlen=_MOST_RUNS)
+        self._runs: deque[tuple[int, str, int]] = deque(maxlen=_MAX_RUNS)
 
     def add(self, file: str, lines: Sequence[int]) -> None:
         """Note the lines of the next rows."""
-        for line in _starts(lines):
+        for line in _find_starts(lines):
             self._begin(file, line)
             self._rows += 1
         if isinstance(lines, range):
@@ -107,43 +107,43 @@ class Places:
         self._runs.append((self._rows, file, line))
 
 
-def _starts(lines: Sequence[int]) -> Sequence[int]:
+def _find_starts(lines: Sequence[int]) -> Sequence[int]:
     return lines[:1] if isinstance(lines, range) else lines
 
 
-def json_rows(file: BufferedReader) -> Iterator[Read]:
+def read_json_rows(file: BufferedReader) -> Iterator[NumberedRows]:
     """The lines of NDJSON as they come, as many at a time as there are; what they say is the catalog's to judge."""
     rest, number, is_first = b"", 1, True
-    while chunk := file.read1(_CHUNK):
+    while chunk := file.read1(_CHUNK_BYTES):
         if is_first:
             chunk, is_first = chunk.removeprefix(_BOM), False
         whole, newline, rest = (rest + chunk).rpartition(b"\n")
         if newline:
-            yield from _numbered(whole, number)
+            yield from _number_lines(whole, number)
             number += whole.count(b"\n") + 1
-    yield from _numbered(rest, number)
+    yield from _number_lines(rest, number)
 
 
-def _numbered(text: bytes, number: int) -> Iterator[Read]:
+def _number_lines(text: bytes, number: int) -> Iterator[NumberedRows]:
     lines = text.split(b"\n")
     places = [number + index for index, line in enumerate(lines) if line.strip()]
     if places:
         yield text, range(number, number + len(lines)) if len(places) == len(lines) else places
 
 
-def csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Read]:
+def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[NumberedRows]:
     """The records of CSV with a header, values read as the columns of the table want them; an empty field is null.
 
     types: Iceberg's, by column. Raises BadSource for what is no CSV; values that don't fit are the catalog's to refuse.
     """
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(_MAX_FIELD_CHARS)
     text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
     reader = csv.reader(text, strict=True)
     try:
         header = next(reader, [])
         if len(set(header)) < len(header):
             raise BadSource("two columns of the header have one name")
-        read = [_reader(types.get(name)) for name in header]
+        read = [_build_reader(types.get(name)) for name in header]
         end = reader.line_num
         for record in reader:
             begin, end = end + 1, reader.line_num
@@ -159,26 +159,26 @@ def csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Read]:
         text.detach()
 
 
-def _reader(type_: Any) -> Callable[[str], Any]:
+def _build_reader(type_: Any) -> Callable[[str], Any]:
     match type_:
         case "int" | "long":
-            return _integer
+            return _parse_integer
         case "float" | "double":
-            return _number
+            return _parse_number
         case "boolean":
             return lambda text: {"true": True, "false": False}.get(text.lower(), text)
         case dict():
-            return _json
+            return _parse_json
         case _:
             return str
 
 
-def _integer(text: str) -> int | str:
+def _parse_integer(text: str) -> int | str:
     digits = text[1:] if text[0] in "+-" else text
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else text
 
 
-def _number(text: str) -> float | str:
+def _parse_number(text: str) -> float | str:
     if "_" in text:
         return text
     try:
@@ -188,7 +188,7 @@ def _number(text: str) -> float | str:
     return number if math.isfinite(number) or text.strip("+-").lower() in {"nan", "inf", "infinity"} else text
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

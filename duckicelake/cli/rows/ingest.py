@@ -1,4 +1,4 @@
-"""What `duckicelake ingest-rows` does: rows from pipes and files to a table, by the catalog's rows endpoint."""
+"""`duckicelake ingest-rows`: append rows of files and pipes to a table."""
 
 import json
 import re
@@ -9,15 +9,18 @@ from typing import Any, Final, cast, get_args
 
 import typer
 
-from duckicelake.cli.pipeline.exits import INTERRUPTED
-from duckicelake.cli.rows.files import STANDARD_INPUT, Format, Places, Source
-from duckicelake.cli.rows.progress import showing, told
-from duckicelake.client import Batching, Connection, Progress, RowsNotWritten, Writer
-from duckicelake.errors import BadInput
+from duckicelake.cli.pipeline.exit_codes import INTERRUPTED_EXIT_CODE
+from duckicelake.cli.rows.files import STANDARD_INPUT, RowsFormat, RowSource, SourceLines
+from duckicelake.cli.rows.progress import describe_progress, show_progress
+from duckicelake.client.batch import Batching
+from duckicelake.client.stream import Progress
+from duckicelake.client.writer import Writer
+from duckicelake.errors import BadInput, RowsNotWritten
 from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from duckicelake.rest.names import parse_table
 
-_BAD_ROW: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn't)")
+_BAD_ROW_PATTERN: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn't)")
 """How the catalog names rows of a batch, from 0 on."""
 
 
@@ -38,9 +41,9 @@ def ingest_rows(
     as_json: bool,
 ) -> None:
     """Append them and tell how many. Raises PipelineError; Exit if it was interrupted."""
-    source = Source(files or [STANDARD_INPUT], _format(format_))
+    source = RowSource(files or [STANDARD_INPUT], _parse_format(format_))
     connection = Connection(uri, credential, token, oauth2_server_uri, scope)
-    began, places = time.monotonic(), Places()
+    began, places = time.monotonic(), SourceLines()
     try:
         with Writer(
             table,
@@ -49,20 +52,20 @@ def ingest_rows(
             app_id=app_id,
             on_unknown="ignore" if ignore_unknown else "reject",
         ) as writer:
-            is_whole = copied(source.read(places, lambda: column_types(connection, table)), writer, source.size)
+            is_whole = copy_rows(source.read(places, lambda: load_column_types(connection, table)), writer, source.size)
     except RowsNotWritten as stopped:
-        raise type(stopped.reason)(located(stopped, places)) from stopped
+        raise type(stopped.reason)(locate_error(stopped, places)) from stopped
     if writer.progress.appended == 0:
-        column_types(connection, table)  # nobody has said yet whether there is such a table
-    tell(writer.progress, time.monotonic() - began, as_json=as_json)
+        load_column_types(connection, table)  # nobody has said yet whether there is such a table
+    print_summary(writer.progress, time.monotonic() - began, as_json=as_json)
     if not is_whole:
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
 
 
-def copied(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None) -> bool:
+def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None) -> bool:
     """Append all there is, of so many bytes, and wait until it is in the table; False: only what came before Ctrl-C."""
     is_whole = True
-    with showing(writer, "writing rows", size) as read:
+    with show_progress(writer, "writing rows", size) as read:
         try:
             for some, bytes_ in rows:
                 writer.append(some)
@@ -73,30 +76,30 @@ def copied(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None) ->
     return is_whole
 
 
-def located(stopped: RowsNotWritten, places: Places) -> str:
+def locate_error(stopped: RowsNotWritten, places: SourceLines) -> str:
     """The reason, with files and lines in place of numbers of rows."""
-    text = _BAD_ROW.sub(lambda match: places.of(stopped.first + int(match[1])), str(stopped))
+    text = _BAD_ROW_PATTERN.sub(lambda match: places.of(stopped.first + int(match[1])), str(stopped))
     return f"{text}; {stopped.first:,} rows before that are in the table"
 
 
-def column_types(connection: Connection, table: str) -> Mapping[str, Any]:
+def load_column_types(connection: Connection, table: str) -> Mapping[str, Any]:
     """Iceberg's types of a table's columns, in its JSON."""
     metadata = CatalogClient(connection).load_table(*parse_table(table), snapshots="refs")["metadata"]
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
     return {field["name"]: field["type"] for field in schema["fields"]}
 
 
-def tell(progress: Progress, seconds: float, *, as_json: bool) -> None:
+def print_summary(progress: Progress, seconds: float, *, as_json: bool) -> None:
     """Print the summary."""
     if as_json:
         summary = {name.replace("_", "-"): value for name, value in asdict(progress).items() if name != "trouble"}
         typer.echo(json.dumps({**summary, "seconds": round(seconds, 3)}))
     else:
         snapshot = "no snapshot" if progress.snapshot_id is None else f"snapshot {progress.snapshot_id}"
-        typer.echo(f"{told(progress, seconds)}; {snapshot}")
+        typer.echo(f"{describe_progress(progress, seconds)}; {snapshot}")
 
 
-def _format(text: str) -> Format | None:
-    if text and text not in get_args(Format):
+def _parse_format(text: str) -> RowsFormat | None:
+    if text and text not in get_args(RowsFormat):
         raise BadInput(f"--format {text}: write ndjson or csv")
-    return cast("Format", text) if text else None
+    return cast("RowsFormat", text) if text else None

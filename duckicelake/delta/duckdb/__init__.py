@@ -1,5 +1,5 @@
 """Delta tables that DuckDB reads in place."""
 
-from duckicelake.delta.duckdb.connection import Connection, connect, install
+from duckicelake.delta.duckdb.connection import DeltaConnection, connect, install
 
-__all__ = ["Connection", "connect", "install"]
+__all__ = ["DeltaConnection", "connect", "install"]

@@ -1,30 +1,43 @@
-"""DuckDB's connection with Delta tables to read in place, by SQL of its own: no extension, nothing registered.
-
-    from duckicelake import delta
-
-    connection = delta.connect()
-    connection.execute("FROM read_delta('/lake/orders', version => 3) WHERE day = '2026-11-22'")
-    connection.execute('''FROM read_delta('/lake/orders', "timestamp" => TIMESTAMPTZ '2026-11-01 00:00:00Z')''')
-    connection.execute("FROM delta_history('/lake/orders')")
-
-The word timestamp has its quotes because DuckDB's parser asks for them. Every execution reads the log anew, also of a
-prepared statement; a statement that names a table twice has the same version of it twice. Files that statistics or
-partition values rule out aren't opened: what a statement asks of the rows is what DuckDB's own plan of it says. That
-is known of what is executed by this connection, also by way of views and prepared statements; a relation (`sql`,
-`query`) reads all files of its tables. For what is passed over, `now()` is a moment earlier than for the rows.
-"""
+"""DuckDB's connection with `read_delta` and `delta_history`, bound by SQL: no extension, nothing registered."""
 
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import duckdb
 from duckdb import StatementType
+from duckdb.func import FunctionNullHandling
 
-from duckicelake.delta.duckdb.macros import Macros
+from duckicelake.delta.duckdb.filters import (
+    ColumnBounds,
+    PlanNode,
+    build_condition,
+    build_partition_bounds,
+    build_statistics_bounds,
+    read_scan_filters,
+)
+from duckicelake.delta.duckdb.log import DeltaTable, build_history_query, escape_pattern, open_table, read_live_files
+from duckicelake.delta.duckdb.scan import build_probe, build_scan, split_parts
+from duckicelake.errors import CatalogError, InvalidRequest
 
+_QUARTER: Final = 15 * 60
+_READ_DELTA: Final = """
+    CREATE OR REPLACE TEMP MACRO read_delta(path, version := NULL, "timestamp" := NULL) AS TABLE
+    FROM query(duckicelake_read_delta(
+        path::VARCHAR, version::BIGINT, epoch_ms("timestamp"::TIMESTAMPTZ), current_setting('TimeZone')))
+"""
+_DELTA_HISTORY: Final = """
+    CREATE OR REPLACE TEMP MACRO delta_history(path) AS TABLE FROM query(duckicelake_delta_history(path::VARCHAR))
+"""
 _PLANNED: Final = frozenset(
     {
         StatementType.SELECT,
@@ -42,20 +55,142 @@ _EXPLAIN: Final = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?(\s*\([^)]*\))?", re.IGNOR
 _VIEWS: Final = "SELECT 1 FROM duckdb_views() WHERE NOT internal AND contains(lower(sql), 'read_delta') LIMIT 1"
 
 
-def connect(database: str | Path = ":memory:", *arguments: Any, **options: Any) -> "Connection":
+class DeltaCall(NamedTuple):
+    """What a statement asks for."""
+
+    path: str
+    version: int | None
+    timestamp_ms: int | None
+
+
+@dataclass(slots=True)
+class BoundCalls:
+    """A statement while DuckDB binds it: the tables it reads, and what each scan of a call asks of its rows."""
+
+    tables: dict[DeltaCall, DeltaTable] = field(default_factory=dict)
+    calls: list[DeltaCall] = field(default_factory=list)
+    scans: dict[DeltaCall, list[list[PlanNode]]] = field(default_factory=dict)
+    probing: bool = True
+    quarter: int = 0
+    error: CatalogError | None = None
+
+
+class DeltaMacros:
+    """Answers of one database's macros; `connection` may be any to it, and stays open.
+
+    A statement that is bound outside of `statement`, as by a relation, reads every file of its tables. `changes`
+    counts how often there have come views that may call them.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives seconds since 1970."""
+        self._connection, self._clock = connection.cursor(), clock
+        self.changes = 0
+        self._here = threading.local()
+        folder = tempfile.mkdtemp(prefix="duckicelake-delta-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._probe = str(Path(folder, "probe.parquet"))
+        self._connection.execute(f"COPY (SELECT 1 AS nothing) TO '{escape_pattern(self._probe)}'")
+        _create(connection, "duckicelake_read_delta", self.read_delta, ["VARCHAR", "BIGINT", "BIGINT", "VARCHAR"])
+        _create(connection, "duckicelake_delta_history", self.delta_history, ["VARCHAR"])
+
+    def define(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the macros known to one connection; they aren't stored with its database."""
+        for macro in (_READ_DELTA, _DELTA_HISTORY):
+            connection.execute(macro)
+
+    def views_changed(self) -> None:
+        self.changes += 1
+
+    @contextmanager
+    def statement(self) -> Iterator[BoundCalls]:
+        """A statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
+        self._here.bound = bound = BoundCalls(quarter=self._quarter())
+        try:
+            yield bound
+        except duckdb.Error:
+            if bound.error is None:
+                raise
+            raise bound.error from None
+        finally:
+            self._here.bound = None
+
+    def explain_calls(self, bound: BoundCalls, plan: str) -> None:
+        """Take from the plan what the statement asks of rows: from now on its calls pass files over."""
+        bound.probing = False
+        found: dict[int, list[list[PlanNode]]] = {}
+        for number, nodes in read_scan_filters(self._connection.cursor(), plan):
+            found.setdefault(number, []).append(nodes)
+        for number, call in enumerate(bound.calls):
+            # A call whose scan isn't in the plan may still be run: it asks for everything.
+            bound.scans.setdefault(call, []).extend(found.get(number, [[]]))
+
+    def read_delta(self, path: str | None, version: int | None, timestamp_ms: int | None, zone: str) -> str:
+        """The query for a table's rows."""
+        with self._answer("read_delta", path) as bound:
+            call = DeltaCall(str(path), version, timestamp_ms)
+            if call not in bound.tables:
+                bound.tables[call] = open_table(self._connection.cursor(), *call)
+            table = bound.tables[call]
+            if bound.probing:
+                bound.calls.append(call)
+                return build_probe(table, len(bound.calls) - 1, self._probe)
+            files = read_live_files(table, build_condition(self._scans(bound, call), _build_bounds(table)))
+            return build_scan(table, split_parts(table, files, zone), self._probe)
+
+    def _scans(self, bound: BoundCalls, call: DeltaCall) -> list[list[PlanNode]]:
+        """What is asked of rows; nothing if meanwhile, by clocks of any zone, `current_date` may be another."""
+        return bound.scans.get(call, [[]]) if bound.quarter == self._quarter() else [[]]
+
+    def _quarter(self) -> int:
+        return int(self._clock() // _QUARTER)
+
+    def delta_history(self, path: str | None) -> str:
+        """The query for what commits say of themselves."""
+        with self._answer("delta_history", path):
+            return build_history_query(self._connection.cursor(), str(path))
+
+    @contextmanager
+    def _answer(self, name: str, path: str | None) -> Iterator[BoundCalls]:
+        """The statement being bound, which keeps the error: of one raised here, DuckDB would give only the text."""
+        bound: BoundCalls = getattr(self._here, "bound", None) or BoundCalls(probing=False)
+        try:
+            if path is None:
+                raise InvalidRequest(f"{name} needs a path, and got NULL")
+            yield bound
+        except CatalogError as error:
+            bound.error = error
+            raise
+
+
+def _create(connection: duckdb.DuckDBPyConnection, name: str, answer: Callable[..., str], types: list[Any]) -> None:
+    connection.create_function(
+        name, answer, types, "VARCHAR", null_handling=FunctionNullHandling.SPECIAL, side_effects=True
+    )
+
+
+def _build_bounds(table: DeltaTable) -> list[ColumnBounds]:
+    partitions = set(table.metadata.partition_columns)
+    return [
+        build_partition_bounds(each) if each.name in partitions else build_statistics_bounds(each)
+        for each in table.columns
+    ]
+
+
+def connect(database: str | Path = ":memory:", *arguments: Any, **options: Any) -> "DeltaConnection":
     """As `duckdb.connect`, with `read_delta` and `delta_history`."""
     return install(duckdb.connect(database, *arguments, **options))
 
 
-def install(connection: Any) -> "Connection":
+def install(connection: Any) -> "DeltaConnection":
     """Give them to a connection that is open, DuckDB's or one that acts as such, the first to its database."""
-    return Connection(connection, Macros(connection))
+    return DeltaConnection(connection, DeltaMacros(connection))
 
 
-class Connection:
+class DeltaConnection:
     """DuckDB's connection; what isn't here is its own."""
 
-    def __init__(self, connection: Any, macros: Macros) -> None:
+    def __init__(self, connection: Any, macros: DeltaMacros) -> None:
         self._connection, self._macros = connection, macros
         self._views: tuple[int, bool] | None = None
         macros.define(connection)
@@ -71,9 +206,9 @@ class Connection:
             self._run(each, () if parameters is None else (parameters,))
         return self
 
-    def cursor(self) -> "Connection":
+    def cursor(self) -> "DeltaConnection":
         """One more connection to the database."""
-        return Connection(self._connection.cursor(), self._macros)
+        return DeltaConnection(self._connection.cursor(), self._macros)
 
     duplicate = cursor
 
@@ -93,7 +228,7 @@ class Connection:
     def _run(self, statement: duckdb.Statement, given: Sequence[object]) -> None:
         with self._macros.statement() as bound:
             plan = self._plan(statement.query, given) if self._reads_delta(statement) else "[]"
-            self._macros.explained(bound, plan)
+            self._macros.explain_calls(bound, plan)
             self._connection.execute(statement, *given)
 
     def _reads_delta(self, statement: duckdb.Statement) -> bool:

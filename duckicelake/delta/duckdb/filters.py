@@ -1,23 +1,24 @@
-"""Which files a statement can do without: what DuckDB would push into a scan, asked of a log's statistics.
-
-DuckDB's optimizer decides what a statement asks of the rows of a scan; its EXPLAIN says so, in SQL. Columns of the
-scans that it explains are called `delta_<call>_<position>`, and `delta_<call>_mark` is compared in each of them, so
-that none is missed. What can't be understood here rules no file out.
-"""
+"""Skip files of a Delta table by the filters that DuckDB would push into a scan."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import duckdb
 
-from duckicelake.delta.duckdb.bounds import Bounds
-from duckicelake.delta.duckdb.types import quoted
+from duckicelake.delta.duckdb.log import build_partition_text
+from duckicelake.delta.duckdb.types import format_pointer, format_type, quote_text
+from duckicelake.delta.log.schema import DeltaField, DeltaPrimitive, DeltaType
 
-Node = Mapping[str, Any]
-
+_BOUNDED: Final = frozenset(
+    {"string", "long", "integer", "short", "byte", "float", "double", "date", "timestamp", "timestamp_ntz"}
+)
+_FLOATING: Final = frozenset({"float", "double"})
+_CUT: Final = frozenset({"timestamp", "timestamp_ntz"})
+"""Types whose statistics have whole milliseconds."""
+PlanNode = Mapping[str, Any]
 _LINES: Final = re.compile(r"((?:'(?:[^']|'')*'|[^'\n])*)(?:\n|$)")
 _HINT: Final = re.compile(r"('(?:[^']|'')*')|\boptional: ")
 _MARK: Final = re.compile(r"delta_(\d+)_mark>0")
@@ -43,30 +44,78 @@ _CASTS: Final = {"BIGINT": _WHOLE, "HUGEINT": _WHOLE, "DECIMAL": _WHOLE, "DOUBLE
 _MIRRORED: Final = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[Node]]]:
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """What a log knows of a column in a file, as SQL over `delta_live`; bounds and nulls are null if it doesn't."""
+
+    type: str
+    least: str
+    greatest: str
+    some_null: str
+    all_null: str
+    may_be_nan: bool = False
+
+
+def build_partition_bounds(column: DeltaField) -> ColumnBounds:
+    """A partition column's only value in a file."""
+    value = cast_partition_value(build_partition_text(column), column.type)
+    return ColumnBounds(format_type(column.type), value, value, f"{value} IS NULL", f"{value} IS NULL")
+
+
+def build_statistics_bounds(column: DeltaField) -> ColumnBounds:
+    """What the statistics of a file say; null where they don't."""
+    kind, text = column.type, format_type(column.type)
+    nulls, rows = f"{_build_statistic('nullCount', column)}::BIGINT", "(stats ->> '/numRecords')::BIGINT"
+    least, greatest = "NULL", "NULL"
+    if not isinstance(kind, DeltaPrimitive) or kind.name in _BOUNDED:
+        least = f"TRY_CAST({_build_statistic('minValues', column)} AS {text})"
+        greatest = f"TRY_CAST({_build_statistic('maxValues', column)} AS {text})"
+    if isinstance(kind, DeltaPrimitive) and kind.name in _CUT:
+        greatest = f"({greatest} + INTERVAL 1 MILLISECOND)"
+    floating = isinstance(kind, DeltaPrimitive) and kind.name in _FLOATING
+    return ColumnBounds(text, least, greatest, f"{nulls} > 0", f"{nulls} = {rows}", floating)
+
+
+def cast_partition_value(text: str, kind: DeltaType) -> str:
+    """A partition value as its type, given SQL of its text; instants without a zone are of UTC."""
+    if not isinstance(kind, DeltaPrimitive):
+        return f"CAST({text} AS {format_type(kind)})"
+    if kind.name == "binary":
+        return f"encode({text})"
+    if kind.name == "timestamp":
+        zoned = f"regexp_matches({text}, '(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$') AND contains({text}, ':')"
+        return f"CAST(CASE WHEN {zoned} THEN {text} ELSE {text} || '+00' END AS {format_type(kind)})"
+    return f"CAST({text} AS {format_type(kind)})"
+
+
+def _build_statistic(kind: str, column: DeltaField) -> str:
+    return f"(stats ->> {quote_text(f'/{kind}{format_pointer(column.physical_name)}')})"
+
+
+def read_scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[PlanNode]]]:
     """The number of each call that a plan scans, and what all rows of the scan must be: the roots of expressions."""
-    for above, node in _nodes(json.loads(explained)):
-        pieces = _pieces(node, "Filters")
+    for above, node in _walk_nodes(json.loads(explained)):
+        pieces = _join_pieces(node, "Filters")
         calls = [int(match[1]) for match in map(_MARK.fullmatch, pieces) if match]
         if calls:
             others = [piece for piece in pieces if not _MARK.fullmatch(piece)]
-            others += _pieces(above, "Expression") if above.get("name") == "FILTER" else []
-            yield calls[0], [found for piece in others for found in _parsed(connection, piece)]
+            others += _join_pieces(above, "Expression") if above.get("name") == "FILTER" else []
+            yield calls[0], [found for piece in others for found in _parse_filters(connection, piece)]
 
 
-def condition(scans: Sequence[Sequence[Node]], columns: Sequence[Bounds]) -> str:
+def build_condition(scans: Sequence[Sequence[PlanNode]], columns: Sequence[ColumnBounds]) -> str:
     """SQL over `delta_live`: whether a file may have rows for any of the scans; columns are by their positions."""
-    return " OR ".join(f"({_all(scan, columns)})" for scan in scans) or "true"
+    return " OR ".join(f"({_join_and(scan, columns)})" for scan in scans) or "true"
 
 
-def _nodes(nodes: Sequence[Node], above: Node | None = None) -> Iterator[tuple[Node, Node]]:
+def _walk_nodes(nodes: Sequence[PlanNode], above: PlanNode | None = None) -> Iterator[tuple[PlanNode, PlanNode]]:
     """All operators of a plan, each with the one that takes its rows."""
     for node in nodes:
         yield above or {}, node
-        yield from _nodes(node.get("children", ()), node)
+        yield from _walk_nodes(node.get("children", ()), node)
 
 
-def _pieces(node: Node, key: str) -> list[str]:
+def _join_pieces(node: PlanNode, key: str) -> list[str]:
     """Filters as they were before EXPLAIN cut them at every newline, also at those of literals."""
     filters = node.get("extra_info", {}).get(key, "")
     text = filters if isinstance(filters, str) else "\n".join(filters)
@@ -76,55 +125,55 @@ def _pieces(node: Node, key: str) -> list[str]:
     return [_HINT.sub(lambda match: match[1] or "", piece) for piece in pieces if piece]
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, piece: str) -> list[Node]:
+def _parse_filters(connection: duckdb.DuckDBPyConnection, piece: str) -> list[PlanNode]:
     found = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 WHERE {piece}"]).fetchone()
     tree: Any = json.loads(found[0]) if found else {"error": True}
     return [] if tree["error"] or len(tree["statements"]) != 1 else [tree["statements"][0]["node"]["where_clause"]]
 
 
-def _all(nodes: Sequence[Node], columns: Sequence[Bounds]) -> str:
-    known = [found for node in nodes if (found := _may_hold(node, columns)) is not None]
+def _join_and(nodes: Sequence[PlanNode], columns: Sequence[ColumnBounds]) -> str:
+    known = [found for node in nodes if (found := _may_match(node, columns)) is not None]
     return " AND ".join(f"({each})" for each in known) or "true"
 
 
-def _any(parts: Sequence[str | None]) -> str | None:
+def _join_or(parts: Sequence[str | None]) -> str | None:
     return None if None in parts else " OR ".join(f"({each})" for each in parts)
 
 
-def _may_hold(node: Node, columns: Sequence[Bounds]) -> str | None:
+def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
     """SQL that is false only for files none of whose rows can meet an expression; None if nothing can be said."""
     children = node.get("children", ())
     match node["type"]:
         case "CONJUNCTION_AND":
-            return _all(children, columns)
+            return _join_and(children, columns)
         case "CONJUNCTION_OR":
-            return _any([_may_hold(each, columns) for each in children])
+            return _join_or([_may_match(each, columns) for each in children])
         case "OPERATOR_NOT":
-            return _may_hold(negated, columns) if (negated := _negated(children[0])) else None
+            return _may_match(negated, columns) if (negated := _find_negated(children[0])) else None
         case "COMPARE_BETWEEN":
-            return _all(_ends(node), columns)
+            return _join_and(_split_between(node), columns)
         case "COMPARE_IN":
-            return _any([_compared(children[0], "=", each, columns) for each in children[1:]])
+            return _join_or([_build_comparison(children[0], "=", each, columns) for each in children[1:]])
         case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
-            return _nullness(children[0], columns, wanted=node["type"] == "OPERATOR_IS_NULL")
+            return _build_nullness(children[0], columns, wanted=node["type"] == "OPERATOR_IS_NULL")
         case kind if kind in _OPERATORS:
             operator = _OPERATORS[kind]
-            straight = _compared(node["left"], operator, node["right"], columns)
-            return straight or _compared(node["right"], _MIRRORED[operator], node["left"], columns)
+            straight = _build_comparison(node["left"], operator, node["right"], columns)
+            return straight or _build_comparison(node["right"], _MIRRORED[operator], node["left"], columns)
     return None
 
 
-def _ends(node: Node) -> list[Node]:
+def _split_between(node: PlanNode) -> list[PlanNode]:
     """The two comparisons that BETWEEN is."""
     ends = (("COMPARE_GREATERTHANOREQUALTO", node["lower"]), ("COMPARE_LESSTHANOREQUALTO", node["upper"]))
     return [{"type": kind, "left": node["input"], "right": end} for kind, end in ends]
 
 
-def _negated(node: Node) -> Node | None:
+def _find_negated(node: PlanNode) -> PlanNode | None:
     """What NOT makes of an expression, without it; None if that isn't plain."""
     match node["type"]:
         case "OPERATOR_NOT":
-            return cast("Node", node["children"][0])
+            return cast("PlanNode", node["children"][0])
         case "CONJUNCTION_AND" | "CONJUNCTION_OR" as kind:
             other = "CONJUNCTION_OR" if kind == "CONJUNCTION_AND" else "CONJUNCTION_AND"
             return {"type": other, "children": [{"type": "OPERATOR_NOT", "children": [x]} for x in node["children"]]}
@@ -133,15 +182,17 @@ def _negated(node: Node) -> Node | None:
     return None
 
 
-def _nullness(node: Node, columns: Sequence[Bounds], *, wanted: bool) -> str | None:
-    bounds = _bounds(node, columns)
+def _build_nullness(node: PlanNode, columns: Sequence[ColumnBounds], *, wanted: bool) -> str | None:
+    bounds = _find_bounds(node, columns)
     if bounds is None:
         return None
     return f"coalesce({bounds.some_null}, true)" if wanted else f"coalesce(NOT ({bounds.all_null}), true)"
 
 
-def _compared(column: Node, operator: str, constant: Node, columns: Sequence[Bounds]) -> str | None:
-    bounds, literal = _bounds(column, columns), _literal(constant)
+def _build_comparison(
+    column: PlanNode, operator: str, constant: PlanNode, columns: Sequence[ColumnBounds]
+) -> str | None:
+    bounds, literal = _find_bounds(column, columns), _format_literal(constant)
     if bounds is None or literal is None:
         return None
     value = f"CAST({literal} AS {bounds.type})"
@@ -150,22 +201,22 @@ def _compared(column: Node, operator: str, constant: Node, columns: Sequence[Bou
         parts.append(f"coalesce({bounds.least} {'<=' if operator == '=' else operator} {value}, true)")
     if operator in ("=", ">", ">="):
         above = f"coalesce({bounds.greatest} {'>=' if operator == '=' else operator} {value}, true)"
-        parts.append(f"({above} OR {_matches_nan(operator, value)})" if bounds.may_be_nan else above)
+        parts.append(f"({above} OR {_can_match_nan(operator, value)})" if bounds.may_be_nan else above)
     return " AND ".join(parts)
 
 
-def _matches_nan(operator: str, value: str) -> str:
+def _can_match_nan(operator: str, value: str) -> str:
     """Whether NaN, which statistics pass over and DuckDB has above all else, is among the rows asked for."""
     return f"isnan({value})" if operator == "=" else "true"
 
 
-def _bounds(node: Node, columns: Sequence[Bounds]) -> Bounds | None:
+def _find_bounds(node: PlanNode, columns: Sequence[ColumnBounds]) -> ColumnBounds | None:
     """Those of a column, or of one that is cast to a type with the same order."""
     if node["class"] == "CAST" and not node.get("try_cast"):
-        inner, kind = _bounds(node["child"], columns), _CASTS.get(node["cast_type"]["id"])
+        inner, kind = _find_bounds(node["child"], columns), _CASTS.get(node["cast_type"]["id"])
         if inner is None or kind is None or inner.type not in kind:
             return None
-        text = _type(node["cast_type"])
+        text = _find_type(node["cast_type"])
         least, greatest = (f"TRY_CAST({each} AS {text})" for each in (inner.least, inner.greatest))
         return replace(inner, type=text, least=least, greatest=greatest)
     if node["class"] != "COLUMN_REF" or len(node["column_names"]) != 1:
@@ -174,15 +225,15 @@ def _bounds(node: Node, columns: Sequence[Bounds]) -> Bounds | None:
     return columns[int(position)] if position.isdecimal() else None
 
 
-def _type(node: Node) -> str:
+def _find_type(node: PlanNode) -> str:
     info = node.get("type_info") or {}
     return f"DECIMAL({info['width']}, {info['scale']})" if node["id"] == "DECIMAL" else str(node["id"])
 
 
-def _literal(node: Node) -> str | None:
+def _format_literal(node: PlanNode) -> str | None:
     """A constant as SQL, None for one that isn't plain; its own type is that of the column it is compared with."""
     if node["class"] == "CAST":
-        return _literal(node["child"])
+        return _format_literal(node["child"])
     if node["class"] != "CONSTANT" or node["value"]["is_null"]:
         return None
     value, kind = node["value"]["value"], node["value"]["type"]
@@ -194,5 +245,5 @@ def _literal(node: Node) -> str | None:
         case int():
             return str(value)
         case str():
-            return quoted(value)
+            return quote_text(value)
     return None

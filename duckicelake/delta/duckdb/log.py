@@ -1,37 +1,122 @@
-"""A Delta log that DuckDB itself reads: which files of it, names tell; what they come to, is SQL (`sql/`)."""
+"""Read a Delta log with DuckDB's own file systems and SQL (`sql/`)."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import duckdb
 import orjson
 
-from duckicelake.delta.actions import DeletionVector, Metadata, Protocol
-from duckicelake.delta.duckdb.store import DuckStore, escaped, spelled
-from duckicelake.delta.duckdb.types import pointer, quoted
-from duckicelake.delta.features import check_readable
-from duckicelake.delta.listing import FOLDER, Listing, listing_of
-from duckicelake.delta.log import DeltaLog
-from duckicelake.delta.parsing import metadata_of, protocol_of, vector_of
-from duckicelake.delta.paths import decoded, location, sidecar
-from duckicelake.delta.schema import DeltaField, parse_schema
-from duckicelake.delta.segments import Segment, check_version, newest, oldest, segments
-from duckicelake.delta.times import file_times, in_commit_times
-from duckicelake.errors import DamagedLog, InvalidRequest, NotDelta
+from duckicelake.delta.duckdb.types import format_pointer, quote_text
+from duckicelake.delta.log.actions import DeletionVector, Metadata, Protocol, check_readable
+from duckicelake.delta.log.clock import compute_file_times, read_in_commit_times
+from duckicelake.delta.log.decoder import parse_metadata, parse_protocol, parse_vector
+from duckicelake.delta.log.paths import decode_path, locate_sidecar, resolve_location
+from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.delta.log.schema import DeltaField, parse_schema
+from duckicelake.delta.log.segments import (
+    FOLDER,
+    LogListing,
+    LogSegment,
+    check_version,
+    find_newest_version,
+    find_oldest_version,
+    find_segments,
+    parse_listing,
+)
+from duckicelake.errors import DamagedLog, FileMissing, InvalidRequest, NotDelta, Unavailable
 
-Connection = duckdb.DuckDBPyConnection
+_GLOB: Final = re.compile(r"[\[*?]")
+_SCHEME_SPELLINGS: Final = (("s3a://", "s3://"), ("s3n://", "s3://"))
+RawConnection = duckdb.DuckDBPyConnection
+_MAX_LINES_TAIL: Final = 1 << 20
+"""Bytes of most lines of JSON; DuckDB takes memory for it whether it needs it or not."""
+_MAX_LINE_BYTES: Final = 1 << 30
+
+
+def format_location(location: str) -> str:
+    """A location as DuckDB takes it."""
+    if location[:1] == "/":
+        return location
+    if location.startswith("file:"):
+        return "/" + location.removeprefix("file:").lstrip("/")
+    for theirs, ours in _SCHEME_SPELLINGS:
+        if location.startswith(theirs):
+            return ours + location.removeprefix(theirs)
+    return location
+
+
+def escape_pattern(location: str) -> str:
+    """A pattern that only this location has."""
+    return _GLOB.sub(r"[\g<0>]", format_location(location))
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ListedFile:
+    """A file of a log; nothing asks for its `size`."""
+
+    location: str
+    modified_ms: int
+    size: int = 0
+
+
+class DuckStore:
+    """What a log's reader asks for, answered by a DuckDB connection; without `timed`, nothing is told about when.
+
+    `read` may be called by several threads at once.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, timed: bool = False) -> None:
+        self._connection, self._timed = connection, timed
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:  # noqa: ARG002 - DuckDB reads files whole
+        try:
+            with self._connection.cursor() as own:
+                found = own.execute("SELECT content FROM read_blob(?)", [escape_pattern(location)]).fetchone()
+        except duckdb.IOException as error:
+            raise FileMissing(f"{location} can't be read: {error}") from error
+        if found is None:
+            raise FileMissing(f"{location} doesn't exist")
+        content: bytes = found[0]
+        return content
+
+    def files_below(self, folder: str) -> Iterator[ListedFile]:
+        """The files in a folder itself: what is read further below is known by name."""
+        pattern = f"{escape_pattern(folder)}/*"
+        try:
+            return iter(self._listed(pattern))
+        except duckdb.Error as error:
+            raise Unavailable(f"{folder} can't be listed: {error}") from error
+
+    def size(self, location: str) -> int:
+        return len(self.read(location))
+
+    def local_path(self, location: str) -> Path | None:
+        return None if "://" in format_location(location) else Path(format_location(location))
+
+    def _listed(self, pattern: str) -> list[ListedFile]:
+        if not self._timed or self.local_path(pattern) is not None:
+            names = self._connection.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
+            return [ListedFile(name, self._modified_ms(name)) for (name,) in names]
+        query = "SELECT filename, epoch_ms(last_modified) FROM read_blob(?)"
+        return [ListedFile(*row) for row in self._connection.execute(query, [pattern]).fetchall()]
+
+    def _modified_ms(self, name: str) -> int:
+        """Of a local file; DuckDB's own answer has whole seconds."""
+        return Path(name).stat().st_mtime_ns // 1_000_000 if self._timed else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
     """A table at a version. `connection` has its live files in `delta_live`: path, partition_values, stats, vector."""
 
     root: str
     version: int
     metadata: Metadata
-    connection: Connection
+    connection: RawConnection
     columns: tuple[DeltaField, ...] = field(default=())
 
     @property
@@ -44,7 +129,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveFile:
+class DeltaLiveFile:
     """A data file of a table; partition values in the order of the table's partition columns, as the log has them."""
 
     location: str
@@ -52,119 +137,125 @@ class LiveFile:
     vector: DeletionVector | None
 
 
-def query(name: str) -> str:
+def read_query(name: str) -> str:
     """The text of `sql/<name>.sql`."""
-    return files("duckicelake.delta").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return files("duckicelake.delta.duckdb").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
-_LONG: Final = 1 << 20
-"""Bytes of most lines of JSON; DuckDB takes memory for it whether it needs it or not."""
-_LONGEST: Final = 1 << 30
+_LINES: Final = read_query("lines")
 
-_LINES: Final = query("lines")
-_COMMITS: Final = query("commits")
-_CHECKPOINT: Final = query("checkpoint")
-_LIVE: Final = query("live")
-_HISTORY: Final = query("history")
+_COMMITS: Final = read_query("commits")
+
+_CHECKPOINT: Final = read_query("checkpoint")
+
+_LIVE: Final = read_query("live")
+
+_HISTORY: Final = read_query("history")
 
 
-def open_table(connection: Connection, path: str, version: int | None, timestamp_ms: int | None) -> Table:
+def open_table(connection: RawConnection, path: str, version: int | None, timestamp_ms: int | None) -> DeltaTable:
     """The table in a folder at a version or time, else the newest; `connection` is used up for it.
 
     Raises NotDelta, InvalidRequest, Forgotten, DamagedLog and Unsupported, as DeltaLog does.
     """
     if version is not None and timestamp_ms is not None:
         raise InvalidRequest("read_delta takes a version or a timestamp, not both")
-    root = _root(path)
+    root = _normalize_root(path)
     connection.execute("SET TimeZone = 'UTC'")
     if timestamp_ms is not None:
         version = DeltaLog(DuckStore(connection, timed=True), root).version_at(timestamp_ms)
-    listing = _listing(connection, root)
-    wanted = newest(listing) if version is None else version
+    listing = _read_listing(connection, root)
+    wanted = find_newest_version(listing) if version is None else version
     check_version(listing, wanted)
-    metadata, protocol = _replayed(connection, listing, wanted)
+    metadata, protocol = _load_live(connection, listing, wanted)
     check_readable(protocol, root, wanted)
-    return Table(root, wanted, metadata, connection, parse_schema(metadata.schema_string).fields)
+    return DeltaTable(root, wanted, metadata, connection, parse_schema(metadata.schema_string).fields)
 
 
-def partition_text(column: DeltaField) -> str:
+def build_partition_text(column: DeltaField) -> str:
     """SQL over `delta_live` for a partition value as the log has it; an empty one is null."""
-    return f"nullif(partition_values ->> {quoted(pointer(column.physical_name))}, '')"
+    return f"nullif(partition_values ->> {quote_text(format_pointer(column.physical_name))}, '')"
 
 
-def live_files(table: Table, condition: str) -> list[LiveFile]:
+def read_live_files(table: DeltaTable, condition: str) -> list[DeltaLiveFile]:
     """The files for which a condition on `delta_live` holds, in the order of their paths."""
-    values = ", ".join(map(partition_text, table.partition_columns))
+    values = ", ".join(map(build_partition_text, table.partition_columns))
     found = table.connection.execute(
         f"SELECT path, [{values}]::VARCHAR[], vector FROM delta_live WHERE {condition} ORDER BY path"
     ).fetchall()
-    return [_live_file(table.root, *row) for row in found]
+    return [_build_live_file(table.root, *row) for row in found]
 
 
-def history_query(connection: Connection, path: str) -> str:
+def build_history_query(connection: RawConnection, path: str) -> str:
     """A query for what each commit in the log of a table says of itself, newest first."""
-    root = _root(path)
-    listing = _listing(connection, root, timed=True)
-    first = oldest(listing)
+    root = _normalize_root(path)
+    listing = _read_listing(connection, root, timed=True)
+    first = find_oldest_version(listing)
     check_version(listing, first)
-    times = _times(connection, listing, first)
-    commits = [quoted(escaped(file.location)) for version, file in sorted(listing.commits.items()) if version >= first]
+    times = _read_times(connection, listing, first)
+    commits = [
+        quote_text(escape_pattern(file.location))
+        for version, file in sorted(listing.commits.items())
+        if version >= first
+    ]
     rows = ", ".join(f"({version}, {ms})" for version, ms in times.items())
     return _HISTORY.replace("$times", f"VALUES {rows}").replace("$files", f"[{', '.join(commits)}]")
 
 
-def _root(path: str) -> str:
-    root = decoded(path) if path.startswith("file:") else path
-    return spelled(root).rstrip("/") or "/"
+def _normalize_root(path: str) -> str:
+    root = decode_path(path) if path.startswith("file:") else path
+    return format_location(root).rstrip("/") or "/"
 
 
-def _listing(connection: Connection, root: str, *, timed: bool = False) -> Listing:
-    listing = listing_of(root, DuckStore(connection, timed=timed).files_below(f"{root}/{FOLDER}"))
+def _read_listing(connection: RawConnection, root: str, *, timed: bool = False) -> LogListing:
+    listing = parse_listing(root, DuckStore(connection, timed=timed).files_below(f"{root}/{FOLDER}"))
     if listing.newest is None and not listing.torn:
         raise NotDelta(f"{root} isn't a Delta table: there is no {root}/{FOLDER}, or no log in it")
     return listing
 
 
-def _replayed(connection: Connection, listing: Listing, version: int) -> tuple[Metadata, Protocol]:
+def _load_live(connection: RawConnection, listing: LogListing, version: int) -> tuple[Metadata, Protocol]:
     """Fill `delta_live` by the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
     first: DamagedLog | None = None
-    for segment in segments(listing, version):
+    for segment in find_segments(listing, version):
         try:
-            _take(connection, listing.root, segment)
-            return _said(connection, listing.root, version)
+            _load_segment(connection, listing.root, segment)
+            return _read_definition(connection, listing.root, version)
         except (duckdb.Error, DamagedLog) as error:
             damage = error if isinstance(error, DamagedLog) else DamagedLog(f"the log of {listing.root}: {error}")
             first = first or damage
     raise first or DamagedLog(f"the log of {listing.root} has no way to version {version}")
 
 
-def _take(connection: Connection, root: str, segment: Segment) -> None:
+def _load_segment(connection: RawConnection, root: str, segment: LogSegment) -> None:
     connection.execute(_LINES)
     checkpoint = () if segment.checkpoint is None else segment.checkpoint.files
     _read(connection, [file.location for file in (*checkpoint, *segment.tail)])
     sidecars = connection.execute("SELECT DISTINCT sidecar FROM delta_line WHERE sidecar IS NOT NULL").fetchall()
-    _read(connection, [sidecar(root, path) for (path,) in sidecars])
+    _read(connection, [locate_sidecar(root, path) for (path,) in sidecars])
     connection.execute(_LIVE)
 
 
-def _read(connection: Connection, locations: list[str]) -> None:
-    lines, rows = ([escaped(each) for each in locations if each.endswith(kind)] for kind in (".json", ".parquet"))
+def _read(connection: RawConnection, locations: list[str]) -> None:
+    lines, rows = (
+        [escape_pattern(each) for each in locations if each.endswith(kind)] for kind in (".json", ".parquet")
+    )
     if lines:
         _read_lines(connection, lines)
     if rows:
         connection.execute(_CHECKPOINT, {"files": rows})
 
 
-def _read_lines(connection: Connection, patterns: list[str]) -> None:
+def _read_lines(connection: RawConnection, patterns: list[str]) -> None:
     try:
-        connection.execute(_COMMITS, {"files": patterns, "longest": _LONG})
+        connection.execute(_COMMITS, {"files": patterns, "longest": _MAX_LINES_TAIL})
     except duckdb.InvalidInputException as error:
         if "maximum_object_size" not in str(error):
             raise
-        connection.execute(_COMMITS, {"files": patterns, "longest": _LONGEST})
+        connection.execute(_COMMITS, {"files": patterns, "longest": _MAX_LINE_BYTES})
 
 
-def _said(connection: Connection, root: str, version: int) -> tuple[Metadata, Protocol]:
+def _read_definition(connection: RawConnection, root: str, version: int) -> tuple[Metadata, Protocol]:
     found = connection.execute(
         "SELECT max_by(metaData, version), max_by(protocol, version), "
         "count(*) FILTER (added IS NOT NULL AND path IS NULL) FROM delta_line"
@@ -176,22 +267,28 @@ def _said(connection: Connection, root: str, version: int) -> tuple[Metadata, Pr
     if nameless:
         raise DamagedLog(f"the log of {root} has an add without a path")
     try:
-        return metadata_of(orjson.loads(metadata)), protocol_of(orjson.loads(protocol))
+        return parse_metadata(orjson.loads(metadata)), parse_protocol(orjson.loads(protocol))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedLog(f"the log of {root}: its metaData or protocol isn't Delta's: {error}") from error
 
 
-def _live_file(root: str, path: str, values: Sequence[str | None], vector: str | None) -> LiveFile:
-    return LiveFile(spelled(location(root, path)), values, None if vector is None else vector_of(orjson.loads(vector)))
+def _build_live_file(root: str, path: str, values: Sequence[str | None], vector: str | None) -> DeltaLiveFile:
+    return DeltaLiveFile(
+        format_location(resolve_location(root, path)),
+        values,
+        None if vector is None else parse_vector(orjson.loads(vector)),
+    )
 
 
-def _times(connection: Connection, listing: Listing, first: int) -> Mapping[int, int]:
+def _read_times(connection: RawConnection, listing: LogListing, first: int) -> Mapping[int, int]:
     """When each version was: as commits say, from the version on that the table's newest metadata names."""
-    times = dict(file_times(listing, first))
-    metadata, _ = _replayed(connection, listing, newest(listing))
-    stated = in_commit_times(metadata, listing.root)
+    times = dict(compute_file_times(listing, first))
+    metadata, _ = _load_live(connection, listing, find_newest_version(listing))
+    stated = read_in_commit_times(metadata, listing.root)
     promising = [
-        escaped(file.location) for version, file in listing.commits.items() if version in times and stated.has(version)
+        escape_pattern(file.location)
+        for version, file in listing.commits.items()
+        if version in times and stated.has(version)
     ]
     if promising:
         said = connection.execute(

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from duckicelake.delta.schema import DeltaArray, DeltaDecimal, DeltaField, DeltaMap, DeltaPrimitive, DeltaStruct
-from duckicelake.delta.schema import DeltaType as Type
+from duckicelake.delta.log.schema import DeltaArray, DeltaDecimal, DeltaField, DeltaMap, DeltaPrimitive, DeltaStruct
+from duckicelake.delta.log.schema import DeltaType as Type
 from duckicelake.errors import Unsupported
 
 _PRIMITIVES: Final = {
@@ -25,46 +25,46 @@ _PRIMITIVES: Final = {
 _INSTANT: Final = "timestamp"
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def named(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def pointer(name: str) -> str:
+def format_pointer(name: str) -> str:
     """A key of a JSON object as DuckDB finds it, whatever is in it."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def type_text(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
+def format_type(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
     """DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
 
     Fields go by the names they have in files, or with `physical=False` by the table's.
     """
     match kind:
         case DeltaPrimitive():
-            return _primitive(kind.name, naive=naive)
+            return _format_primitive(kind.name, naive=naive)
         case DeltaDecimal():
             return f"DECIMAL({kind.precision}, {kind.scale})"
         case DeltaArray():
-            return f"{type_text(kind.element, naive=naive, physical=physical)}[]"
+            return f"{format_type(kind.element, naive=naive, physical=physical)}[]"
         case DeltaMap():
-            inner = (type_text(each, naive=naive, physical=physical) for each in (kind.key, kind.value))
+            inner = (format_type(each, naive=naive, physical=physical) for each in (kind.key, kind.value))
             return f"MAP({', '.join(inner)})"
         case DeltaStruct():
             fields = (
-                f"{named(each.physical_name if physical else each.name)} "
-                f"{type_text(each.type, naive=naive, physical=physical)}"
+                f"{quote_name(each.physical_name if physical else each.name)} "
+                f"{format_type(each.type, naive=naive, physical=physical)}"
                 for each in kind.fields
             )
             return f"STRUCT({', '.join(fields)})"
 
 
-def _primitive(name: str, *, naive: bool) -> str:
+def _format_primitive(name: str, *, naive: bool) -> str:
     if naive and name == _INSTANT:
         return "TIMESTAMP"
     if name not in _PRIMITIVES:
@@ -86,49 +86,53 @@ def has_instants(kind: Type) -> bool:
     return False
 
 
-def expression(source: str, kind: Type, *, naive: bool = False, depth: int = 0) -> str:
+def build_expression(source: str, kind: Type, *, naive: bool = False, depth: int = 0) -> str:
     """The table's value, given the file's: nested fields get their names, instants their zone."""
-    if not _differs(kind, naive=naive):
+    if not _has_other_form(kind, naive=naive):
         return source
     match kind:
         case DeltaArray():
             item = f"x{depth}"
-            inner = expression(item, kind.element, naive=naive, depth=depth + 1)
+            inner = build_expression(item, kind.element, naive=naive, depth=depth + 1)
             return f"list_transform({source}, lambda {item}: {inner})"
         case DeltaMap():
-            return _map_expression(source, kind, naive=naive, depth=depth)
+            return _build_map_expression(source, kind, naive=naive, depth=depth)
         case DeltaStruct():
-            return _struct_expression(source, kind, naive=naive, depth=depth)
+            return _build_struct_expression(source, kind, naive=naive, depth=depth)
     return f"timezone('UTC', {source})"
 
 
-def _map_expression(source: str, kind: DeltaMap, *, naive: bool, depth: int) -> str:
+def _build_map_expression(source: str, kind: DeltaMap, *, naive: bool, depth: int) -> str:
     item = f"x{depth}"
-    key = expression(f"{item}.key", kind.key, naive=naive, depth=depth + 1)
-    value = expression(f"{item}.value", kind.value, naive=naive, depth=depth + 1)
+    key = build_expression(f"{item}.key", kind.key, naive=naive, depth=depth + 1)
+    value = build_expression(f"{item}.value", kind.value, naive=naive, depth=depth + 1)
     entries = f"list_transform(map_entries({source}), lambda {item}: struct_pack(key := {key}, value := {value}))"
     return f"CASE WHEN {source} IS NOT NULL THEN map_from_entries({entries}) END"
 
 
-def _struct_expression(source: str, kind: DeltaStruct, *, naive: bool, depth: int) -> str:
+def _build_struct_expression(source: str, kind: DeltaStruct, *, naive: bool, depth: int) -> str:
     fields = ", ".join(
-        f"{named(each.name)} := {_field(source, each, naive=naive, depth=depth)}" for each in kind.fields
+        f"{quote_name(each.name)} := {_build_field(source, each, naive=naive, depth=depth)}" for each in kind.fields
     )
     return f"CASE WHEN {source} IS NOT NULL THEN struct_pack({fields}) END"
 
 
-def _field(source: str, field: DeltaField, *, naive: bool, depth: int) -> str:
-    return expression(f"struct_extract({source}, {quoted(field.physical_name)})", field.type, naive=naive, depth=depth)
+def _build_field(source: str, field: DeltaField, *, naive: bool, depth: int) -> str:
+    return build_expression(
+        f"struct_extract({source}, {quote_text(field.physical_name)})", field.type, naive=naive, depth=depth
+    )
 
 
-def _differs(kind: Type, *, naive: bool) -> bool:
+def _has_other_form(kind: Type, *, naive: bool) -> bool:
     match kind:
         case DeltaPrimitive():
             return naive and kind.name == _INSTANT
         case DeltaArray():
-            return _differs(kind.element, naive=naive)
+            return _has_other_form(kind.element, naive=naive)
         case DeltaMap():
-            return _differs(kind.key, naive=naive) or _differs(kind.value, naive=naive)
+            return _has_other_form(kind.key, naive=naive) or _has_other_form(kind.value, naive=naive)
         case DeltaStruct():
-            return any(each.name != each.physical_name or _differs(each.type, naive=naive) for each in kind.fields)
+            return any(
+                each.name != each.physical_name or _has_other_form(each.type, naive=naive) for each in kind.fields
+            )
     return False

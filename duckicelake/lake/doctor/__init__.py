@@ -1,1 +1,1 @@
-"""Whether a lake is sound: checks that only read, and the SQL that mends."""
+"""Check whether a lake is sound, and print the SQL that repairs it."""

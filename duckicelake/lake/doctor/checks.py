@@ -1,27 +1,34 @@
-"""Is this lake fit to serve? Read-only checks, each with advice."""
+"""Run read-only checks of a lake, each with advice."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from duckicelake.delta.import_ import sources
 from duckicelake.errors import StartupError
-from duckicelake.lake import delta_sources
-from duckicelake.lake.contents import Contents, check_reached, check_whole, missing_tables, read_contents
-from duckicelake.lake.doctor.damage import misspelled
-from duckicelake.lake.doctor.findings import Finding, finding
-from duckicelake.lake.doctor.followers import followers
-from duckicelake.lake.format import check_supported, read_options
-from duckicelake.lake.migrate import (
-    applied_migrations,
-    edited_migrations,
-    expected_schema,
-    known_migrations,
+from duckicelake.lake.doctor.damage import find_misspelled_tables
+from duckicelake.lake.doctor.findings import Finding, make_finding
+from duckicelake.lake.doctor.followers import check_followers
+from duckicelake.lake.setup.format import (
+    DatabaseContents,
+    check_complete,
+    check_reachable,
+    check_supported,
+    find_missing_tables,
+    read_contents,
+    read_options,
+)
+from duckicelake.lake.setup.migrations import (
+    find_edited_migrations,
+    load_expected_schema,
+    load_migrations,
+    read_applied_migrations,
     read_schema,
 )
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.lake.postgres.queries import queries
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.queries import load_queries
 
-OLDEST_POSTGRES = 15
-TRIGGERS = {
+MIN_POSTGRES_VERSION = 15
+TABLES_BY_TRIGGER = {
     "duckicelake_keep_named_file": "ducklake_files_scheduled_for_deletion",
     "duckicelake_keep_delta_file": "ducklake_files_scheduled_for_deletion",
     "duckicelake_raise_epoch": "ducklake_snapshot",
@@ -34,9 +41,9 @@ TRIGGERS = {
     "duckicelake_check_delete_files": "ducklake_delete_file",
     "duckicelake_check_inlined_deletes": "ducklake_snapshot_changes",
 }
-_SQL, _ROLES = queries("doctor"), queries("roles")
-_NAMED = 5
-_FOR_DUCKDB = {
+_DOCTOR_SQL, _ROLES_SQL = load_queries("lake", "doctor"), load_queries("lake", "roles")
+_MAX_NAMES_SHOWN = 5
+_DUCKDB_SETTINGS = {
     "standard_conforming_strings": ("on", "true", "yes", "1"),
     "client_encoding": ("utf8", "utf-8"),
     "session_replication_role": ("origin", "local"),
@@ -51,21 +58,25 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
     """
     with database.reading() as cursor:
         contents = read_contents(cursor)
-        if contents.lake is not None and not _may_write(cursor):
-            return [_postgres_version(cursor), _roles(cursor)]
-        findings = [_postgres_version(cursor), _session_settings(cursor), _catalog(cursor, contents)]
-        if contents.lake is not None and not missing_tables(cursor, contents):
-            checks: tuple[Callable[[Transaction], Finding], ...] = (_migrations, _triggers, _snapshots)
+        if contents.lake is not None and not _can_write(cursor):
+            return [_check_postgres_version(cursor), _check_roles(cursor)]
+        findings = [_check_postgres_version(cursor), _check_session_settings(cursor), _check_catalog(cursor, contents)]
+        if contents.lake is not None and not find_missing_tables(cursor, contents):
+            checks: tuple[Callable[[Transaction], Finding], ...] = (
+                _check_migrations,
+                _check_triggers,
+                _check_snapshots,
+            )
             findings += [check(cursor) for check in checks]
             if is_prepared(findings):
                 findings += [
-                    _schema(cursor),
-                    _roles(cursor),
-                    _followed(cursor),
-                    *followers(cursor, with_lineage=with_lineage),
+                    _check_schema(cursor),
+                    _check_roles(cursor),
+                    _check_followed_tables(cursor),
+                    *check_followers(cursor, with_lineage=with_lineage),
                 ]
             else:
-                findings += misspelled(cursor)
+                findings += find_misspelled_tables(cursor)
     return findings
 
 
@@ -74,75 +85,79 @@ def is_prepared(findings: list[Finding]) -> bool:
     return {"DuckLake catalog", "migrations"} <= {finding.name for finding in findings if finding.ok}
 
 
-def _postgres_version(cursor: Transaction) -> Finding:
-    (text,) = cursor.execute(_SQL.server_version).fetchall()[0]
-    ok = int(text.split(".")[0]) >= OLDEST_POSTGRES
-    return finding("Postgres version", ok, text, f"move the catalog to Postgres {OLDEST_POSTGRES} or later")
+def _check_postgres_version(cursor: Transaction) -> Finding:
+    (text,) = cursor.execute(_DOCTOR_SQL.server_version).fetchall()[0]
+    ok = int(text.split(".")[0]) >= MIN_POSTGRES_VERSION
+    return make_finding("Postgres version", ok, text, f"move the catalog to Postgres {MIN_POSTGRES_VERSION} or later")
 
 
-def _session_settings(cursor: Transaction) -> Finding:
-    wrong = cursor.execute(_SQL.session_settings, {"names": list(_FOR_DUCKDB)}).fetchall()
+def _check_session_settings(cursor: Transaction) -> Finding:
+    wrong = cursor.execute(_DOCTOR_SQL.session_settings, {"names": list(_DUCKDB_SETTINGS)}).fetchall()
     differing = [
-        f"{name} is {value} for {scope}" for name, value, scope in wrong if value.lower() not in _FOR_DUCKDB[name]
+        f"{name} is {value} for {scope}" for name, value, scope in wrong if value.lower() not in _DUCKDB_SETTINGS[name]
     ]
     detail = ", ".join(dict.fromkeys(differing)) or "DuckDB's sessions have those that it needs"
     advice = (
         "the server pins its own, but DuckDB's clients write and read other texts: ALTER DATABASE or ALTER ROLE … "
         "RESET the setting, or attach with client_encoding=UTF8 options='-c standard_conforming_strings=on'"
     )
-    return finding("session settings", not differing, detail, advice)
+    return make_finding("session settings", not differing, detail, advice)
 
 
-def _catalog(cursor: Transaction, contents: Contents) -> Finding:
+def _check_catalog(cursor: Transaction, contents: DatabaseContents) -> Finding:
     options = read_options(cursor) or {}
     names = ("format", "version"), ("encrypted", "encrypted"), ("files in", "data_path")
     detail = ", ".join(f"{word} {options.get(name)}" for word, name in names) if options else "none"
     try:
-        check_reached(contents)
+        check_reachable(contents)
         check_supported(options)
-        check_whole(cursor, contents)
+        check_complete(cursor, contents)
     except StartupError as error:
         return Finding("DuckLake catalog", ok=False, detail=detail, advice=str(error))
     return Finding("DuckLake catalog", ok=True, detail=detail, advice="")
 
 
-def _migrations(cursor: Transaction) -> Finding:
-    applied = applied_migrations(cursor)
-    known = {migration.number for migration in known_migrations()}
+def _check_migrations(cursor: Transaction) -> Finding:
+    applied = read_applied_migrations(cursor)
+    known = {migration.number for migration in load_migrations()}
     detail = f"{len(applied)} applied, {len(known)} known"
     if applied - known:
         return Finding("migrations", ok=False, detail=detail, advice="run the newer duckicelake that made them")
-    edited = edited_migrations(cursor)
+    edited = find_edited_migrations(cursor)
     if edited:
-        detail += f"; applied in another version than this one's: {_some(edited)}"
+        detail += f"; applied in another version than this one's: {_summarize(edited)}"
         return Finding(
             "migrations", ok=False, detail=detail, advice="run the duckicelake that made them, or ask for help"
         )
-    return finding("migrations", applied == known, detail, "start the server once; it applies those that are missing")
+    return make_finding(
+        "migrations", applied == known, detail, "start the server once; it applies those that are missing"
+    )
 
 
-def _schema(cursor: Transaction) -> Finding:
+def _check_schema(cursor: Transaction) -> Finding:
     """Compare all tables, columns, indexes, constraints, triggers and functions of ours with what migrations make."""
-    present, expected = set(read_schema(cursor)), set(expected_schema())
+    present, expected = set(read_schema(cursor)), set(load_expected_schema())
     missing, others = sorted(expected - present), sorted(present - expected)
-    differing = [f"{kind} {_some(facts)}" for kind, facts in (("missing:", missing), ("not ours:", others)) if facts]
+    differing = [
+        f"{kind} {_summarize(facts)}" for kind, facts in (("missing:", missing), ("not ours:", others)) if facts
+    ]
     advice = (
         "somebody changed the server's tables: restore the catalog from a backup, or run the statements that make what "
         "is missing"
     )
-    return finding(
+    return make_finding(
         "schema", not missing, "; ".join(differing) or f"{len(expected)} facts as migrations make them", advice
     )
 
 
-def _some(facts: Sequence[str]) -> str:
-    more = len(facts) - _NAMED
-    return ", ".join(facts[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _summarize(facts: Sequence[str]) -> str:
+    more = len(facts) - _MAX_NAMES_SHOWN
+    return ", ".join(facts[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _triggers(cursor: Transaction) -> Finding:
-    present = set(cursor.execute(_SQL.triggers).fetchall())
-    missing = sorted(set(TRIGGERS.items()) - present)
+def _check_triggers(cursor: Transaction) -> Finding:
+    present = set(cursor.execute(_DOCTOR_SQL.triggers).fetchall())
+    missing = sorted(set(TABLES_BY_TRIGGER.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
         "neither expire snapshots, nor rename, merge or rewrite tables, nor write tables that follow Delta ones, nor "
@@ -150,13 +165,13 @@ def _triggers(cursor: Transaction) -> Finding:
         "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql and "
         "0035_lost_deletes.sql do"
     )
-    return finding("triggers", not missing, detail, advice)
+    return make_finding("triggers", not missing, detail, advice)
 
 
-def _snapshots(cursor: Transaction) -> Finding:
-    newest, gap, gap_at, unrecorded, behind = cursor.execute(_SQL.newest_snapshots).fetchall()[0]
+def _check_snapshots(cursor: Transaction) -> Finding:
+    newest, gap, gap_at, unrecorded, behind = cursor.execute(_DOCTOR_SQL.newest_snapshots).fetchall()[0]
     detail = f"newest is {newest}"
-    if gap is not None and _may_have_expired(cursor, gap_at):
+    if gap is not None and _has_expiry_gap(cursor, gap_at):
         gap = None
     if gap is not None:
         detail += f", {gap} is missing before it"
@@ -165,43 +180,46 @@ def _snapshots(cursor: Transaction) -> Finding:
     if unrecorded:
         detail += f", {unrecorded} without a record of changes"
     advice = "a writer broke DuckLake's protocol: stop it; conflicts with its commits went unnoticed"
-    return finding("snapshot ids", gap is None and behind is None and not unrecorded, detail, advice)
+    return make_finding("snapshot ids", gap is None and behind is None and not unrecorded, detail, advice)
 
 
-def _may_have_expired(cursor: Transaction, at: datetime) -> bool:
+def _has_expiry_gap(cursor: Transaction, at: datetime) -> bool:
     """Whether DuckDB's expiry may have left a gap: it takes any snapshots by their ids, and records none of them.
 
     at: when the snapshot after the gap was made.
     """
-    if not applied_migrations(cursor):
+    if not read_applied_migrations(cursor):
         return True
-    return bool(cursor.execute(_SQL.may_have_expired, {"at": at}).fetchall()[0][0])
+    return bool(cursor.execute(_DOCTOR_SQL.may_have_expired, {"at": at}).fetchall()[0][0])
 
 
-def _followed(cursor: Transaction) -> Finding:
-    followed = delta_sources.sources(cursor, followed=True)
+def _check_followed_tables(cursor: Transaction) -> Finding:
+    followed = sources.read_sources(cursor, followed=True)
     stuck = [each for each in followed if each.error is not None]
-    told = [f"{each.name} stands still at version {each.position.version}: {each.error}" for each in stuck[:_NAMED]]
+    told = [
+        f"{each.name} stands still at version {each.position.version}: {each.error}"
+        for each in stuck[:_MAX_NAMES_SHOWN]
+    ]
     detail = "; ".join(told) or f"{len(followed)} are followed"
     advice = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"
-    return finding("Delta tables", not stuck, detail, advice)
+    return make_finding("Delta tables", not stuck, detail, advice)
 
 
-def _may_write(cursor: Transaction) -> bool:
+def _can_write(cursor: Transaction) -> bool:
     """Whether there are no tables of DuckLake's that are another's."""
-    return all(is_member for *_, is_member in cursor.execute(_ROLES.writable).fetchall())
+    return all(is_member for *_, is_member in cursor.execute(_ROLES_SQL.writable).fetchall())
 
 
-def _roles(cursor: Transaction) -> Finding:
-    user, owner, is_member = cursor.execute(_ROLES.writable).fetchall()[0]
+def _check_roles(cursor: Transaction) -> Finding:
+    user, owner, is_member = cursor.execute(_ROLES_SQL.writable).fetchall()[0]
     wrong = [] if is_member else [f"{user}, who asks, may not write DuckLake's tables, which are {owner}'s"]
-    for name, other, right in cursor.execute(_ROLES.strangers).fetchall()[:_NAMED]:
+    for name, other, right in cursor.execute(_ROLES_SQL.strangers).fetchall()[:_MAX_NAMES_SHOWN]:
         wrong.append(f"{name} is {other}'s, not {right}'s: others can neither alter nor drop it")
-    for login, name in cursor.execute(_ROLES.trespassers).fetchall()[:_NAMED]:
+    for login, name in cursor.execute(_ROLES_SQL.trespassers).fetchall()[:_MAX_NAMES_SHOWN]:
         wrong.append(f"{login} may touch {name}, which is the server's")
-    for login, right in cursor.execute(_ROLES.as_themselves).fetchall()[:_NAMED]:
+    for login, right in cursor.execute(_ROLES_SQL.as_themselves).fetchall()[:_MAX_NAMES_SHOWN]:
         wrong.append(f"{login} doesn't act as {right}, so the tables that it makes will be its own")
-    for login, name in cursor.execute(_ROLES.half_readers).fetchall()[:_NAMED]:
+    for login, name in cursor.execute(_ROLES_SQL.half_readers).fetchall()[:_MAX_NAMES_SHOWN]:
         wrong.append(f"{login} reads DuckLake's snapshots, but may not read {name}")
     advice = "let a superuser run what `duckicelake grants` prints for your logins; it may be run again"
-    return finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)
+    return make_finding("roles", not wrong, "; ".join(wrong) or f"DuckLake's tables are {owner}'s, all of them", advice)

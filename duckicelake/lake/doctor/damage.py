@@ -1,18 +1,59 @@
-"""What people can damage in a lake that runs, as a list: each kind is a query whose rows are the cases of it.
+"""Each kind of damage as a query, and the statistics and files that a whole check reads."""
 
-None of it comes about by itself: whatever DuckDB, this server and its clients do, no query finds a row.
-"""
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.doctor.repairs import in_new_snapshot
-from duckicelake.lake.model import Column
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.postgres.queries import queries
-from duckicelake.lake.soundness import flaw_of
+from duckicelake.lake.doctor.findings import Finding, wrap_in_snapshot
+from duckicelake.lake.model import Column, ColumnStats, find_flaw
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import load_queries
 
-_SQL = queries("damage")
+_SQL = load_queries("lake", "damage")
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedColumn:
+    """A live primitive column with its row of table-wide statistics. is_repeated: it is in a list or map."""
+
+    table_id: int
+    name: str
+    type: str
+    is_repeated: bool
+    stats: ColumnStats
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFile:
+    """A file that somebody reads: `kind` is data or delete for those of DuckLake, and listed for those of Iceberg's."""
+
+    table_id: int
+    table: str
+    kind: str
+    file_id: int | None
+    path: str
+    size: int | None
+
+
+def read_table_statistics(cursor: Transaction) -> Iterator[ExaminedColumn]:
+    """Of all live tables."""
+    for table_id, name, type_, is_repeated, *row in cursor.execute(_SQL.table_wide_statistics).fetchall():
+        yield ExaminedColumn(table_id, name, type_, is_repeated, ColumnStats(*row))
+
+
+def read_file_statistics(
+    cursor: Transaction,
+) -> dict[tuple[int, int], tuple[bool | None, bool | None, list[str], list[str]]]:
+    """(Holds nulls, holds NaN, lower bounds, upper bounds) of the live files, by table and column id."""
+    rows = cursor.execute(_SQL.file_statistics).fetchall()
+    return {(table_id, column_id): (nulls, nans, lows, highs) for table_id, column_id, nulls, nans, lows, highs in rows}
+
+
+def read_needed_files(cursor: Transaction, names: dict[int, str]) -> list[NeededFile]:
+    """The files of the current state, then those that only listed Iceberg snapshots have; each path once."""
+    live = cursor.execute(_SQL.live_files).fetchall()
+    listed = cursor.execute(_SQL.listed_files).fetchall()
+    rows = [*live, *((table_id, "listed", None, path, size) for table_id, path, size in listed)]
+    return [NeededFile(table_id, names[table_id], *row) for table_id, *row in rows if table_id in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +66,15 @@ class Damage:
     advice: str
 
 
-SPELLINGS = Damage(
+SPELLING_DAMAGE = Damage(
     "inlined rows",
     _SQL.spelled_inlined_tables,
     "{table}: the first columns of its table of inlined rows {name} aren't called as in DuckLake {format}, the lake's "
     "format: a DuckDB client has migrated the lake, or was attached when another did",
     "no client reads these rows until the columns have the names of the lake's format: {renames}",
 )
-DAMAGES = (
+
+DAMAGE_KINDS = (
     Damage(
         "delete files",
         _SQL.doubled_delete_files,
@@ -121,7 +163,7 @@ DAMAGES = (
         _SQL.unregistered_inlined_tables,
         "{table}: its table of inlined rows {name} is in Postgres, but DuckLake doesn't know it",
         "nobody reads what it holds: if it is empty, DROP TABLE {name}; if not: "
-        + in_new_snapshot(
+        + wrap_in_snapshot(
             "INSERT INTO ducklake_inlined_data_tables VALUES ({table_id}, '{name}', {version})",
             "inlined_insert:{table_id}",
         ),
@@ -132,7 +174,7 @@ DAMAGES = (
         "{table}: its table of inlined rows {name} has the columns {own} instead of {expected}",
         "give it those columns in that order: DuckDB writes them by place",
     ),
-    SPELLINGS,
+    SPELLING_DAMAGE,
     Damage(
         "delete files",
         _SQL.containers,
@@ -145,7 +187,7 @@ DAMAGES = (
         _SQL.unlike_files,
         "{table}: data file {data_file_id} ({path}) {problem}",
         "if DuckLake's rows are to be as they are, record it: "
-        + in_new_snapshot("", "{change}:{table_id},compacted_table:{table_id}"),
+        + wrap_in_snapshot("", "{change}:{table_id},compacted_table:{table_id}"),
     ),
     Damage(
         "side tables",
@@ -175,29 +217,29 @@ DAMAGES = (
 )
 
 
-def damaged(cursor: Transaction) -> list[Finding]:
+def find_damage(cursor: Transaction) -> list[Finding]:
     """Every case of every kind in the lake itself and in its live tables."""
-    names = table_names(cursor)
-    findings = [finding for damage in DAMAGES for finding in _cases(cursor, damage, names)]
-    return [*findings, *_columns(cursor, names)]
+    names = read_table_names(cursor)
+    findings = [finding for damage in DAMAGE_KINDS for finding in _find_cases(cursor, damage, names)]
+    return [*findings, *_read_columns(cursor, names)]
 
 
-def misspelled(cursor: Transaction) -> list[Finding]:
+def find_misspelled_tables(cursor: Transaction) -> list[Finding]:
     """Tables of inlined rows with the column names of another format; also in a lake of a format that isn't served."""
-    return _cases(cursor, SPELLINGS, table_names(cursor))
+    return _find_cases(cursor, SPELLING_DAMAGE, read_table_names(cursor))
 
 
-def table_names(cursor: Transaction) -> dict[int, str]:
+def read_table_names(cursor: Transaction) -> dict[int, str]:
     """The live tables, by id."""
     return dict(cursor.execute(_SQL.table_names).fetchall())
 
 
-def names_of_all(cursor: Transaction) -> list[tuple[str, str, str | None]]:
+def read_all_names(cursor: Transaction) -> list[tuple[str, str, str | None]]:
     """(kind, schema, name) of all schemas, tables and views that are live; schemas have no other name."""
     return [(kind, schema, name) for kind, schema, name in cursor.execute(_SQL.names_of_all).fetchall()]
 
 
-def _cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[Finding]:
+def _find_cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[Finding]:
     rows = cursor.execute(damage.query).fetchall()
     columns = [column.name for column in cursor.description or ()]
     cases = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -208,13 +250,13 @@ def _cases(cursor: Transaction, damage: Damage, names: dict[int, str]) -> list[F
     ]
 
 
-def _columns(cursor: Transaction, names: dict[int, str]) -> list[Finding]:
+def _read_columns(cursor: Transaction, names: dict[int, str]) -> list[Finding]:
     columns: dict[int, list[Column]] = {table_id: [] for table_id in names}
     for table_id, *row in cursor.execute(_SQL.columns).fetchall():
         if table_id in columns:
             columns[table_id].append(Column(*row))
     advice = "put the rows of ducklake_column with table_id = {} right: until then no DuckDB client can attach the lake"
-    flaws = ((table_id, flaw_of(each)) for table_id, each in columns.items())
+    flaws = ((table_id, find_flaw(each)) for table_id, each in columns.items())
     return [
         Finding("columns", ok=False, detail=f"{names[table_id]}: {flaw}", advice=advice.format(table_id))
         for table_id, flaw in flaws

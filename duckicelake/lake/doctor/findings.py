@@ -1,4 +1,4 @@
-"""What an examination of a lake comes to."""
+"""The result of a check, and SQL that repairs damage within DuckLake's commit protocol."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,26 @@ class Finding:
     advice: str
 
 
-def finding(name: str, ok: bool, detail: str, advice: str) -> Finding:
+def make_finding(name: str, ok: bool, detail: str, advice: str) -> Finding:
     """One whose advice is for where it isn't well."""
     return Finding(name, ok, detail, "" if ok else advice)
+
+
+def wrap_in_snapshot(statement: str, change: str) -> str:
+    """SQL that makes a change and the DuckLake snapshot which records it, so that every client takes notice.
+
+    statement: SQL that may name the new snapshot's id as `at`, in `FROM made`; empty if there is nothing to do but to
+    record. change: as in `changes_made`.
+    """
+    return (
+        "WITH made AS (INSERT INTO ducklake_snapshot SELECT snapshot_id + 1, now(), schema_version, next_catalog_id, "
+        "next_file_id + 1 FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1 RETURNING snapshot_id AS at)"
+        f"{statement and f', changed AS ({statement})'} "
+        f"INSERT INTO ducklake_snapshot_changes (snapshot_id, changes_made) SELECT at, '{change}' FROM made;"
+    )
+
+
+def build_file_end(table_id: int, data_file_id: int) -> str:
+    """SQL by which a data file leaves its table."""
+    end = f"UPDATE ducklake_data_file SET end_snapshot = at FROM made WHERE data_file_id = {data_file_id}"
+    return wrap_in_snapshot(end, f"deleted_from_table:{table_id}")

@@ -1,19 +1,21 @@
-"""Damage that only the tables of inlined rows and deletes can tell, which are named by the tables they belong to."""
+"""Find damage in tables of inlined rows and deletes, deletes without effect included."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from psycopg import sql
 
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.postgres.database import Transaction
-from duckicelake.lake.postgres.queries import queries
+from duckicelake.postgres.database import Row, Transaction
+from duckicelake.postgres.queries import load_queries
 
-_SQL = queries("damage")
+_SQL = load_queries("lake", "damage")
+_MAX_ROW_IDS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Needed:
+class _NeededStats:
     """What a table's rows need its table-wide statistics to say; `told` is the next row id that they do say."""
 
     table_id: int
@@ -23,12 +25,12 @@ class _Needed:
     told: int | None
 
 
-def damaged_inlining(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
+def find_inlined_damage(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
     """Inlined deletes of others' data files; row ids that would be given again, those of inlined rows included."""
-    return [*_dangling_deletes(cursor, names), *_low_row_ids(cursor, names)]
+    return [*_find_dangling_deletes(cursor, names), *_find_low_row_ids(cursor, names)]
 
 
-def _dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
     """DuckDB itself leaves those of files that have gone; not so those of another table's files, or of none ever."""
     for table_id, name in cursor.execute(_SQL.inlined_delete_tables).fetchall():
         query = sql.SQL(
@@ -47,8 +49,8 @@ def _dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator
             )
 
 
-def _low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    for each in _needed(cursor):
+def _find_low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+    for each in _read_needed_stats(cursor):
         name = names.get(each.table_id)
         if name is None or not each.next_row_id or (each.told is not None and each.told >= each.next_row_id):
             continue
@@ -70,14 +72,14 @@ def _low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Find
             )
 
 
-def _needed(cursor: Transaction) -> Iterator[_Needed]:
-    inlined = _inlined(cursor)
+def _read_needed_stats(cursor: Transaction) -> Iterator[_NeededStats]:
+    inlined = _read_inlined_counts(cursor)
     for table_id, records, next_row_id, size, told in cursor.execute(_SQL.row_ids).fetchall():
         count, following = inlined.get(table_id, (0, 0))
-        yield _Needed(table_id, records + count, max(next_row_id, following), size, told)
+        yield _NeededStats(table_id, records + count, max(next_row_id, following), size, told)
 
 
-def _inlined(cursor: Transaction) -> dict[int, tuple[int, int]]:
+def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int]]:
     """(How many rows are inlined, the row id after their highest) by table."""
     found: dict[int, tuple[int, int]] = {}
     for table_id, name in cursor.execute(_SQL.inlined_tables).fetchall():
@@ -86,3 +88,66 @@ def _inlined(cursor: Transaction) -> dict[int, tuple[int, int]]:
         before = found.get(table_id, (0, 0))
         found[table_id] = (before[0] + count, max(before[1], following))
     return found
+
+
+class _InlinedDeletes(NamedTuple):
+    """The table of inlined deletes of a table."""
+
+    table: str
+    table_id: int
+    name: str
+
+
+def find_lost_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+    """Rows that DuckDB deleted and that are back. names: of the live tables by id."""
+    for table_id, name in cursor.execute(_SQL.inlined_delete_tables).fetchall():
+        if table_id in names:
+            inlined = _InlinedDeletes(names[table_id], table_id, name)
+            yield from _find_deletes_of_replaced_files(cursor, inlined)
+            yield from _find_deletes_missed_by_rewrites(cursor, inlined)
+
+
+def _find_deletes_of_replaced_files(cursor: Transaction, inlined: _InlinedDeletes) -> Iterator[Finding]:
+    """Deletes from files that had been merged or rewritten already, or were merged later as if they had no deletes."""
+    query = sql.SQL(_SQL.deletes_from_replaced_files).format(sql.Identifier(inlined.name))
+    for file_id, at, start, positions in cursor.execute(query, {"table_id": inlined.table_id}).fetchall():
+        yield Finding(
+            "deletes",
+            ok=False,
+            detail=f"{inlined.table}: {len(positions)} rows that snapshot {at} deleted from data file {file_id} are "
+            "back: DuckDB merged or rewrote the file beside it",
+            advice=f"delete them again{_advise_deleting_again(inlined.table, start, positions)}; "
+            "then forget what has no effect: "
+            f"DELETE FROM {inlined.name} WHERE file_id = {file_id} AND begin_snapshot = {at};",
+        )
+
+
+def _find_deletes_missed_by_rewrites(cursor: Transaction, inlined: _InlinedDeletes) -> Iterator[Finding]:
+    """Deletes that a rewrite didn't see: its new files have more rows than were left."""
+    for at, count in _find_returned_rows(cursor, inlined):
+        query = sql.SQL(_SQL.deletes_before_rewrite).format(sql.Identifier(inlined.name))
+        for file_id, start, positions in cursor.execute(query, {"table_id": inlined.table_id, "at": at}).fetchall():
+            yield Finding(
+                "deletes",
+                ok=False,
+                detail=f"{inlined.table}: {count} rows that had been deleted are back since DuckDB rewrote data file "
+                f"{file_id} in snapshot {at}: they are among the last {len(positions)} that were deleted from it",
+                advice=f"delete them again{_advise_deleting_again(inlined.table, start, positions)}; "
+                f"then expire the snapshots before {at} in DuckDB: "
+                "CALL ducklake_expire_snapshots('lake', older_than => …);",
+            )
+
+
+def _find_returned_rows(cursor: Transaction, inlined: _InlinedDeletes) -> Sequence[Row]:
+    """(Snapshot, rows that are back) of each rewrite whose files are still known."""
+    if cursor.execute("SELECT to_regproc('duckicelake_returned_rows')").fetchall() == [(None,)]:
+        return []
+    return cursor.execute(_SQL.returned_rows, {"table_id": inlined.table_id}).fetchall()
+
+
+def _advise_deleting_again(table: str, start: int | None, positions: Sequence[int]) -> str:
+    """How to; start: the row id of the file's first row if it is known."""
+    if start is None or len(positions) > _MAX_ROW_IDS:
+        return ""
+    ids = ", ".join(str(start + position) for position in positions)
+    return f" in DuckDB (DELETE FROM {table} WHERE rowid IN ({ids}) AND filename LIKE '%.parquet')"

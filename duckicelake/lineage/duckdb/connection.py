@@ -1,12 +1,4 @@
-"""DuckDB's connection, whose statements tell OpenLineage what they read and wrote.
-
-    from duckicelake.lineage.duckdb import connect
-
-    lake = connect(catalog_uri="http://localhost:8181")
-
-What is told of a statement never delays its result by more than a look at its names, and never fails it. Results of
-statements are DuckDB's; a relation (`sql`, `query`) is told of when it's made, what is written by way of one isn't.
-"""
+"""DuckDB's connection that emits OpenLineage events for its statements."""
 
 import os
 import sys
@@ -22,10 +14,9 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 from openlineage.client.transport.noop import NoopTransport
 from openlineage.client.transport.transport import Transport
 
-from duckicelake.lineage.duckdb.events import Program, parent_of
-from duckicelake.lineage.duckdb.outbox import Outbox
-from duckicelake.lineage.duckdb.recorder import Recorder
-from duckicelake.lineage.duckdb.statements import Statement, split
+from duckicelake.lineage.duckdb.events import Program, parse_parent
+from duckicelake.lineage.duckdb.recorder import EventOutbox, StatementRecorder
+from duckicelake.lineage.duckdb.statements import DuckStatement, split_statements
 
 LITERALS: Final = "DUCKICELAKE_LINEAGE_LITERALS"
 _CALL: Final = compile("duckicelake_lineage_call_()", "<duckicelake.lineage.duckdb>", "eval")
@@ -43,7 +34,7 @@ def connect(
     literals: Literal["mask", "keep"] | None = None,
     patience: float = 5.0,
     **options: Any,
-) -> "Connection":
+) -> "LineageConnection":
     """As `duckdb.connect`, with events to `client`, `transport`, or the catalog at `catalog_uri`.
 
     Without any of them, OpenLineage's own configuration says where to (`OPENLINEAGE_URL`, `openlineage.yml`, …). A
@@ -52,45 +43,45 @@ def connect(
     Literals of SQL are masked unless `literals`, or DUCKICELAKE_LINEAGE_LITERALS, is "keep". `close` waits for at most
     `patience` seconds.
     """
-    sender = client or _client(transport, catalog_uri, token)
+    sender = client or _open_client(transport, catalog_uri, token)
     program = Program(
         namespace=job_namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "duckdb",
         name=job_name or Path(sys.argv[0]).stem or "python",
         folder=str(Path.cwd()),
-        parent=parent_of(os.environ),
+        parent=parse_parent(os.environ),
         literals=(literals or os.environ.get(LITERALS)) == "keep",
     )
     opened = duckdb.connect(database, *arguments, **options)
-    outbox = None if isinstance(sender.transport, NoopTransport) else Outbox(sender)
-    return Connection(opened, Recorder(opened, program, outbox, catalog_uri), patience)
+    outbox = None if isinstance(sender.transport, NoopTransport) else EventOutbox(sender)
+    return LineageConnection(opened, StatementRecorder(opened, program, outbox, catalog_uri), patience)
 
 
-class Connection:
+class LineageConnection:
     """DuckDB's connection; what isn't here is its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, recorder: Recorder, patience: float) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, recorder: StatementRecorder, patience: float) -> None:
         self._connection, self._recorder, self._patience = connection, recorder, patience
         self._closed = False
 
     def execute(self, query: Any, parameters: object = None) -> Any:
         """Run one or several statements; the parameters are the last one's. None if there is no statement."""
         given = () if parameters is None else (parameters,)
-        result = self._run(_caller(), self._connection.execute, query, given, {})
+        result = self._run(_find_caller(), self._connection.execute, query, given, {})
         return None if result is None else self
 
     def executemany(self, query: Any, parameters: object = None) -> Any:
         """Run the statement with each set of parameters: one run."""
         given = () if parameters is None else (parameters,)
-        result = self._run(_caller(), self._connection.executemany, query, given, {}, counting=False)
+        result = self._run(_find_caller(), self._connection.executemany, query, given, {}, counting=False)
         return None if result is None else self
 
     def sql(self, query: Any, **options: Any) -> Any:
         """Make a relation of a query; another statement is run."""
-        return self._run(_caller(), self._connection.sql, query, (), options, counting=False)
+        return self._run(_find_caller(), self._connection.sql, query, (), options, counting=False)
 
     def query(self, query: Any, **options: Any) -> Any:
         """Make a relation of a query; another statement is run."""
-        return self._run(_caller(), self._connection.query, query, (), options, counting=False)
+        return self._run(_find_caller(), self._connection.query, query, (), options, counting=False)
 
     def begin(self) -> Self:
         """Begin a transaction."""
@@ -107,10 +98,10 @@ class Connection:
         self._run(None, self._connection.execute, "ROLLBACK", (), {})
         return self
 
-    def cursor(self) -> "Connection":
+    def cursor(self) -> "LineageConnection":
         """One more connection to the database, which tells as this one does."""
         opened = self._connection.cursor()
-        return Connection(opened, self._recorder.beside(opened), self._patience)
+        return LineageConnection(opened, self._recorder.beside(opened), self._patience)
 
     duplicate = cursor
 
@@ -145,18 +136,20 @@ class Connection:
         *,
         counting: bool = True,
     ) -> Any:
-        statements = self._recorder.quietly(lambda: split(self._connection, query))
+        statements = self._recorder.quietly(lambda: split_statements(self._connection, query))
         if not statements:
-            return _seen_from(frame, partial(function, query, *given, **options))
+            return _call_as(frame, partial(function, query, *given, **options))
         for each in statements[:-1]:
             self._one(frame, partial(self._connection.execute, each.text), each, counting=False)
         last = query if len(statements) == 1 else statements[-1].text
         return self._one(frame, partial(function, last, *given, **options), statements[-1], counting=counting)
 
-    def _one(self, frame: FrameType | None, call: Callable[[], Any], statement: Statement, *, counting: bool) -> Any:
+    def _one(
+        self, frame: FrameType | None, call: Callable[[], Any], statement: DuckStatement, *, counting: bool
+    ) -> Any:
         run = self._recorder.begin(statement)
         try:
-            result = _seen_from(frame, call)
+            result = _call_as(frame, call)
         except BaseException as error:
             self._recorder.failed(statement, run, error)
             raise
@@ -164,7 +157,7 @@ class Connection:
         return result
 
 
-def _client(transport: Transport | None, catalog_uri: str | None, token: str | None) -> OpenLineageClient:
+def _open_client(transport: Transport | None, catalog_uri: str | None, token: str | None) -> OpenLineageClient:
     if transport is None and catalog_uri is not None:
         config = HttpConfig(url=catalog_uri.rstrip("/"), endpoint="api/v1/lineage")
         if token:
@@ -173,12 +166,12 @@ def _client(transport: Transport | None, catalog_uri: str | None, token: str | N
     return OpenLineageClient(transport=transport)
 
 
-def _caller() -> FrameType | None:
+def _find_caller() -> FrameType | None:
     """The frame of the user's code, two calls up."""
     return sys._getframe(2)  # noqa: SLF001 - inspect.currentframe is the same, twice as long
 
 
-def _seen_from(frame: FrameType | None, call: Callable[[], Any]) -> Any:
+def _call_as(frame: FrameType | None, call: Callable[[], Any]) -> Any:
     """Call as if the user's code did: DuckDB looks there for variables that a query names."""
     if frame is None:
         return call()

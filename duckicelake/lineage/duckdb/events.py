@@ -1,4 +1,4 @@
-"""PURE. Runs of statements in DuckDB as OpenLineage's events."""
+"""PURE. Statements run in DuckDB as OpenLineage events."""
 
 import re
 from collections.abc import Mapping
@@ -23,15 +23,14 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.uuid import generate_new_uuid
 from sqlglot import exp
 
-from duckicelake.lineage.duckdb.names import Known
-from duckicelake.lineage.duckdb.statements import Statement
-from duckicelake.lineage.facets import as_json
-from duckicelake.lineage.masking import LONGEST, masked, tells_values
-from duckicelake.lineage.producer import PRODUCER
-from duckicelake.lineage.sql.facets import column_lineage
-from duckicelake.lineage.sql.files import file_of
-from duckicelake.lineage.sql.lineage import lineage_of
-from duckicelake.lineage.sql.model import Dataset, Flow, Lineage
+from duckicelake.lineage.duckdb.names import KnownName
+from duckicelake.lineage.duckdb.statements import DuckStatement
+from duckicelake.lineage.openlineage.facets import encode_facet
+from duckicelake.lineage.openlineage.names import PRODUCER
+from duckicelake.lineage.sql.dialects import MAX_MASKED_CHARS, mask_sql, may_show_values
+from duckicelake.lineage.sql.functions import name_file_dataset
+from duckicelake.lineage.sql.lineage import build_column_lineage, read_lineage
+from duckicelake.lineage.sql.model import Flow, SqlDataset, StatementLineage
 
 Parts = tuple[str, ...]
 _SPACE: Final = re.compile(r"\s+")
@@ -53,8 +52,8 @@ class StatementRun:
     """One run of a statement: what was known of its names before, and what became of it."""
 
     program: Program
-    statement: Statement
-    names: dict[Parts, Known | None]
+    statement: DuckStatement
+    names: dict[Parts, KnownName | None]
     id: str = field(default_factory=lambda: str(generate_new_uuid()))
     begun: datetime = field(default_factory=lambda: datetime.now(UTC))
     writes_nothing: bool = False
@@ -62,70 +61,70 @@ class StatementRun:
     version: int | None = None
 
     @property
-    def output(self) -> Known | None:
+    def output(self) -> KnownName | None:
         """What it writes, if that is known."""
         found = self.statement.written
         return self.names.get(found) if found is not None else None
 
-    def lineage(self) -> Lineage:
+    def lineage(self) -> StatementLineage:
         """What it reads and writes, as far as that is known."""
-        datasets = tuple((parts, *_key(known)) for parts, known in self.names.items())
-        found = _lineage(self.statement, datasets, self.program.folder)
+        datasets = tuple((parts, *_build_key(known)) for parts, known in self.names.items())
+        found = _read_lineage(self.statement, datasets, self.program.folder)
         if found is None:
             known = self.output
-            return Lineage((), known.dataset if known else None)
+            return StatementLineage((), known.dataset if known else None)
         if self.writes_nothing:
-            return Lineage(found.inputs)
-        return found if self.program.literals else _without_values(found)
+            return StatementLineage(found.inputs)
+        return found if self.program.literals else _hide_valued_columns(found)
 
-    def facets(self, dataset: Dataset) -> dict[str, Any]:
+    def facets(self, dataset: SqlDataset) -> dict[str, Any]:
         """What is known of a dataset besides its name."""
         known = next((each for each in self.names.values() if each is not None and each.dataset == dataset), None)
         return {} if known is None else dict(known.facets)
 
 
-def _key(known: Known | None) -> tuple[Dataset | None, tuple[str, ...] | None]:
+def _build_key(known: KnownName | None) -> tuple[SqlDataset | None, tuple[str, ...] | None]:
     return (None, None) if known is None else (known.dataset, known.dataset.columns)
 
 
 @lru_cache(maxsize=256)
-def _lineage(
-    statement: Statement, datasets: tuple[tuple[Parts, Dataset | None, tuple[str, ...] | None], ...], folder: str
-) -> Lineage | None:
+def _read_lineage(
+    statement: DuckStatement, datasets: tuple[tuple[Parts, SqlDataset | None, tuple[str, ...] | None], ...], folder: str
+) -> StatementLineage | None:
     """What follows from the text, where names mean these datasets, of these columns."""
     known = {parts: dataset for parts, dataset, _ in datasets}
     tree = statement.tree
-    return None if tree is None else lineage_of(tree, "duckdb", known.get, partial(file_of, folder=folder))
+    return None if tree is None else read_lineage(tree, "duckdb", known.get, partial(name_file_dataset, folder=folder))
 
 
 @lru_cache(maxsize=256)
-def _masked(text: str) -> str | None:
-    return masked(text, "duckdb")
+def _mask_sql(text: str) -> str | None:
+    return mask_sql(text, "duckdb")
 
 
-def begun(run: StatementRun) -> list[RunEvent]:
+def build_begun(run: StatementRun) -> list[RunEvent]:
     """The event of a run's beginning, if it reads or writes anything; of what it writes it tells but the name."""
-    return _events(run, RunState.START, run.begun, run.lineage(), told=False)
+    return _build_events(run, RunState.START, run.begun, run.lineage(), told=False)
 
 
-def completed(run: StatementRun, at: datetime) -> list[RunEvent]:
+def build_completed(run: StatementRun, at: datetime) -> list[RunEvent]:
     """The event of a run that is done, and whose transaction is."""
-    return _events(run, RunState.COMPLETE, at, run.lineage(), told=True)
+    return _build_events(run, RunState.COMPLETE, at, run.lineage(), told=True)
 
 
-def failed(run: StatementRun, at: datetime, message: str) -> list[RunEvent]:
+def build_failed(run: StatementRun, at: datetime, message: str) -> list[RunEvent]:
     """The event of a run that came to nothing, for the reason that the message says."""
     facet = error_message_run.ErrorMessageRunFacet(message, "SQL")
-    return _events(run, RunState.FAIL, at, run.lineage(), told=False, errorMessage=as_json(facet))
+    return _build_events(run, RunState.FAIL, at, run.lineage(), told=False, errorMessage=encode_facet(facet))
 
 
-def aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
+def build_aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
     """The event of a run that was taken back, or broken off, by the user."""
-    return _events(run, RunState.ABORT, at, run.lineage(), told=False)
+    return _build_events(run, RunState.ABORT, at, run.lineage(), told=False)
 
 
-def _events(
-    run: StatementRun, kind: RunState, at: datetime, lineage: Lineage, *, told: bool, **facets: Any
+def _build_events(
+    run: StatementRun, kind: RunState, at: datetime, lineage: StatementLineage, *, told: bool, **facets: Any
 ) -> list[RunEvent]:
     if not lineage.inputs and lineage.output is None and run.statement.written is None:
         return []
@@ -134,33 +133,33 @@ def _events(
         eventTime=at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         producer=PRODUCER,
         run=Run(run.id, {**_run_facets(run.program), **facets}),
-        job=_job(run, lineage),
+        job=_build_job(run, lineage),
         inputs=[InputDataset(each.namespace, each.name, facets=run.facets(each)) for each in lineage.inputs],
-        outputs=[] if lineage.output is None else [_output(run, lineage, lineage.output, told=told)],
+        outputs=[] if lineage.output is None else [_build_output(run, lineage, lineage.output, told=told)],
     )
     return [event]
 
 
-def _output(run: StatementRun, lineage: Lineage, output: Dataset, *, told: bool) -> OutputDataset:
+def _build_output(run: StatementRun, lineage: StatementLineage, output: SqlDataset, *, told: bool) -> OutputDataset:
     if not told:
         symlinks = {key: value for key, value in run.facets(output).items() if key == "symlinks"}
         return OutputDataset(output.namespace, output.name, facets=symlinks)
     facets = run.facets(output)
-    columns, change = column_lineage(lineage), _lifecycle(run.statement)
+    columns, change = build_column_lineage(lineage), _find_lifecycle(run.statement)
     if columns is not None:
         facets["columnLineage"] = columns
     if change is not None:
-        facets["lifecycleStateChange"] = as_json(change)
+        facets["lifecycleStateChange"] = encode_facet(change)
     if run.version is not None:
-        facets["version"] = as_json(dataset_version_dataset.DatasetVersionDatasetFacet(str(run.version)))
+        facets["version"] = encode_facet(dataset_version_dataset.DatasetVersionDatasetFacet(str(run.version)))
     counted: dict[str, Any] = {}
     if run.rows is not None:
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=run.rows)
-        counted["outputStatistics"] = as_json(statistics)
+        counted["outputStatistics"] = encode_facet(statistics)
     return OutputDataset(output.namespace, output.name, facets=facets, outputFacets=counted)
 
 
-def _lifecycle(statement: Statement) -> lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet | None:
+def _find_lifecycle(statement: DuckStatement) -> lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet | None:
     if statement.created is None or statement.tree is None:
         return None
     change = "OVERWRITE" if statement.tree.args.get("replace") else "CREATE"
@@ -170,25 +169,25 @@ def _lifecycle(statement: Statement) -> lifecycle_state_change_dataset.Lifecycle
 
 def _run_facets(program: Program) -> dict[str, Any]:
     engine = processing_engine_run.ProcessingEngineRunFacet(version=duckdb.__version__, name="DuckDB")
-    facets: dict[str, Any] = {"processing_engine": as_json(engine)}
+    facets: dict[str, Any] = {"processing_engine": encode_facet(engine)}
     return {**facets, "parent": program.parent} if program.parent else facets
 
 
-def _job(run: StatementRun, lineage: Lineage) -> Job:
+def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
     """The job: the same for the same statement of the same program, whatever its literals."""
     program, tree = run.program, run.statement.tree
-    text = _masked(run.statement.text)
+    text = _mask_sql(run.statement.text)
     identity = "\0".join([program.namespace, program.name, _SPACE.sub(" ", text or "")])
     digest = blake2b(identity.encode(), digest_size=4).hexdigest()
     kind = job_type_job.JobTypeJobFacet(processingType="BATCH", integration="DUCKDB", jobType="QUERY")
-    facets: dict[str, Any] = {"jobType": as_json(kind)}
-    told = run.statement.text[:LONGEST] if program.literals else text
+    facets: dict[str, Any] = {"jobType": encode_facet(kind)}
+    told = run.statement.text[:MAX_MASKED_CHARS] if program.literals else text
     if told is not None:
-        facets["sql"] = as_json(sql_job.SQLJobFacet(told, "duckdb"))
-    return Job(program.namespace, f"{program.name}.{_verb(tree)}.{_subject(run, lineage)}.{digest}", facets)
+        facets["sql"] = encode_facet(sql_job.SQLJobFacet(told, "duckdb"))
+    return Job(program.namespace, f"{program.name}.{_find_verb(tree)}.{_find_subject(run, lineage)}.{digest}", facets)
 
 
-def _subject(run: StatementRun, lineage: Lineage) -> str:
+def _find_subject(run: StatementRun, lineage: StatementLineage) -> str:
     """What the statement is about, as it calls it."""
     named = run.statement.written or next(iter(run.names), None)
     if named is not None:
@@ -197,41 +196,41 @@ def _subject(run: StatementRun, lineage: Lineage) -> str:
     return dataset.name.rstrip("/").rpartition("/")[2] or dataset.name
 
 
-def _verb(tree: exp.Expr | None) -> str:
+def _find_verb(tree: exp.Expr | None) -> str:
     if tree is None:
         return "insert"
     return "select" if isinstance(tree, exp.Query | exp.Values | exp.Pivot) else tree.key
 
 
-def _without_values(lineage: Lineage) -> Lineage:
+def _hide_valued_columns(lineage: StatementLineage) -> StatementLineage:
     """The lineage without columns whose names may hold what an expression compared them to."""
-    fields = {name: _named_plainly(flow) for name, flow in (lineage.fields or {}).items() if not tells_values(name)}
-    return replace(lineage, fields=fields, influence=_named_plainly(lineage.influence or {}))
+    fields = {name: _rename_plainly(flow) for name, flow in (lineage.fields or {}).items() if not may_show_values(name)}
+    return replace(lineage, fields=fields, influence=_rename_plainly(lineage.influence or {}))
 
 
-def _named_plainly(flow: Flow) -> Flow:
-    return {origin: effects for origin, effects in flow.items() if not tells_values(origin.column)}
+def _rename_plainly(flow: Flow) -> Flow:
+    return {origin: effects for origin, effects in flow.items() if not may_show_values(origin.column)}
 
 
-def parent_of(environment: Mapping[str, str]) -> dict[str, Any] | None:
+def parse_parent(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """The parent facet that `OPENLINEAGE_PARENT_ID` says (`namespace/job/run id`), or the three variables for it.
 
     `OPENLINEAGE_ROOT_PARENT_ID` names the run that began it all.
     """
-    parent = _told(environment, "OPENLINEAGE_PARENT")
+    parent = _split_parent(environment, "OPENLINEAGE_PARENT")
     if parent is None:
         return None
     namespace, name, run_id = parent
-    root = _told(environment, "OPENLINEAGE_ROOT_PARENT")
+    root = _split_parent(environment, "OPENLINEAGE_ROOT_PARENT")
     try:
         above = parent_run.Root(parent_run.RootRun(root[2]), parent_run.RootJob(root[0], root[1])) if root else None
         facet = parent_run.ParentRunFacet(parent_run.Run(run_id), parent_run.Job(namespace, name), above)
     except ValueError:
         return None
-    return as_json(facet)
+    return encode_facet(facet)
 
 
-def _told(environment: Mapping[str, str], prefix: str) -> tuple[str, str, str] | None:
+def _split_parent(environment: Mapping[str, str], prefix: str) -> tuple[str, str, str] | None:
     whole = environment.get(f"{prefix}_ID")
     if whole:
         front, _, run_id = whole.rpartition("/")

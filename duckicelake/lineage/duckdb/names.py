@@ -1,20 +1,29 @@
-"""What a name means to a DuckDB connection, and which dataset that is."""
+"""Resolve names in DuckDB to datasets; tables of attached lakes have the catalog's names."""
 
+import posixpath
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-from openlineage.client.facet_v2 import schema_dataset
+from openlineage.client.facet_v2 import dataset_type_dataset, schema_dataset, symlinks_dataset
 
-from duckicelake.lineage.duckdb.lakes import Lakes, Place
-from duckicelake.lineage.facets import as_json
-from duckicelake.lineage.masking import tells_values
-from duckicelake.lineage.naming import DatasetName, located
-from duckicelake.lineage.sql.model import Dataset
+from duckicelake.lineage.openlineage.facets import encode_facet
+from duckicelake.lineage.openlineage.names import DatasetName, hide_credentials, name_location
+from duckicelake.lineage.sql.dialects import may_show_values
+from duckicelake.lineage.sql.model import SqlDataset
+from duckicelake.storage.policy import LocationPolicy
 
+_PLACE: Final = """
+SELECT t.table_uuid, t.path, t.path_is_relative, s.path, s.path_is_relative{ours}
+FROM {metadata}.ducklake_table t JOIN {metadata}.ducklake_schema s ON s.schema_id = t.schema_id{joined}
+WHERE t.table_name = ? AND s.schema_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL
+"""
+_OURS: Final = "/ducklake"
+"""How a DATA_PATH ends that our catalog gave a lake, and so gives places to its tables when it first tells of them."""
 Parts = tuple[str, ...]
 _FRESH: Final = 1.0
 """Seconds for which a name is taken to mean what it did: a burst of statements doesn't ask for each."""
@@ -25,15 +34,137 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DuckPlace:
+    """A dataset's name and facets; `is_ours` if our catalog tells of it as well, and of its schema."""
+
+    name: DatasetName
+    facets: Mapping[str, Any] = field(default_factory=dict)
+    is_ours: bool = False
+
+
+class AttachedLakes:
+    """Reads metadata of attached lakes by a cursor beside the user's, whose transaction it leaves alone."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, catalog_uri: str | None) -> None:
+        self._connection = connection
+        self._uri = hide_credentials(catalog_uri) if catalog_uri else None
+        self._beside: duckdb.DuckDBPyConnection | None = None
+        self._places: dict[tuple[str, str, str], DuckPlace | None] = {}
+        self._folders: dict[str, str | None] = {}
+        self._is_ours: dict[str, bool] = {}
+
+    def forget(self) -> None:
+        """Ask again from now on."""
+        self._places.clear()
+        self._folders.clear()
+
+    def place(self, kind: str, lake: str, schema: str, name: str) -> DuckPlace | None:
+        """Which dataset a table or view of an attached lake is."""
+        if kind == "iceberg":
+            return None if self._uri is None else DuckPlace(DatasetName(self._uri, f"{schema}.{name}"), is_ours=True)
+        key = lake, schema, name
+        if key not in self._places:
+            found = self._found(*key)
+            if found is None:
+                return None
+            self._places[key] = found
+        return self._places[key]
+
+    def last_snapshot(self, lake: str) -> int | None:
+        """The snapshot that this program committed last, on any of its connections."""
+        rows = self._rows(f"FROM ducklake_last_committed_snapshot({_quote_text(lake)})")
+        return rows[0][0] if rows else None
+
+    def _found(self, lake: str, schema: str, name: str) -> DuckPlace | None:
+        metadata = _quote(f"__ducklake_metadata_{lake}")
+        ours, rows = self._row(metadata, schema, name, lake)
+        if not rows:
+            return self._view(metadata, lake, schema, name)
+        uuid, path, is_relative, folder, folder_is_relative, *location = rows[0]
+        if location and location[0]:
+            return DuckPlace(name_location(location[0]), self._symlinks(schema, name, "TABLE"), ours)
+        root = self._folder(lake)
+        if root is None:
+            return None
+        if ours and root.endswith(_OURS):
+            policy = LocationPolicy(root.removesuffix(_OURS))
+            given = policy.table_location(tuple(schema.split(".")), name, uuid)
+            return DuckPlace(name_location(given), self._symlinks(schema, name, "TABLE"), ours)
+        above = posixpath.join(root, folder) if folder_is_relative else folder
+        place = posixpath.join(above, path) if is_relative else path
+        return DuckPlace(name_location(place), self._symlinks(schema, name, "TABLE"), ours)
+
+    def _row(self, metadata: str, schema: str, name: str, lake: str) -> tuple[bool, list[Any]]:
+        """(whether it's our catalog's, what it says of the table)."""
+        if self._is_ours.get(lake, True):
+            joined = f" LEFT JOIN {metadata}.duckicelake_table i ON i.table_id = t.table_id"
+            rows = self._rows(_PLACE.format(metadata=metadata, ours=", i.location", joined=joined), name, schema)
+            if rows is not None:
+                self._is_ours[lake] = True
+                return True, rows
+        self._is_ours[lake] = False
+        return False, self._rows(_PLACE.format(metadata=metadata, ours="", joined=""), name, schema) or []
+
+    def _view(self, metadata: str, lake: str, schema: str, name: str) -> DuckPlace | None:
+        """A view lies nowhere: it has its name in the catalog, or one below the lake's folder."""
+        query = f"""
+        SELECT 1 FROM {metadata}.ducklake_view v JOIN {metadata}.ducklake_schema s ON s.schema_id = v.schema_id
+        WHERE v.view_name = ? AND s.schema_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL
+        """
+        if not self._rows(query, name, schema):
+            return None
+        ours, folder = self._is_ours.get(lake, False), self._folder(lake)
+        facets = {
+            **self._symlinks(schema, name, "VIEW"),
+            "datasetType": encode_facet(dataset_type_dataset.DatasetTypeDatasetFacet("VIEW")),
+        }
+        if self._uri is not None:
+            return DuckPlace(DatasetName(self._uri, f"{schema}.{name}"), facets, ours)
+        return None if folder is None else DuckPlace(name_location(f"{folder}/{schema}.{name}"), facets, ours)
+
+    def _symlinks(self, schema: str, name: str, kind: str) -> Mapping[str, Any]:
+        if self._uri is None:
+            return {}
+        identifier = symlinks_dataset.Identifier(self._uri, f"{schema}.{name}", kind)
+        return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
+
+    def _folder(self, lake: str) -> str | None:
+        """The lake's DATA_PATH, without a slash at its end."""
+        if lake not in self._folders:
+            rows = self._rows(f"SELECT data_path FROM ducklake_settings({_quote_text(lake)})")
+            folder = rows[0][0] if rows else None
+            if folder is not None:
+                folder = folder.rstrip("/") if "://" in folder else str(Path(folder).absolute())
+            self._folders[lake] = folder
+        return self._folders[lake]
+
+    def _rows(self, query: str, *parameters: str) -> list[Any] | None:
+        if self._beside is None:
+            self._beside = self._connection.cursor()
+        try:
+            return self._beside.execute(query, parameters).fetchall()
+        except duckdb.Error:
+            return None
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _quote_text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownName:
     """A dataset with the facets that say what it is; `lake` is the attached DuckLake that it's in."""
 
-    dataset: Dataset
+    dataset: SqlDataset
     facets: Mapping[str, Any] = field(default_factory=dict)
     lake: str | None = None
 
 
-class Names:
+class DuckNames:
     """Looks names up as the connection would, without a word of its own if there is nothing of the name.
 
     Tables of an in-memory database are called after the program: they are the same in its next run.
@@ -41,10 +172,10 @@ class Names:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, program: str, catalog_uri: str | None) -> None:
         self._connection, self._program = connection, program
-        self._lakes = Lakes(connection, catalog_uri)
+        self._lakes = AttachedLakes(connection, catalog_uri)
         self._path: list[tuple[str, str]] | None = None
         self._types: dict[str, tuple[str, str | None]] | None = None
-        self._found: dict[Parts, tuple[float, Known]] = {}
+        self._found: dict[Parts, tuple[float, KnownName]] = {}
         self.has_temporary = False
 
     def forget(self) -> None:
@@ -53,7 +184,7 @@ class Names:
         self._found.clear()
         self._lakes.forget()
 
-    def find(self, parts: Parts) -> Known | None:
+    def find(self, parts: Parts) -> KnownName | None:
         """The dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
         until, known = self._found.get(parts, (0.0, None))
         begun = time.monotonic()
@@ -81,9 +212,11 @@ class Names:
         temporary = [("temp", "main", parts[0])] if self.has_temporary else []
         return [*temporary, *((*each, parts[0]) for each in self._search_path())]
 
-    def _bound(self, catalog: str, schema: str, name: str) -> Known | None:
+    def _bound(self, catalog: str, schema: str, name: str) -> KnownName | None:
         try:
-            relation = self._connection.sql(f"FROM {quoted(catalog)}.{quoted(schema)}.{quoted(name)}")
+            relation = self._connection.sql(
+                f"FROM {quote_identifier(catalog)}.{quote_identifier(schema)}.{quote_identifier(name)}"
+            )
             columns, types = tuple(relation.columns), [str(each) for each in relation.types]
         except duckdb.Error:
             return None
@@ -92,19 +225,19 @@ class Names:
             return None
         facets = dict(place.facets)
         if not place.is_ours:
-            facets["schema"] = schema_facet(columns, types)
+            facets["schema"] = build_schema_facet(columns, types)
         lake = catalog if self._databases().get(catalog, ("", None))[0] == "ducklake" else None
-        return Known(Dataset(*place.name, columns), facets, lake)
+        return KnownName(SqlDataset(*place.name, columns), facets, lake)
 
-    def _place(self, catalog: str, schema: str, name: str) -> Place | None:
+    def _place(self, catalog: str, schema: str, name: str) -> DuckPlace | None:
         kind, path = self._databases().get(catalog, ("", None))
         if kind in {"ducklake", "iceberg"}:
             return self._lakes.place(kind, catalog, schema, name)
         if kind != "duckdb":
             return None
         if path is None:
-            return Place(DatasetName("duckdb://memory", f"{self._program}.{catalog}.{schema}.{name}"))
-        return Place(DatasetName(f"duckdb://{located(path).name}", f"{schema}.{name}"))
+            return DuckPlace(DatasetName("duckdb://memory", f"{self._program}.{catalog}.{schema}.{name}"))
+        return DuckPlace(DatasetName(f"duckdb://{name_location(path).name}", f"{schema}.{name}"))
 
     def _databases(self) -> dict[str, tuple[str, str | None]]:
         if self._types is None:
@@ -116,11 +249,11 @@ class Names:
         if self._path is None:
             query = "SELECT current_setting('search_path'), current_catalog(), current_schema()"
             ((setting, catalog, schema),) = self._connection.sql(query).fetchall()
-            self._path = search_path(setting, catalog) or [(catalog, schema)]
+            self._path = read_search_path(setting, catalog) or [(catalog, schema)]
         return self._path
 
 
-def search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
+def read_search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
     """The (catalog, schema) pairs of DuckDB's setting; a schema without a catalog is in the current one."""
     pairs: list[tuple[str, str]] = []
     for entry in _ENTRY.findall(setting):
@@ -130,13 +263,13 @@ def search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """An identifier of DuckDB's."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
+def build_schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     """OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
-    told = [each for each in zip(columns, types, strict=True) if not tells_values(each[0])]
+    told = [each for each in zip(columns, types, strict=True) if not may_show_values(each[0])]
     fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in told]
-    return as_json(schema_dataset.SchemaDatasetFacet(fields=fields))
+    return encode_facet(schema_dataset.SchemaDatasetFacet(fields=fields))

@@ -1,26 +1,121 @@
-"""What one connection has run, from its beginning to the end of its transaction."""
+"""Record what one connection has run, and emit its events in the background."""
 
+import atexit
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar
+from queue import Full, Queue
+from threading import Lock, Thread
+from typing import Final, Protocol, TypeVar
 
 import duckdb
+from openlineage.client.event_v2 import RunEvent
 
-from duckicelake.lineage.duckdb.events import Program, StatementRun, aborted, begun, completed, failed
-from duckicelake.lineage.duckdb.names import Names
-from duckicelake.lineage.duckdb.outbox import Outbox, Work
-from duckicelake.lineage.duckdb.statements import Statement
-from duckicelake.lineage.masking import safe_message
+from duckicelake.lineage.duckdb.events import (
+    Program,
+    StatementRun,
+    build_aborted,
+    build_begun,
+    build_completed,
+    build_failed,
+)
+from duckicelake.lineage.duckdb.names import DuckNames
+from duckicelake.lineage.duckdb.statements import DuckStatement
+from duckicelake.lineage.sql.dialects import mask_message
 
+CAPACITY: Final = 10_000
+"""Pieces of work that may wait; what comes while they all do is dropped."""
+Work = Callable[[], Iterable[RunEvent]]
+"""Makes events, in the background as well."""
+_log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_log: Final = logging.getLogger(__name__)
+
+class Emitter(Protocol):
+    """Sends one event: OpenLineage's client, or one of its transports."""
+
+    def emit(self, event: RunEvent) -> object: ...
 
 
-class Recorder:
+class EventOutbox:
+    """Makes and sends events in one thread of its own, in order; nothing is raised to whoever puts work in.
+
+    It is shared by connections: each says `opened`, and the last that says `closed` waits until all is sent, or for
+    `patience` seconds.
+    """
+
+    def __init__(self, emitter: Emitter, capacity: int = CAPACITY) -> None:
+        self.dropped = self.failed = 0
+        self._emitter = emitter
+        self._waiting: Queue[Work | None] = Queue(capacity)
+        self._thread: Thread | None = None
+        self._users = 0
+        self._lock = Lock()
+
+    @property
+    def users(self) -> int:
+        """Connections that share it."""
+        return self._users
+
+    def opened(self) -> None:
+        """Note one more connection."""
+        with self._lock:
+            self._users += 1
+
+    def closed(self, patience: float) -> bool:
+        """Note one connection less; whether all is sent, if it was the last."""
+        with self._lock:
+            self._users -= 1
+            last = self._users <= 0
+        return self.flush(patience) if last else True
+
+    def put(self, work: Work) -> None:
+        """Let the work be done when its turn comes; it's dropped if too much waits."""
+        with self._lock:
+            self._start()
+        try:
+            self._waiting.put_nowait(work)
+        except Full:
+            self.dropped += 1
+            if self.dropped == 1:
+                _log.warning("lineage: the receiver is slow; events are dropped")
+
+    def flush(self, patience: float) -> bool:
+        """Wait until all is sent, or for `patience` seconds; whether it is."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is None:
+            return True
+        atexit.unregister(self.flush)
+        try:
+            self._waiting.put(None, timeout=patience)
+        except Full:
+            return False
+        thread.join(patience)
+        return not thread.is_alive()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="duckicelake-lineage", daemon=True)
+            self._thread.start()
+            atexit.register(self.flush, 5.0)
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            self._do(work)
+
+    def _do(self, work: Work) -> None:
+        try:
+            for event in work():
+                self._emitter.emit(event)
+        except Exception as error:  # noqa: BLE001 - lineage is never worth a failure of the program that it is about
+            self.failed += 1
+            _log.log(logging.WARNING if self.failed == 1 else logging.DEBUG, "lineage: %s", type(error).__name__)
+
+
+class StatementRecorder:
     """Notes what a connection runs; nothing that goes wrong with that is raised.
 
     What runs in a transaction is complete when that is committed, and aborted with it.
@@ -30,20 +125,20 @@ class Recorder:
         self,
         connection: duckdb.DuckDBPyConnection,
         program: Program,
-        outbox: Outbox | None,
+        outbox: EventOutbox | None,
         catalog_uri: str | None,
     ) -> None:
         self._connection, self._program, self._outbox, self._uri = connection, program, outbox, catalog_uri
-        self._names = Names(connection, program.name, catalog_uri)
+        self._names = DuckNames(connection, program.name, catalog_uri)
         self._pending: list[StatementRun] | None = None
-        self._prepared: dict[str, Statement] = {}
+        self._prepared: dict[str, DuckStatement] = {}
         self._count: tuple[str, int] | None = None
         if outbox is not None:
             outbox.opened()
 
-    def beside(self, connection: duckdb.DuckDBPyConnection) -> "Recorder":
+    def beside(self, connection: duckdb.DuckDBPyConnection) -> "StatementRecorder":
         """Give a recorder for another connection to the same database."""
-        return Recorder(connection, self._program, self._outbox, self._uri)
+        return StatementRecorder(connection, self._program, self._outbox, self._uri)
 
     def quietly(self, function: Callable[[], T]) -> T | None:
         """Do it, or nothing."""
@@ -53,17 +148,17 @@ class Recorder:
             _log.debug("lineage: %s", type(error).__name__)
             return None
 
-    def begin(self, statement: Statement) -> StatementRun | None:
+    def begin(self, statement: DuckStatement) -> StatementRun | None:
         """Note that a statement is about to run; None for one without lineage."""
         self._count = None
         run = self._prepared.get(statement.executed or "", statement)
         return self.quietly(lambda: self._begin(run)) if run.matters else None
 
-    def done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
+    def done(self, statement: DuckStatement, run: StatementRun | None, *, counting: bool) -> None:
         """Note that it has run; `counting` if its result may be read, as `restore_result` gives it back."""
         self.quietly(lambda: self._done(statement, run, counting=counting))
 
-    def failed(self, statement: Statement, run: StatementRun | None, error: BaseException) -> None:
+    def failed(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
         """Note that it has failed, or was broken off."""
         self.quietly(lambda: self._failed(statement, run, error))
 
@@ -79,14 +174,14 @@ class Recorder:
             (name, count), self._count = self._count, None
             self._connection.execute(f'SELECT {count}::BIGINT AS "{name}"')
 
-    def _begin(self, statement: Statement) -> StatementRun:
+    def _begin(self, statement: DuckStatement) -> StatementRun:
         names = {parts: self._names.find(parts) for parts in statement.names}
         run = StatementRun(self._program, statement, names)
         run.writes_nothing = statement.only_if_new and names.get(statement.created or ()) is not None
-        self._put(partial(begun, copy(run)))
+        self._put(partial(build_begun, copy(run)))
         return run
 
-    def _done(self, statement: Statement, run: StatementRun | None, *, counting: bool) -> None:
+    def _done(self, statement: DuckStatement, run: StatementRun | None, *, counting: bool) -> None:
         if run is not None and counting and run.statement.gives_count and not run.writes_nothing:
             run.rows = self._counted()
         if statement.prepared is not None:
@@ -108,21 +203,21 @@ class Recorder:
         elif run is not None:
             self._complete(run)
 
-    def _failed(self, statement: Statement, run: StatementRun | None, error: BaseException) -> None:
+    def _failed(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
         at = datetime.now(UTC)
         runs = [] if run is None else [run]
         if statement.transaction == "commit":
             runs, self._pending = self._pending or [], None
         by_user = not isinstance(error, Exception) or isinstance(error, duckdb.InterruptException)
-        message = safe_message(error, keep=self._program.literals)
+        message = mask_message(error, keep=self._program.literals)
         for each in runs:
-            self._put(partial(aborted, each, at) if by_user else partial(failed, each, at, message))
+            self._put(partial(build_aborted, each, at) if by_user else partial(build_failed, each, at, message))
 
     def _rolled_back(self) -> None:
         pending, self._pending = self._pending or [], None
         at = datetime.now(UTC)
         for each in pending:
-            self._put(partial(aborted, each, at))
+            self._put(partial(build_aborted, each, at))
 
     def _complete(self, run: StatementRun) -> None:
         at = datetime.now(UTC)
@@ -132,7 +227,7 @@ class Recorder:
         output = run.output
         if output is not None and output.lake is not None and self._outbox is not None and self._outbox.users == 1:
             run.version = self._names.last_snapshot(output.lake)
-        self._put(partial(completed, run, at))
+        self._put(partial(build_completed, run, at))
 
     def _counted(self) -> int | None:
         """The number of rows that the statement says it wrote."""

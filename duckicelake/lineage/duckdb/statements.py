@@ -1,4 +1,4 @@
-"""Statements as DuckDB splits them, and the names that each has to ask for."""
+"""Split statements as DuckDB does, and find the names that each reads or writes."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ import duckdb
 from duckdb import StatementType
 from sqlglot import exp
 
-from duckicelake.lineage.sql.lineage import parsed
+from duckicelake.lineage.sql.lineage import parse_statement
 
-LONGEST: Final = 50_000
+MAX_STATEMENT_CHARS: Final = 50_000
 """Characters of a statement that is read while its author waits; of a longer one, what it inserts into is known."""
-_MOST_NAMES: Final = 64
+_MAX_NAMES: Final = 64
 _WRITING: Final = frozenset(
     {StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO, StatementType.COPY}
 )
@@ -29,12 +29,12 @@ _TRANSACTIONS: Final = {"BEGIN": "begin", "START": "begin", "COMMIT": "commit", 
 _TREE_KINDS: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Copy, exp.Values, exp.Pivot)
 
 
-class Statement:
+class DuckStatement:
     """One statement of the user's: its text, and its tree, which stays as it is, if lineage is read from it."""
 
     def __init__(self, text: str, kind: StatementType) -> None:
         self.text, self.kind = text, kind
-        self.tree = parsed(text, "duckdb") if kind in _READ and len(text) <= LONGEST else None
+        self.tree = parse_statement(text, "duckdb") if kind in _READ and len(text) <= MAX_STATEMENT_CHARS else None
 
     @cached_property
     def matters(self) -> bool:
@@ -47,11 +47,11 @@ class Statement:
         return self.kind not in _HARMLESS
 
     @cached_property
-    def prepared(self) -> "tuple[str, Statement] | None":
+    def prepared(self) -> "tuple[str, DuckStatement] | None":
         """The name that it gives to a statement, and that statement."""
         found = _PREPARE.match(self.text) if self.kind == StatementType.PREPARE else None
         inner = duckdb.extract_statements(found[2]) if found else []
-        return (found[1].lower(), _statement(found[2], inner[0].type)) if found and len(inner) == 1 else None
+        return (found[1].lower(), _read_statement(found[2], inner[0].type)) if found and len(inner) == 1 else None
 
     @cached_property
     def executed(self) -> str | None:
@@ -78,7 +78,7 @@ class Statement:
         if not isinstance(tree, exp.Create) or not isinstance(tree.expression, exp.Query):
             return None
         table = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        return parts_of(table) if isinstance(table, exp.Table) else None
+        return find_name_parts(table) if isinstance(table, exp.Table) else None
 
     @cached_property
     def written(self) -> tuple[str, ...] | None:
@@ -88,7 +88,7 @@ class Statement:
             return next(iter(self.names), None)
         is_writing = isinstance(tree, exp.Insert | exp.Update | exp.Delete | exp.Merge) or tree.args.get("kind") is True
         target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        return parts_of(target) if is_writing and isinstance(target, exp.Table) else self.created
+        return find_name_parts(target) if is_writing and isinstance(target, exp.Table) else self.created
 
     @property
     def only_if_new(self) -> bool:
@@ -107,15 +107,15 @@ class Statement:
         """The names that may be tables' or views' and are there before it runs."""
         if self.tree is None:
             found = _INSERT.match(self.text)
-            return [parts for text in ([found[1]] if found else []) if (parts := _parts(text))]
+            return [parts for text in ([found[1]] if found else []) if (parts := _read_parts(text))]
         made = self.created if not self.only_if_new else None
-        return [each for each in dict.fromkeys(_names(self.tree)) if each != made][:_MOST_NAMES]
+        return [each for each in dict.fromkeys(_iterate_names(self.tree)) if each != made][:_MAX_NAMES]
 
 
-def split(connection: duckdb.DuckDBPyConnection, query: object) -> list[Statement] | None:
+def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> list[DuckStatement] | None:
     """The statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
     if isinstance(query, duckdb.Statement):
-        return [_statement(query.query, query.type)]
+        return [_read_statement(query.query, query.type)]
     if not isinstance(query, str):
         return None
     try:
@@ -123,37 +123,41 @@ def split(connection: duckdb.DuckDBPyConnection, query: object) -> list[Statemen
     except duckdb.Error:
         return None
     if len(found) == 1:
-        return [_statement(query, found[0].type)]
-    return [_statement(each.query, each.type) for each in found] if all(each.query.strip() for each in found) else None
+        return [_read_statement(query, found[0].type)]
+    return (
+        [_read_statement(each.query, each.type) for each in found]
+        if all(each.query.strip() for each in found)
+        else None
+    )
 
 
 @lru_cache(maxsize=256)
-def _statement(text: str, kind: StatementType) -> Statement:
+def _read_statement(text: str, kind: StatementType) -> DuckStatement:
     """The statement, which is read once for as long as it's used again and again."""
-    return Statement(text, kind)
+    return DuckStatement(text, kind)
 
 
-def parts_of(table: exp.Table) -> tuple[str, ...]:
+def find_name_parts(table: exp.Table) -> tuple[str, ...]:
     """The parts of a table's name."""
     return tuple(each.name for each in table.parts)
 
 
-def _names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
+def _iterate_names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
     queries = {each.alias.lower() for each in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue
-        parts = parts_of(table)
-        if len(parts) > 1 or parts[0].lower() not in queries or _is_in_its_own(table):
+        parts = find_name_parts(table)
+        if len(parts) > 1 or parts[0].lower() not in queries or _is_own_name(table):
             yield parts
 
 
-def _is_in_its_own(table: exp.Table) -> bool:
+def _is_own_name(table: exp.Table) -> bool:
     """Tell whether it stands in the query of WITH that has its name, and so means a table."""
     cte = table.find_ancestor(exp.CTE)
     return cte is not None and cte.alias.lower() == table.name.lower()
 
 
-def _parts(text: str) -> tuple[str, ...]:
+def _read_parts(text: str) -> tuple[str, ...]:
     table = exp.to_table(text, dialect="duckdb")
-    return parts_of(table)
+    return find_name_parts(table)

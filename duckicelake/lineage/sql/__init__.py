@@ -1,1 +1,1 @@
-"""PURE. What SQL reads and writes, and which column flows where."""
+"""PURE. Lineage of SQL: what a statement reads and writes, and which column flows where."""

@@ -1,5 +1,6 @@
-"""PURE. The dialects of SQL that are read, and how much of a text is."""
+"""PURE. SQL dialects with limits on size and depth; mask literals and comments in SQL and messages."""
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final
@@ -9,20 +10,40 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.dialects.trino import Trino
+from sqlglot.errors import SqlglotError
 from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.parsers.trino import TrinoParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-LONGEST: Final = 200_000
-_MOST_TOKENS: Final = 20_000
-_DEEPEST: Final = 40
-_LONGEST_CHAIN: Final = 3_000
+MAX_SQL_CHARS: Final = 200_000
+_MAX_TOKENS: Final = 20_000
+_MAX_DEPTH: Final = 40
+_MAX_CHAIN: Final = 3_000
 """Tokens without a comma in between: operators in a row are levels of the tree."""
-
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
 _SEPARATORS: Final = frozenset({TokenType.COMMA, TokenType.SEMICOLON})
+MAX_MASKED_CHARS: Final = 20_000
+"""Characters of a statement that an event has."""
+_LITERALS: Final = frozenset(
+    {
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.BIT_STRING,
+        TokenType.HEX_STRING,
+        TokenType.BYTE_STRING,
+        TokenType.NATIONAL_STRING,
+        TokenType.RAW_STRING,
+        TokenType.HEREDOC_STRING,
+        TokenType.UNICODE_STRING,
+    }
+)
+_GLUED: Final = re.compile(r"\?[?\w]+")
+"""A literal with what belongs to it, such as the suffix of a number."""
+_VALUES: Final = re.compile(r"'(?:[^']|'')*'?|(?<!\w)\d[\w.]*")
+_NAMING: Final = frozenset({"CatalogException", "BinderException"})
+"""DuckDB's errors about names; others quote values, of the statement or of data."""
 
 
 class _DuckDB(DuckDB):
@@ -43,7 +64,7 @@ class _Trino(Trino):
             """A statement that isn't read is nothing to tell the user."""
 
 
-class Sql(Enum):
+class SqlDialect(Enum):
     """A dialect, by the name that Iceberg's views have for it."""
 
     DUCKDB = "duckdb"
@@ -53,26 +74,26 @@ class Sql(Enum):
     @property
     def parser(self) -> Dialect:
         """How sqlglot reads the dialect."""
-        return {Sql.DUCKDB: _DuckDB, Sql.SPARK: _Spark, Sql.TRINO: _Trino}[self]()
+        return {SqlDialect.DUCKDB: _DuckDB, SqlDialect.SPARK: _Spark, SqlDialect.TRINO: _Trino}[self]()
 
     def tokens(self, sql: str) -> list[Token] | None:
         """The text's tokens, None if it's longer than what is read; raises what sqlglot does."""
-        if len(sql) > LONGEST:
+        if len(sql) > MAX_SQL_CHARS:
             return None
         return self.parser.tokenize(sql)
 
     def parsed(self, sql: str) -> exp.Expr | None:
         """The one statement's tree, None for others and those that are too much; raises what sqlglot does."""
         tokens = self.tokens(sql)
-        if tokens is None or len(tokens) > _MOST_TOKENS or _is_deep(tokens):
+        if tokens is None or len(tokens) > _MAX_TOKENS or _is_deep(tokens):
             return None
         trees = [each for each in self.parser.parser().parse(tokens, sql) if each is not None]
         return trees[0] if len(trees) == 1 else None
 
 
-def dialect_of(name: str) -> Sql | None:
+def find_dialect(name: str) -> SqlDialect | None:
     """The dialect of a name, whatever its case; None for one that isn't read."""
-    return next((each for each in Sql if each.value == name.lower()), None)
+    return next((each for each in SqlDialect if each.value == name.lower()), None)
 
 
 def _is_deep(tokens: Sequence[Token]) -> bool:
@@ -81,6 +102,51 @@ def _is_deep(tokens: Sequence[Token]) -> bool:
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
         chain = 0 if token.token_type in _SEPARATORS else chain + 1
-        if depth > _DEEPEST or chain > _LONGEST_CHAIN:
+        if depth > _MAX_DEPTH or chain > _MAX_CHAIN:
             return True
     return False
+
+
+def mask_sql(sql: str, dialect: str) -> str | None:
+    """The statement as its author wrote it, but with `?` for each literal and without comments.
+
+    None where it can't be told what is a literal: such a text is kept out of events.
+    """
+    found = find_dialect(dialect)
+    try:
+        tokens = None if found is None else found.tokens(sql)
+    except SqlglotError:
+        return None
+    if tokens is None:
+        return None
+    text, after = [], 0
+    for token in tokens:
+        if token.start >= after:
+            text.append(_keep_gap(sql[after : token.start]) + _format_token(token, sql))
+            after = token.end + 1
+    return _GLUED.sub("?", "".join(text)).strip()[:MAX_MASKED_CHARS]
+
+
+def mask_message(error: BaseException, *, keep: bool = False) -> str:
+    """What an error says, without values: those of data are withheld altogether."""
+    kind, message = type(error).__name__, str(error)
+    if keep:
+        return message or kind
+    if kind not in _NAMING:
+        return kind
+    first = re.split(r"\n|\bLINE \d+:", message, maxsplit=1)[0].strip()
+    return _VALUES.sub("?", first) or kind
+
+
+def _keep_gap(between: str) -> str:
+    """What stands between two tokens: a comment, if it isn't space."""
+    return between if between.isspace() or not between else " "
+
+
+def _format_token(token: Token, sql: str) -> str:
+    return "?" if token.token_type in _LITERALS else sql[token.start : token.end + 1]
+
+
+def may_show_values(column: str) -> bool:
+    """Tell whether a column's name, which an engine may have made of an expression, may have a value in it."""
+    return _VALUES.search(column) is not None

@@ -1,23 +1,33 @@
-"""PURE. What flows into an expression."""
+"""PURE. Find what flows into an expression, and through PIVOT and UNPIVOT."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from sqlglot import exp
 
-from duckicelake.lineage.sql.functions import RANKING, aggregates, masks
-from duckicelake.lineage.sql.model import NOTHING, Flow, Relation, Subtype, deciding, merged, through
-from duckicelake.lineage.sql.scopes import Fold, Scope
+from duckicelake.lineage.sql.functions import RANKING, is_aggregate, is_masking
+from duckicelake.lineage.sql.model import (
+    NO_FLOW,
+    Flow,
+    FlowSubtype,
+    OpenColumns,
+    SqlColumn,
+    SqlRelation,
+    build_deciding_flow,
+    merge_flows,
+    pass_through,
+)
+from duckicelake.lineage.sql.scopes import Fold, NameScope, ScopeSource, is_closed
 
-MOST_STEPS: Final = 200_000
+MAX_STEPS: Final = 200_000
 """Expressions and columns that are looked at before the statement is given up."""
-
 _CHAINS: Final = (exp.Connector, exp.Add, exp.Mul, exp.DPipe)
 _WITHOUT_VALUES: Final = (exp.DataType, exp.Identifier, exp.Literal, exp.Var, exp.Star)
+_UNKNOWN = (OpenColumns(flow=NO_FLOW),)
 
 
-class TooMuch(Exception):  # noqa: N818, named for what happened, as errors.py does
+class SqlTooComplexError(Exception):
     """A statement is larger than what is worth the time."""
 
 
@@ -29,86 +39,88 @@ class ExpressionReader(ABC):
         self.steps = 0
 
     @abstractmethod
-    def relation(self, node: exp.Expr, scope: Scope) -> Relation:
+    def relation(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
         """Give what a query gives that may use the names of the scope."""
 
     def count(self, steps: int = 1) -> None:
         """Go on, or raise TooMuch; a step is a column that is looked at once."""
         self.steps += steps
-        if self.steps > MOST_STEPS:
-            raise TooMuch
+        if self.steps > MAX_STEPS:
+            raise SqlTooComplexError
 
-    def all_of(self, nodes: Iterable[exp.Expr], scope: Scope) -> Flow:
+    def all_of(self, nodes: Iterable[exp.Expr], scope: NameScope) -> Flow:
         """Everything that flows into any of the expressions."""
-        return merged(self.flow(each, scope) for each in nodes)
+        return merge_flows(self.flow(each, scope) for each in nodes)
 
-    def flow(self, node: exp.Expr, scope: Scope) -> Flow:
+    def flow(self, node: exp.Expr, scope: NameScope) -> Flow:
         """What flows into the expression."""
         found = self._read(node, scope)
         self.count(1 + len(found))
         return found
 
-    def _read(self, node: exp.Expr, scope: Scope) -> Flow:
+    def _read(self, node: exp.Expr, scope: NameScope) -> Flow:
         for kind, read in self._readers.items():
             if isinstance(node, kind):
                 return read(self, node, scope)
         if isinstance(node, _WITHOUT_VALUES):
-            return NOTHING
+            return NO_FLOW
         if isinstance(node, exp.Query):
             return self._scalar(node, scope)
         return self._call(node, scope)
 
-    def _call(self, node: exp.Expr, scope: Scope) -> Flow:
-        inside = self.all_of(_values(node), scope)
-        subtype = Subtype.AGGREGATION if aggregates(node) else Subtype.TRANSFORMATION
-        return through(inside, subtype, masking=masks(node))
+    def _call(self, node: exp.Expr, scope: NameScope) -> Flow:
+        inside = self.all_of(_iterate_operands(node), scope)
+        subtype = FlowSubtype.AGGREGATION if is_aggregate(node) else FlowSubtype.TRANSFORMATION
+        return pass_through(inside, subtype, masking=is_masking(node))
 
-    def _column(self, node: exp.Column, scope: Scope) -> Flow:
+    def _column(self, node: exp.Column, scope: NameScope) -> Flow:
         parts = [each.name for each in node.parts]
         if isinstance(node.this, exp.Star):
             source = scope.source(parts[:-1]) if parts[:-1] else None
-            return NOTHING if source is None else source.relation.flows()
+            return NO_FLOW if source is None else source.relation.flows()
         return scope.find(parts)
 
-    def _dot(self, node: exp.Dot, scope: Scope) -> Flow:
+    def _dot(self, node: exp.Dot, scope: NameScope) -> Flow:
         if isinstance(node.expression, exp.Identifier):
-            return through(self.flow(node.this, scope), Subtype.TRANSFORMATION)
-        inside = NOTHING if _is_name(node.this) else self.flow(node.this, scope)
-        return merged([through(inside, Subtype.TRANSFORMATION), self.flow(node.expression, scope)])
+            return pass_through(self.flow(node.this, scope), FlowSubtype.TRANSFORMATION)
+        inside = NO_FLOW if _is_name(node.this) else self.flow(node.this, scope)
+        return merge_flows([pass_through(inside, FlowSubtype.TRANSFORMATION), self.flow(node.expression, scope)])
 
-    def _same(self, node: exp.Expr, scope: Scope) -> Flow:
+    def _same(self, node: exp.Expr, scope: NameScope) -> Flow:
         return self.flow(node.this, scope)
 
-    def _case(self, node: exp.Case, scope: Scope) -> Flow:
+    def _case(self, node: exp.Case, scope: NameScope) -> Flow:
         branches = node.args["ifs"]
         asked = [each.this for each in branches] + ([node.this] if node.this else [])
         given = [each.args["true"] for each in branches] + ([node.args["default"]] if node.args.get("default") else [])
         return self._chosen(asked, given, scope)
 
-    def _if(self, node: exp.If | exp.Nvl2, scope: Scope) -> Flow:
+    def _if(self, node: exp.If | exp.Nvl2, scope: NameScope) -> Flow:
         given = [node.args[each] for each in ("true", "false") if node.args.get(each)]
         return self._chosen([node.this], given, scope)
 
-    def _coalesce(self, node: exp.Coalesce, scope: Scope) -> Flow:
+    def _coalesce(self, node: exp.Coalesce, scope: NameScope) -> Flow:
         values = [node.this, *node.expressions]
         return self._chosen(values, values, scope)
 
-    def _chosen(self, asked: Iterable[exp.Expr], given: Iterable[exp.Expr], scope: Scope) -> Flow:
-        return merged([deciding(self.all_of(asked, scope), Subtype.CONDITIONAL), self.all_of(given, scope)])
+    def _chosen(self, asked: Iterable[exp.Expr], given: Iterable[exp.Expr], scope: NameScope) -> Flow:
+        return merge_flows(
+            [build_deciding_flow(self.all_of(asked, scope), FlowSubtype.CONDITIONAL), self.all_of(given, scope)]
+        )
 
-    def _window(self, node: exp.Window, scope: Scope) -> Flow:
+    def _window(self, node: exp.Window, scope: NameScope) -> Flow:
         inside = self._windowed(node.this, scope)
-        return merged([through(inside, Subtype.TRANSFORMATION), self._over(node, scope)])
+        return merge_flows([pass_through(inside, FlowSubtype.TRANSFORMATION), self._over(node, scope)])
 
-    def _windowed(self, call: exp.Expr, scope: Scope) -> Flow:
-        return NOTHING if isinstance(call, RANKING) else self.flow(call, scope)
+    def _windowed(self, call: exp.Expr, scope: NameScope) -> Flow:
+        return NO_FLOW if isinstance(call, RANKING) else self.flow(call, scope)
 
-    def _over(self, node: exp.Window, scope: Scope) -> Flow:
+    def _over(self, node: exp.Window, scope: NameScope) -> Flow:
         order, spec = node.args.get("order"), node.args.get("spec")
         parts = [*(node.args.get("partition_by") or ()), *(each.this for each in (order.expressions if order else ()))]
         named = self._named_window(node)
-        over = deciding(self.all_of([*parts, spec] if spec else parts, scope), Subtype.WINDOW)
-        return over if named is None else merged([over, self._over(named, scope)])
+        over = build_deciding_flow(self.all_of([*parts, spec] if spec else parts, scope), FlowSubtype.WINDOW)
+        return over if named is None else merge_flows([over, self._over(named, scope)])
 
     def _named_window(self, node: exp.Window) -> exp.Window | None:
         """Give the window of the WINDOW clause that this one starts from."""
@@ -120,50 +132,50 @@ class ExpressionReader(ABC):
                 return each if isinstance(each, exp.Window) else None
         return None
 
-    def _filter(self, node: exp.Filter, scope: Scope) -> Flow:
-        condition = deciding(self.flow(node.expression.this, scope), Subtype.FILTER)
-        return merged([self.flow(node.this, scope), condition])
+    def _filter(self, node: exp.Filter, scope: NameScope) -> Flow:
+        condition = build_deciding_flow(self.flow(node.expression.this, scope), FlowSubtype.FILTER)
+        return merge_flows([self.flow(node.this, scope), condition])
 
-    def _within_group(self, node: exp.WithinGroup, scope: Scope) -> Flow:
+    def _within_group(self, node: exp.WithinGroup, scope: NameScope) -> Flow:
         ordered = [each.this for each in node.expression.expressions]
         is_value = isinstance(node.this, exp.PercentileCont | exp.PercentileDisc | exp.Mode | exp.Anonymous)
         by = self.all_of(ordered, scope)
-        by = through(by, Subtype.AGGREGATION) if is_value else deciding(by, Subtype.SORT)
-        return merged([self.flow(node.this, scope), by])
+        by = pass_through(by, FlowSubtype.AGGREGATION) if is_value else build_deciding_flow(by, FlowSubtype.SORT)
+        return merge_flows([self.flow(node.this, scope), by])
 
-    def _order(self, node: exp.Order, scope: Scope) -> Flow:
-        by = deciding(self.all_of((each.this for each in node.expressions), scope), Subtype.SORT)
-        return by if node.this is None else merged([self.flow(node.this, scope), by])
+    def _order(self, node: exp.Order, scope: NameScope) -> Flow:
+        by = build_deciding_flow(self.all_of((each.this for each in node.expressions), scope), FlowSubtype.SORT)
+        return by if node.this is None else merge_flows([self.flow(node.this, scope), by])
 
-    def _lambda(self, node: exp.Lambda, scope: Scope) -> Flow:
-        return self.flow(node.this, _binding(scope, (each.name for each in node.expressions)))
+    def _lambda(self, node: exp.Lambda, scope: NameScope) -> Flow:
+        return self.flow(node.this, _bind_names(scope, (each.name for each in node.expressions)))
 
-    def _comprehension(self, node: exp.Comprehension, scope: Scope) -> Flow:
+    def _comprehension(self, node: exp.Comprehension, scope: NameScope) -> Flow:
         iterated = self.flow(node.args["iterator"], scope)
-        inside = _binding(scope, [node.expression.name])
+        inside = _bind_names(scope, [node.expression.name])
         condition = node.args.get("condition")
-        tested = deciding(self.flow(condition, inside), Subtype.FILTER) if condition else NOTHING
-        return through(merged([iterated, self.flow(node.this, inside), tested]), Subtype.TRANSFORMATION)
+        tested = build_deciding_flow(self.flow(condition, inside), FlowSubtype.FILTER) if condition else NO_FLOW
+        return pass_through(merge_flows([iterated, self.flow(node.this, inside), tested]), FlowSubtype.TRANSFORMATION)
 
-    def _keyed(self, node: exp.Expr, scope: Scope) -> Flow:
-        return through(self.flow(node.expression, scope), Subtype.TRANSFORMATION)
+    def _keyed(self, node: exp.Expr, scope: NameScope) -> Flow:
+        return pass_through(self.flow(node.expression, scope), FlowSubtype.TRANSFORMATION)
 
-    def _exists(self, node: exp.Exists, scope: Scope) -> Flow:
+    def _exists(self, node: exp.Exists, scope: NameScope) -> Flow:
         if not isinstance(node.this, exp.Query):
             return self._call(node, scope)
         return self.relation(node.this, scope).influence
 
-    def _in(self, node: exp.In, scope: Scope) -> Flow:
+    def _in(self, node: exp.In, scope: NameScope) -> Flow:
         query = node.args.get("query")
         others = [node.this, *node.expressions, node.args.get("unnest"), node.args.get("field")]
         inside = self.all_of((each for each in others if each), scope)
         if query is not None:
-            inside = merged([inside, self._scalar(query, scope)])
-        return through(inside, Subtype.TRANSFORMATION)
+            inside = merge_flows([inside, self._scalar(query, scope)])
+        return pass_through(inside, FlowSubtype.TRANSFORMATION)
 
-    def _scalar(self, node: exp.Expr, scope: Scope) -> Flow:
+    def _scalar(self, node: exp.Expr, scope: NameScope) -> Flow:
         relation = self.relation(node, scope)
-        return merged([relation.flows(), relation.influence])
+        return merge_flows([relation.flows(), relation.influence])
 
     _readers: ClassVar[dict[type[exp.Expr], Callable[..., Flow]]] = {
         exp.Column: _column,
@@ -187,7 +199,7 @@ class ExpressionReader(ABC):
     }
 
 
-def _values(node: exp.Expr) -> Iterable[exp.Expr]:
+def _iterate_operands(node: exp.Expr) -> Iterable[exp.Expr]:
     """The operands; of a chain of one operator all of them, however long it is."""
     operands = node.flatten(unnest=False) if isinstance(node, _CHAINS) else node.iter_expressions()
     return (each for each in operands if not isinstance(each, _WITHOUT_VALUES))
@@ -198,7 +210,53 @@ def _is_name(node: exp.Expr) -> bool:
     return isinstance(node, exp.Identifier) or (isinstance(node, exp.Dot) and _is_name(node.this))
 
 
-def _binding(scope: Scope, names: Iterable[str]) -> Scope:
+def _bind_names(scope: NameScope, names: Iterable[str]) -> NameScope:
     inside = scope.inner()
     inside.bound = frozenset(scope.fold(each) for each in names)
     return inside
+
+
+def apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot, parts: Sequence[str]) -> SqlRelation:
+    """The relation after one PIVOT or UNPIVOT."""
+    scope = NameScope(reader.fold, [ScopeSource(tuple(parts), relation)])
+    if not is_closed(relation):
+        return SqlRelation(_UNKNOWN, relation.influence)
+    return (
+        _apply_unpivot(relation, node, scope)
+        if node.args.get("unpivot")
+        else _apply_pivot(reader, relation, node, scope)
+    )
+
+
+def _apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot, scope: NameScope) -> SqlRelation:
+    fields, group = node.args.get("fields"), node.args.get("group")
+    values = node.expressions if fields else node.args.get("using") or []
+    spread = [each.this if isinstance(each, exp.In) else each for each in fields or node.expressions]
+    used = {column.name for each in [*values, *spread] for column in each.find_all(exp.Column)}
+    kept = [each for each in relation.known or () if not _is_among(each, used, scope)]
+    if group is not None:
+        kept = [SqlColumn(each.alias_or_name or None, reader.flow(each, scope)) for each in group.expressions]
+    chosen = build_deciding_flow(reader.all_of(spread, scope), FlowSubtype.CONDITIONAL)
+    cells = merge_flows([pass_through(reader.all_of(values, scope), FlowSubtype.AGGREGATION), chosen])
+    grouped = build_deciding_flow(merge_flows(each.flow for each in kept), FlowSubtype.GROUP_BY)
+    return SqlRelation((*kept, OpenColumns(flow=cells)), merge_flows([relation.influence, grouped]))
+
+
+def _apply_unpivot(relation: SqlRelation, node: exp.Pivot, scope: NameScope) -> SqlRelation:
+    fields, into = node.args.get("fields"), node.args.get("into")
+    if fields:
+        columns, names, label = fields[0].expressions, [each.name for each in node.expressions], fields[0].this.name
+    elif into is not None:
+        columns, names, label = node.expressions, [each.name for each in into.expressions], into.this.name
+    else:
+        columns, names, label = node.expressions, ["value"], "name"
+    if len(names) != 1 or any(not isinstance(each, exp.Column | exp.Identifier) for each in columns):
+        return SqlRelation(_UNKNOWN, relation.influence)
+    used = {each.name for each in columns}
+    flow: Flow = pass_through(merge_flows(scope.find([each]) for each in used), FlowSubtype.TRANSFORMATION)
+    kept = [each for each in relation.known or () if not _is_among(each, used, scope)]
+    return SqlRelation((*kept, SqlColumn(label, NO_FLOW), SqlColumn(names[0], flow)), relation.influence)
+
+
+def _is_among(column: SqlColumn, names: set[str], scope: NameScope) -> bool:
+    return scope.fold(column.name or "") in {scope.fold(each) for each in names}

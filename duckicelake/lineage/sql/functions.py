@@ -1,22 +1,34 @@
-"""PURE. What is known of functions by name: which aggregate, which hide their arguments, which read files."""
+"""PURE. Functions by name (aggregates, masking, file readers), and files in SQL as datasets."""
 
+import posixpath
+import re
 from typing import Final
 
 from sqlglot import exp
 
+from duckicelake.lineage.openlineage.names import name_location
+from duckicelake.lineage.sql.model import SqlDataset
 
-def _names(text: str) -> frozenset[str]:
+_WINDOW_ONLY: Final = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue)
+RANKING: Final = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
+_ENDINGS: Final = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".avro", ".xlsx", ".gz", ".zst", ".parq")
+_PATTERN: Final = re.compile(r"[*?\[{]")
+_ABSOLUTE: Final = re.compile(r"/|[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
+
+
+def _collect_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MASKING: Final = _names("""
+MASKING: Final = _collect_names("""
     md5 md5_number md5_number_lower md5_number_upper md5_digest sha sha1 sha1_hex sha2 sha2_digest sha256 sha384
     sha512 hash hive_hash murmur3 murmur_hash xxhash64 spooky_hash_v2_32 spooky_hash_v2_64 crc32 standard_hash
     farm_fingerprint hmac_md5 hmac_sha1 hmac_sha256 hmac_sha512 mask count count_if countif count_star
     approx_distinct approx_count_distinct regr_count
 """)
 """What OpenLineage's Spark listener takes for masking: hashes, masks, counts."""
-AGGREGATES: Final = _names("""
+
+AGGREGATES: Final = _collect_names("""
     any_value approx_count_distinct approx_distinct approx_percentile approx_quantile approx_top_k arbitrary
     arg_max arg_max_null arg_min arg_min_null argmax argmin array_agg avg bag bit_and bit_or bit_xor
     bitstring_agg bool_and bool_or checksum collect_list collect_set corr count count_if count_star countif
@@ -28,9 +40,8 @@ AGGREGATES: Final = _names("""
     stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan try_avg try_sum var_pop var_samp variance
     weighted_avg
 """)
-_WINDOW_ONLY: Final = (exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue)
-RANKING: Final = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
-FILE_READERS: Final = _names("""
+
+FILE_READERS: Final = _collect_names("""
     read_parquet parquet_scan read_csv read_csv_auto read_json read_json_auto read_json_objects
     read_json_objects_auto read_ndjson read_ndjson_auto read_ndjson_objects read_text read_blob read_xlsx
     sniff_csv st_read delta_scan iceberg_scan parquet_metadata parquet_schema parquet_file_metadata
@@ -38,7 +49,7 @@ FILE_READERS: Final = _names("""
 """)
 
 
-def name_of(node: exp.Expr) -> str:
+def find_function_name(node: exp.Expr) -> str:
     """The function's name in lower case; sqlglot's own where it has read the name away."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
@@ -46,18 +57,41 @@ def name_of(node: exp.Expr) -> str:
     return names[0].lower()
 
 
-def aggregates(node: exp.Expr) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
     """Tell whether the call makes one value of those of many rows."""
     if isinstance(node, _WINDOW_ONLY):
         return False
-    return isinstance(node, exp.AggFunc) or name_of(node) in AGGREGATES
+    return isinstance(node, exp.AggFunc) or find_function_name(node) in AGGREGATES
 
 
-def masks(node: exp.Expr) -> bool:
+def is_masking(node: exp.Expr) -> bool:
     """Tell whether the arguments can't be told from the result."""
-    return name_of(node) in MASKING
+    return find_function_name(node) in MASKING
 
 
-def file_reader(node: exp.Expr | None) -> bool:
+def is_file_reader(node: exp.Expr | None) -> bool:
     """Tell whether it's a table function that reads the files that its first argument names."""
-    return isinstance(node, exp.Func) and name_of(node) in FILE_READERS
+    return isinstance(node, exp.Func) and find_function_name(node) in FILE_READERS
+
+
+def is_file_name(name: str) -> bool:
+    """Tell whether DuckDB would take the name of a table for one of a file."""
+    return name.lower().partition("?")[0].endswith(_ENDINGS)
+
+
+def name_file_dataset(path: str, folder: str = "/") -> SqlDataset | None:
+    """The dataset of a path, which is in the folder if it's relative; the folder above a pattern's first wildcard."""
+    if not path or "\0" in path:
+        return None
+    is_url = "://" in path
+    absolute = path if _ABSOLUTE.match(path) else posixpath.join(folder, path)
+    place = _cut_patterns(absolute.partition("?")[0] if is_url else posixpath.normpath(absolute))
+    try:
+        return SqlDataset(*name_location(place))
+    except ValueError:
+        return None
+
+
+def _cut_patterns(path: str) -> str:
+    found = _PATTERN.search(path)
+    return path if found is None else path[: found.start()].rpartition("/")[0] or "/"

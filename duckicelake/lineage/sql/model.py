@@ -1,5 +1,6 @@
-"""PURE. What SQL does with columns: where values come from, and what else decides about them."""
+"""PURE. Flows of columns: where values come from, what else decides about them, and how fields match."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -7,7 +8,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class SqlDataset:
     """A table, view or file by its OpenLineage name; `columns` in their order, None where nobody knows them."""
 
     namespace: str
@@ -15,13 +16,14 @@ class Dataset:
     columns: tuple[str, ...] | None = field(default=None, compare=False)
 
 
-Lookup = Callable[[tuple[str, ...]], Dataset | None]
+Lookup = Callable[[tuple[str, ...]], SqlDataset | None]
 """Gives what a name stands for, its parts as they are written; None for what isn't known, and so isn't claimed."""
-Files = Callable[[str], Dataset | None]
+
+Files = Callable[[str], SqlDataset | None]
 """Gives the dataset that a path is."""
 
 
-class Subtype(StrEnum):
+class FlowSubtype(StrEnum):
     """How an input column takes part; the first three hand its values on, the others decide about rows or values."""
 
     IDENTITY = "IDENTITY"
@@ -35,14 +37,14 @@ class Subtype(StrEnum):
     CONDITIONAL = "CONDITIONAL"
 
 
-_DIRECT: Final = (Subtype.IDENTITY, Subtype.TRANSFORMATION, Subtype.AGGREGATION)
+_DIRECT: Final = (FlowSubtype.IDENTITY, FlowSubtype.TRANSFORMATION, FlowSubtype.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Effect:
+class FlowEffect:
     """One of OpenLineage's transformations; `masking` if the value can't be told from what is left of it."""
 
-    subtype: Subtype
+    subtype: FlowSubtype
     masking: bool = False
 
     @property
@@ -52,46 +54,49 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ColumnOrigin:
     """A column of an input."""
 
-    dataset: Dataset
+    dataset: SqlDataset
     column: str
 
 
-Flow = Mapping[Origin, frozenset[Effect]]
+Flow = Mapping[ColumnOrigin, frozenset[FlowEffect]]
 """What flows into something: columns of inputs, and how each does."""
 
-NOTHING: Final[Flow] = {}
+NO_FLOW: Final[Flow] = {}
 
 
-def merged(flows: Iterable[Flow]) -> Flow:
+def merge_flows(flows: Iterable[Flow]) -> Flow:
     """All that flows in any of them."""
-    result: dict[Origin, frozenset[Effect]] = {}
+    result: dict[ColumnOrigin, frozenset[FlowEffect]] = {}
     for flow in flows:
         for origin, effects in flow.items():
             result[origin] = result.get(origin, frozenset()) | effects
     return result
 
 
-def through(flow: Flow, subtype: Subtype, *, masking: bool = False) -> Flow:
+def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> Flow:
     """The flow after one more direct step: the step that changes most names it, what masked before still does."""
-    return {origin: frozenset(_after(each, subtype, masking) for each in effects) for origin, effects in flow.items()}
+    return {
+        origin: frozenset(_chain_effects(each, subtype, masking) for each in effects)
+        for origin, effects in flow.items()
+    }
 
 
-def deciding(flow: Flow, subtype: Subtype) -> Flow:
+def build_deciding_flow(flow: Flow, subtype: FlowSubtype) -> Flow:
     """The flow of what isn't handed on, but decides."""
-    return dict.fromkeys(flow, frozenset({Effect(subtype)}))
+    return dict.fromkeys(flow, frozenset({FlowEffect(subtype)}))
 
 
-def _after(effect: Effect, subtype: Subtype, masking: bool) -> Effect:
+def _chain_effects(effect: FlowEffect, subtype: FlowSubtype, masking: bool) -> FlowEffect:
     if not effect.is_direct:
         return effect
-    return Effect(max(effect.subtype, subtype, key=_DIRECT.index), effect.masking or masking)
+    return FlowEffect(max(effect.subtype, subtype, key=_DIRECT.index), effect.masking or masking)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SqlColumn:
     """A column of a relation; its name is None where only the engine knows how it calls the expression."""
 
     name: str | None
@@ -99,56 +104,91 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class OpenColumns:
     """Columns that nobody knows, as many as there may be: all of a dataset, or with the flow that each of them has."""
 
-    dataset: Dataset | None = None
+    dataset: SqlDataset | None = None
     flow: Flow | None = None
 
     def named(self, name: str) -> Flow:
         """Give the flow of the one that has the name."""
         if self.dataset is not None:
-            return {Origin(self.dataset, name): frozenset({Effect(Subtype.IDENTITY)})}
-        return self.flow or NOTHING
+            return {ColumnOrigin(self.dataset, name): frozenset({FlowEffect(FlowSubtype.IDENTITY)})}
+        return self.flow or NO_FLOW
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class SqlRelation:
     """What a query gives; `influence` decides about all of its rows."""
 
-    columns: tuple[Column | Rest, ...]
+    columns: tuple[SqlColumn | OpenColumns, ...]
     influence: Flow
 
     @property
-    def known(self) -> tuple[Column, ...] | None:
+    def known(self) -> tuple[SqlColumn, ...] | None:
         """All columns, None if there are others."""
-        known = tuple(each for each in self.columns if isinstance(each, Column))
+        known = tuple(each for each in self.columns if isinstance(each, SqlColumn))
         return known if len(known) == len(self.columns) else None
 
     def flows(self) -> Flow:
         """All that flows into any column."""
-        return merged(each.flow for each in self.columns if isinstance(each, Column))
+        return merge_flows(each.flow for each in self.columns if isinstance(each, SqlColumn))
 
-    def renamed(self, names: Sequence[str]) -> "Relation":
+    def renamed(self, names: Sequence[str]) -> "SqlRelation":
         """The relation with names for its first columns."""
         columns = list(self.columns)
         for at, name in enumerate(names[: len(columns)]):
             column = columns[at]
-            if isinstance(column, Rest):
-                columns[at:] = [Rest(flow=column.flow or NOTHING)]
+            if isinstance(column, OpenColumns):
+                columns[at:] = [OpenColumns(flow=column.flow or NO_FLOW)]
                 break
             columns[at] = replace(column, name=name)
         return replace(self, columns=tuple(columns))
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class StatementLineage:
     """What a statement read and wrote.
 
     `fields` are the output's columns that are known, `influence` decides about all its rows.
     """
 
-    inputs: tuple[Dataset, ...]
-    output: Dataset | None = None
+    inputs: tuple[SqlDataset, ...]
+    output: SqlDataset | None = None
     fields: Mapping[str, Flow] | None = None
     influence: Flow | None = None
+
+
+Fields = dict[str, Flow]
+
+
+def match_by_name(relation: SqlRelation) -> Fields:
+    """The columns whose names are known; those of one name aren't."""
+    times = Counter(each.name for each in relation.columns if isinstance(each, SqlColumn))
+    columns = (each for each in relation.columns if isinstance(each, SqlColumn))
+    return {each.name: each.flow for each in columns if each.name is not None and times[each.name] == 1}
+
+
+def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
+    """The columns under other names, as far as each is known to be the one at its place."""
+    if relation.known is not None and len(relation.columns) != len(names):
+        return {}
+    fields: Fields = {}
+    for name, column in zip(names, relation.columns, strict=False):
+        if isinstance(column, OpenColumns):
+            break
+        fields[name] = column.flow
+    return fields
+
+
+def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
+    """The columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
+    columns = relation.columns
+    if len(columns) == 1 and isinstance(columns[0], OpenColumns) and columns[0].dataset is not None:
+        return {name: columns[0].named(name) for name in names}
+    return match_by_position(relation, names)
+
+
+def merge_fields(fields: Fields, others: Fields) -> Fields:
+    """What flows into each, by either way."""
+    return {name: merge_flows([fields.get(name, NO_FLOW), others.get(name, NO_FLOW)]) for name in {**fields, **others}}

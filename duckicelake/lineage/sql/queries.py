@@ -1,4 +1,4 @@
-"""PURE. What a query gives: its columns with what flows into them, and what decides about its rows."""
+"""PURE. Read queries and SELECT: their columns with what flows into them and what decides about rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,23 +6,163 @@ from typing import Final
 
 from sqlglot import exp
 
+from duckicelake.lineage.sql.functions import is_aggregate
 from duckicelake.lineage.sql.model import (
-    NOTHING,
-    Column,
+    NO_FLOW,
     Files,
+    Flow,
+    FlowSubtype,
     Lookup,
-    Relation,
-    Rest,
-    Subtype,
-    deciding,
-    merged,
+    OpenColumns,
+    SqlColumn,
+    SqlRelation,
+    build_deciding_flow,
+    merge_flows,
 )
-from duckicelake.lineage.sql.scopes import Fold, Scope, is_closed
-from duckicelake.lineage.sql.selects import SelectReader
-from duckicelake.lineage.sql.sources import UNKNOWN
+from duckicelake.lineage.sql.scopes import Fold, NameScope, expand_star, is_closed
+from duckicelake.lineage.sql.sources import UNKNOWN, SourceReader
 
-_MOST_ROUNDS: Final = 8
+_MAX_ROUNDS: Final = 8
 """How often a recursive query is read until nothing new flows."""
+
+
+class SelectReader(SourceReader):
+    """Reads SELECT."""
+
+    def select(self, node: exp.Select, outer: NameScope) -> SqlRelation:
+        """What it gives, where the outer scope's names may be used."""
+        scope = outer.inner()
+        influence = [self.read_from(node, scope)]
+        columns = self._columns(node, scope)
+        influence += [self._condition(node, each, scope) for each in ("where", "having", "qualify")]
+        influence.append(self._grouping(node, scope, columns))
+        influence.append(self._distinct(node, scope, columns))
+        self._prefer_aliases(scope, columns)
+        influence.append(self.tail(node, scope, columns))
+        return SqlRelation(tuple(columns), merge_flows(influence))
+
+    def _columns(self, node: exp.Select, scope: NameScope) -> list[SqlColumn | OpenColumns]:
+        columns: list[SqlColumn | OpenColumns] = []
+        for each in node.expressions:
+            new = self._projected(each, scope)
+            self.count(len(new))
+            columns += new
+            for column in new if isinstance(each, exp.Alias) else ():
+                if isinstance(column, SqlColumn) and column.name is not None:
+                    scope.aliases.setdefault(scope.fold(column.name), column.flow)
+        return columns
+
+    def _projected(self, node: exp.Expr, scope: NameScope) -> list[SqlColumn | OpenColumns]:
+        star = node.this if isinstance(node, exp.Column) else node
+        if isinstance(star, exp.Star):
+            return self._star(node, star, scope)
+        if isinstance(node, exp.Aliases):
+            flow = self.flow(node.this, scope)
+            return [SqlColumn(each.name, flow) for each in node.expressions]
+        if node.find(exp.Columns) or isinstance(node.this, exp.Star) or _is_spread(node):
+            return [OpenColumns(flow=NO_FLOW)]
+        return [SqlColumn(_find_name(node), self.flow(node, scope))]
+
+    def _star(self, node: exp.Expr, star: exp.Star, scope: NameScope) -> list[SqlColumn | OpenColumns]:
+        sources = scope.sources
+        if node is not star:
+            source = scope.source([each.name for each in node.parts[:-1]]) if isinstance(node, exp.Column) else None
+            if source is None:
+                return [OpenColumns(flow=NO_FLOW)]
+            sources = [replace(source, hidden=frozenset())]
+        columns = expand_star(scope, sources)
+        left_out = {scope.fold(each.name) for each in star.args.get("except_") or ()}
+        renamed = {scope.fold(each.this.name): each.alias for each in star.args.get("rename") or ()}
+        changed = {scope.fold(each.alias): each.this for each in star.args.get("replace") or ()}
+        return [
+            self._in_star(each, changed, renamed, scope)
+            for each in columns
+            if isinstance(each, OpenColumns) or each.name is None or scope.fold(each.name) not in left_out
+        ]
+
+    def _in_star(
+        self, column: SqlColumn | OpenColumns, changed: dict[str, exp.Expr], renamed: dict[str, str], scope: NameScope
+    ) -> SqlColumn | OpenColumns:
+        if isinstance(column, OpenColumns):
+            return OpenColumns(flow=NO_FLOW) if changed or renamed else column
+        name = scope.fold(column.name or "")
+        flow = self.flow(changed[name], scope) if name in changed else column.flow
+        return SqlColumn(renamed.get(name, column.name), flow)
+
+    def _condition(self, node: exp.Expr, clause: str, scope: NameScope) -> Flow:
+        condition = node.args.get(clause)
+        return (
+            NO_FLOW if condition is None else build_deciding_flow(self.flow(condition.this, scope), FlowSubtype.FILTER)
+        )
+
+    def _grouping(self, node: exp.Select, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
+        group = node.args.get("group")
+        if group is None:
+            return NO_FLOW
+        if group.args.get("all"):
+            plain = [each for each in node.expressions if not _is_computed_from_group(each)]
+            flow = self.all_of(plain, scope)
+        else:
+            sets = [part for key in ("rollup", "cube", "grouping_sets") for part in group.args.get(key) or ()]
+            flow = merge_flows(self._by(each, scope, columns) for each in [*group.expressions, *sets])
+        return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
+
+    def _by(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
+        """What an expression of ORDER BY or GROUP BY means: a column's number, its alias, or itself."""
+        if isinstance(node, exp.Literal) and not node.is_string:
+            at = int(node.this) - 1 if node.this.isdecimal() else -1
+            chosen = columns[at] if 0 <= at < len(columns) else None
+            numbered = all(isinstance(each, SqlColumn) for each in columns[: at + 1])
+            return chosen.flow if numbered and isinstance(chosen, SqlColumn) else NO_FLOW
+        return self.flow(node, scope)
+
+    def _distinct(self, node: exp.Select, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
+        distinct = node.args.get("distinct")
+        if distinct is None:
+            return NO_FLOW
+        on = distinct.args.get("on")
+        flow = self.flow(on, scope) if on else SqlRelation(tuple(columns), NO_FLOW).flows()
+        return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
+
+    def _prefer_aliases(self, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> None:
+        """ORDER BY means the query's own columns first."""
+        for each in columns:
+            if isinstance(each, SqlColumn) and each.name is not None:
+                scope.shared[scope.fold(each.name)] = each.flow
+
+    def tail(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
+        """What decides by ORDER BY and LIMIT."""
+        order, limit = node.args.get("order"), node.args.get("limit")
+        flows: list[Flow] = []
+        for each in order.expressions if order is not None else ():
+            is_all = isinstance(each.this, exp.Var) and each.this.name.upper() == "ALL"
+            by = SqlRelation(tuple(columns), NO_FLOW).flows() if is_all else self._by(each.this, scope, columns)
+            flows.append(build_deciding_flow(by, FlowSubtype.SORT))
+        if limit is not None and limit.expression is not None:
+            flows.append(build_deciding_flow(self.flow(limit.expression, scope), FlowSubtype.FILTER))
+        return merge_flows(flows)
+
+
+def _find_name(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Subquery):
+        return node.alias or None
+    if isinstance(node, exp.Alias | exp.Column):
+        return str(node.alias_or_name) or None
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        return node.expression.name
+    return None
+
+
+def _is_spread(node: exp.Expr) -> bool:
+    """Tell whether the expression becomes several columns, or ones that are called otherwise."""
+    inside = node.unalias()
+    if not isinstance(inside, exp.Explode | exp.Unnest | exp.Inline | exp.Posexplode):
+        return False
+    return not isinstance(node, exp.Alias) or any(isinstance(each, exp.PropertyEQ) for each in inside.expressions)
+
+
+def _is_computed_from_group(node: exp.Expr) -> bool:
+    return any(isinstance(each, exp.Window) or is_aggregate(each) for each in node.walk())
 
 
 class QueryReader(SelectReader):
@@ -30,9 +170,9 @@ class QueryReader(SelectReader):
 
     def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
         super().__init__(fold, lookup, files)
-        self._ctes: list[dict[str, Callable[[], Relation]]] = [{}]
+        self._ctes: list[dict[str, Callable[[], SqlRelation]]] = [{}]
 
-    def relation(self, node: exp.Expr, scope: Scope) -> Relation:
+    def relation(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
         """Give what a query gives that may use the names of the scope."""
         self.count()
         with_ = node.args.get("with_")
@@ -44,7 +184,7 @@ class QueryReader(SelectReader):
         finally:
             self._ctes.pop()
 
-    def define(self, with_: exp.With, scope: Scope) -> None:
+    def define(self, with_: exp.With, scope: NameScope) -> None:
         """Let the names of WITH be known from here on."""
         for cte in with_.expressions:
             before = self._ctes[-1]
@@ -52,7 +192,7 @@ class QueryReader(SelectReader):
             read = self._later(cte, names, scope, before, recursive=bool(with_.args.get("recursive")))
             self._ctes[-1] = {**before, self.fold(cte.alias): read}
 
-    def named_query(self, name: str) -> Relation | None:
+    def named_query(self, name: str) -> SqlRelation | None:
         """What a name of WITH stands for."""
         read = self._ctes[-1].get(self.fold(name))
         return None if read is None else read()
@@ -61,14 +201,14 @@ class QueryReader(SelectReader):
         self,
         cte: exp.CTE,
         names: Sequence[str],
-        scope: Scope,
-        before: dict[str, Callable[[], Relation]],
+        scope: NameScope,
+        before: dict[str, Callable[[], SqlRelation]],
         *,
         recursive: bool,
-    ) -> Callable[[], Relation]:
-        found: list[Relation] = []
+    ) -> Callable[[], SqlRelation]:
+        found: list[SqlRelation] = []
 
-        def read() -> Relation:
+        def read() -> SqlRelation:
             if not found:
                 self._ctes.append(before)
                 try:
@@ -79,7 +219,7 @@ class QueryReader(SelectReader):
 
         return read
 
-    def _cte(self, cte: exp.CTE, names: Sequence[str], scope: Scope, *, recursive: bool) -> Relation:
+    def _cte(self, cte: exp.CTE, names: Sequence[str], scope: NameScope, *, recursive: bool) -> SqlRelation:
         query = cte.this
         if not isinstance(query, exp.Query):
             return UNKNOWN
@@ -87,7 +227,7 @@ class QueryReader(SelectReader):
             return self.relation(query, scope).renamed(names)
         before = self._ctes[-1]
         known = self.relation(query.this, scope).renamed(names)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             now = known
             self._ctes[-1] = {**before, self.fold(cte.alias): lambda now=now: now}  # type: ignore[misc]
             known = self.relation(query, scope).renamed(names)
@@ -96,51 +236,51 @@ class QueryReader(SelectReader):
         self._ctes[-1] = before
         return known
 
-    def _query(self, node: exp.Expr, scope: Scope) -> Relation:
+    def _query(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
         if isinstance(node, exp.Select):
             return self.select(node, scope)
         if isinstance(node, exp.SetOperation):
             return self._ordered(node, self._set_operation(node, scope), scope)
         if isinstance(node, exp.Subquery | exp.Paren):
-            return self._ordered(node, self.source_of(node, scope.inner(), scope).relation, scope)
+            return self._ordered(node, self.find_source(node, scope.inner(), scope).relation, scope)
         if isinstance(node, exp.Values | exp.Pivot | exp.Table):
-            return self.source_of(node, scope.inner(), scope).relation
+            return self.find_source(node, scope.inner(), scope).relation
         return UNKNOWN
 
-    def _ordered(self, node: exp.Expr, relation: Relation, scope: Scope) -> Relation:
+    def _ordered(self, node: exp.Expr, relation: SqlRelation, scope: NameScope) -> SqlRelation:
         """The query with its ORDER BY and LIMIT, which see nothing but its columns."""
         if not node.args.get("order") and not node.args.get("limit"):
             return relation
         inside = scope.inner()
         inside.aliases = {inside.fold(each.name): each.flow for each in relation.known or () if each.name}
-        return replace(relation, influence=merged([relation.influence, self.tail(node, inside, relation.columns)]))
+        return replace(relation, influence=merge_flows([relation.influence, self.tail(node, inside, relation.columns)]))
 
-    def _set_operation(self, node: exp.SetOperation, scope: Scope) -> Relation:
+    def _set_operation(self, node: exp.SetOperation, scope: NameScope) -> SqlRelation:
         left, right = self.relation(node.this, scope), self.relation(node.expression, scope)
-        influence = merged([left.influence, right.influence])
+        influence = merge_flows([left.influence, right.influence])
         if not isinstance(node, exp.Union):
-            matched = deciding(merged([left.flows(), right.flows()]), Subtype.JOIN)
-            return Relation(left.columns, merged([influence, matched]))
-        columns = self._united_by_name(left, right) if node.args.get("by_name") else _united(left, right)
+            matched = build_deciding_flow(merge_flows([left.flows(), right.flows()]), FlowSubtype.JOIN)
+            return SqlRelation(left.columns, merge_flows([influence, matched]))
+        columns = self._united_by_name(left, right) if node.args.get("by_name") else _unite_columns(left, right)
         if node.args.get("distinct"):
-            grouped = deciding(Relation(columns, NOTHING).flows(), Subtype.GROUP_BY)
-            influence = merged([influence, grouped])
-        return Relation(columns, influence)
+            grouped = build_deciding_flow(SqlRelation(columns, NO_FLOW).flows(), FlowSubtype.GROUP_BY)
+            influence = merge_flows([influence, grouped])
+        return SqlRelation(columns, influence)
 
-    def _united_by_name(self, left: Relation, right: Relation) -> tuple[Column | Rest, ...]:
+    def _united_by_name(self, left: SqlRelation, right: SqlRelation) -> tuple[SqlColumn | OpenColumns, ...]:
         if not (is_closed(left) and is_closed(right)):
-            return (Rest(flow=NOTHING),)
+            return (OpenColumns(flow=NO_FLOW),)
         columns = {self.fold(each.name or ""): each for each in left.known or ()}
         for each in right.known or ():
             key = self.fold(each.name or "")
             before = columns.get(key)
-            columns[key] = each if before is None else replace(before, flow=merged([before.flow, each.flow]))
+            columns[key] = each if before is None else replace(before, flow=merge_flows([before.flow, each.flow]))
         return tuple(columns.values())
 
 
-def _united(left: Relation, right: Relation) -> tuple[Column | Rest, ...]:
+def _unite_columns(left: SqlRelation, right: SqlRelation) -> tuple[SqlColumn | OpenColumns, ...]:
     first, second = left.known, right.known
     if first is None or second is None or len(first) != len(second):
-        return (Rest(flow=NOTHING),)
+        return (OpenColumns(flow=NO_FLOW),)
     pairs = zip(first, second, strict=True)
-    return tuple(replace(one, flow=merged([one.flow, other.flow])) for one, other in pairs)
+    return tuple(replace(one, flow=merge_flows([one.flow, other.flow])) for one, other in pairs)

@@ -1,37 +1,46 @@
-"""PURE. Names in SQL: which column of which relation is meant where a name stands."""
+"""PURE. Resolve a name in SQL to the column of a relation."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from duckicelake.lineage.sql.model import NOTHING, Column, Flow, Relation, Rest, Subtype, merged, through
+from duckicelake.lineage.sql.model import (
+    NO_FLOW,
+    Flow,
+    FlowSubtype,
+    OpenColumns,
+    SqlColumn,
+    SqlRelation,
+    merge_flows,
+    pass_through,
+)
 
 Fold = Callable[[str], str]
 _ASCII: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-def ascii_lower(name: str) -> str:
+def fold_ascii(name: str) -> str:
     """The name as DuckDB compares it."""
     return name.translate(_ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScopeSource:
     """Something in FROM: `parts` are the names by which it may be called, the last is the table's or the alias."""
 
     parts: tuple[str, ...]
-    relation: Relation
+    relation: SqlRelation
     hidden: frozenset[str] = frozenset()
     """Columns, folded, that are said once for this and an earlier source: USING's."""
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """The names that an expression may use; those of `outer` where nothing here has the name."""
 
     fold: Fold
-    sources: list[Source] = field(default_factory=list)
-    outer: "Scope | None" = None
+    sources: list[ScopeSource] = field(default_factory=list)
+    outer: "NameScope | None" = None
     aliases: dict[str, Flow] = field(default_factory=dict)
     """What the query's own columns are called, for those who may say so."""
     shared: dict[str, Flow] = field(default_factory=dict)
@@ -39,21 +48,21 @@ class Scope:
     bound: frozenset[str] = frozenset()
     """Parameters of lambdas."""
 
-    _indexes: dict[int, tuple[Relation, dict[str, list[Column]]]] = field(default_factory=dict)
+    _indexes: dict[int, tuple[SqlRelation, dict[str, list[SqlColumn]]]] = field(default_factory=dict)
     """Columns of relations by their names, folded, as they were asked for."""
 
-    def inner(self) -> "Scope":
+    def inner(self) -> "NameScope":
         """Give a scope of a query in an expression, or behind LATERAL."""
-        return Scope(self.fold, outer=self)
+        return NameScope(self.fold, outer=self)
 
     def find(self, parts: Sequence[str]) -> Flow:
         """The flow of a name; NOTHING where it could be several things, or none."""
         if self.fold(parts[0]) in self.bound:
-            return NOTHING
+            return NO_FLOW
         found = self._find(parts)
         if found is not None:
             return found
-        return NOTHING if self.outer is None else self.outer.find(parts)
+        return NO_FLOW if self.outer is None else self.outer.find(parts)
 
     def _find(self, parts: Sequence[str]) -> Flow | None:
         for size in range(len(parts) - 1, 0, -1):
@@ -66,23 +75,23 @@ class Scope:
         found = self._unqualified(name)
         if found is None and not within:
             source = self.source(parts)
-            found = None if source is None else through(source.relation.flows(), Subtype.TRANSFORMATION)
-        return through(found, Subtype.TRANSFORMATION) if within and found is not None else found
+            found = None if source is None else pass_through(source.relation.flows(), FlowSubtype.TRANSFORMATION)
+        return pass_through(found, FlowSubtype.TRANSFORMATION) if within and found is not None else found
 
-    def source(self, parts: Sequence[str]) -> Source | None:
+    def source(self, parts: Sequence[str]) -> ScopeSource | None:
         """The one source that may be called so."""
         wanted = [self.fold(each) for each in parts]
         found = [each for each in self.sources if [self.fold(part) for part in each.parts[-len(wanted) :]] == wanted]
         return found[0] if len(found) == 1 else None
 
-    def _column(self, source: Source, name: str, *, within: bool) -> Flow:
-        candidates = self._known(source.relation, name) or _guessed(source.relation, name)
-        flow = candidates[0] if len(candidates) == 1 else NOTHING
-        return through(flow, Subtype.TRANSFORMATION) if within else flow
+    def _column(self, source: ScopeSource, name: str, *, within: bool) -> Flow:
+        candidates = self._known(source.relation, name) or _guess_flows(source.relation, name)
+        flow = candidates[0] if len(candidates) == 1 else NO_FLOW
+        return pass_through(flow, FlowSubtype.TRANSFORMATION) if within else flow
 
-    def _known(self, relation: Relation, name: str) -> list[Flow]:
+    def _known(self, relation: SqlRelation, name: str) -> list[Flow]:
         if id(relation) not in self._indexes:
-            self._indexes[id(relation)] = relation, _by_name(relation, self.fold)
+            self._indexes[id(relation)] = relation, _group_by_name(relation, self.fold)
         columns = self._indexes[id(relation)][1].get(self.fold(name), ())
         exact = [each.flow for each in columns if each.name == name]
         return exact or [each.flow for each in columns]
@@ -94,14 +103,14 @@ class Scope:
         visible = [each for each in self.sources if folded not in each.hidden]
         known = [flow for each in visible for flow in self._known(each.relation, name)]
         if known:
-            return known[0] if len(known) == 1 else NOTHING
+            return known[0] if len(known) == 1 else NO_FLOW
         if folded in self.aliases:
-            return NOTHING if self._is_open else self.aliases[folded]
+            return NO_FLOW if self._is_open else self.aliases[folded]
         if not self._is_open:
             return None
-        guesses = [flow for each in visible for flow in _guessed(each.relation, name)]
+        guesses = [flow for each in visible for flow in _guess_flows(each.relation, name)]
         elsewhere = self.outer is not None and self.outer.knows(name)
-        return guesses[0] if len(guesses) == 1 and not elsewhere else NOTHING
+        return guesses[0] if len(guesses) == 1 and not elsewhere else NO_FLOW
 
     @property
     def _is_open(self) -> bool:
@@ -121,40 +130,44 @@ class Scope:
         return self._unqualified(name) is not None or (self.outer is not None and self.outer.knows(name))
 
 
-def is_closed(relation: Relation) -> bool:
+def is_closed(relation: SqlRelation) -> bool:
     """Tell whether all columns' names are known."""
-    return all(isinstance(each, Column) and each.name is not None for each in relation.columns)
+    return all(isinstance(each, SqlColumn) and each.name is not None for each in relation.columns)
 
 
-def _by_name(relation: Relation, fold: Fold) -> dict[str, list[Column]]:
-    index: dict[str, list[Column]] = {}
+def _group_by_name(relation: SqlRelation, fold: Fold) -> dict[str, list[SqlColumn]]:
+    index: dict[str, list[SqlColumn]] = {}
     for each in relation.columns:
-        if isinstance(each, Column) and each.name is not None:
+        if isinstance(each, SqlColumn) and each.name is not None:
             index.setdefault(fold(each.name), []).append(each)
     return index
 
 
-def _guessed(relation: Relation, name: str) -> list[Flow]:
-    return [each.named(name) if isinstance(each, Rest) else NOTHING for each in relation.columns if _is_guess(each)]
+def _guess_flows(relation: SqlRelation, name: str) -> list[Flow]:
+    return [
+        each.named(name) if isinstance(each, OpenColumns) else NO_FLOW for each in relation.columns if _is_guess(each)
+    ]
 
 
-def _is_guess(column: Column | Rest) -> bool:
-    return isinstance(column, Rest) or column.name is None
+def _is_guess(column: SqlColumn | OpenColumns) -> bool:
+    return isinstance(column, OpenColumns) or column.name is None
 
 
-def all_columns(scope: Scope, sources: Iterable[Source]) -> list[Column | Rest]:
+def expand_star(scope: NameScope, sources: Iterable[ScopeSource]) -> list[SqlColumn | OpenColumns]:
     """What `*` stands for."""
-    columns: list[Column | Rest] = []
+    columns: list[SqlColumn | OpenColumns] = []
     for source in sources:
         for column in source.relation.columns:
-            name = scope.fold(column.name) if isinstance(column, Column) and column.name is not None else None
+            name = scope.fold(column.name) if isinstance(column, SqlColumn) and column.name is not None else None
             if name is not None and name in source.hidden:
                 continue
             shared = scope.shared.get(name) if name is not None else None
-            columns.append(column if shared is None or isinstance(column, Rest) else Column(column.name, shared))
+            columns.append(
+                column if shared is None or isinstance(column, OpenColumns) else SqlColumn(column.name, shared)
+            )
     return columns
 
 
-def both(flows: Iterable[Flow]) -> Flow:
+def merge_coalesced(flows: Iterable[Flow]) -> Flow:
     """The flow of a column that is whichever isn't NULL."""
-    return through(merged(flows), Subtype.TRANSFORMATION)
+    return pass_through(merge_flows(flows), FlowSubtype.TRANSFORMATION)

@@ -1,4 +1,4 @@
-"""PURE. What stands in FROM: tables, files, functions, queries, and how they are joined."""
+"""PURE. Read FROM: tables, files, functions and queries, and how they are joined."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -7,29 +7,27 @@ from typing import Final
 
 from sqlglot import exp
 
-from duckicelake.lineage.sql.expressions import ExpressionReader
-from duckicelake.lineage.sql.files import looks_like_file
-from duckicelake.lineage.sql.functions import file_reader
+from duckicelake.lineage.sql.expressions import ExpressionReader, apply_pivot
+from duckicelake.lineage.sql.functions import is_file_name, is_file_reader
 from duckicelake.lineage.sql.model import (
-    NOTHING,
-    Column,
-    Dataset,
-    Effect,
+    NO_FLOW,
+    ColumnOrigin,
     Files,
     Flow,
+    FlowEffect,
+    FlowSubtype,
     Lookup,
-    Origin,
-    Relation,
-    Rest,
-    Subtype,
-    deciding,
-    merged,
-    through,
+    OpenColumns,
+    SqlColumn,
+    SqlDataset,
+    SqlRelation,
+    build_deciding_flow,
+    merge_flows,
+    pass_through,
 )
-from duckicelake.lineage.sql.pivots import pivoted
-from duckicelake.lineage.sql.scopes import Fold, Scope, Source, all_columns, both, is_closed
+from duckicelake.lineage.sql.scopes import Fold, NameScope, ScopeSource, expand_star, is_closed, merge_coalesced
 
-UNKNOWN: Final = Relation((Rest(flow=NOTHING),), NOTHING)
+UNKNOWN: Final = SqlRelation((OpenColumns(flow=NO_FLOW),), NO_FLOW)
 _NAMED: Final = (exp.EQ, exp.PropertyEQ, exp.Kwarg)
 """Arguments with names: options, as `nullstr = 'NA'`."""
 _SERIES: Final = (exp.GenerateSeries, exp.GenerateDateArray, exp.GenerateTimestampArray)
@@ -41,52 +39,52 @@ class SourceReader(ExpressionReader):
     def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
         super().__init__(fold)
         self._lookup, self._files = lookup, files
-        self.inputs: dict[Dataset, None] = {}
+        self.inputs: dict[SqlDataset, None] = {}
 
     @abstractmethod
-    def named_query(self, name: str) -> Relation | None:
+    def named_query(self, name: str) -> SqlRelation | None:
         """Give what a name of WITH stands for."""
 
-    def read_from(self, node: exp.Expr, scope: Scope) -> Flow:
+    def read_from(self, node: exp.Expr, scope: NameScope) -> Flow:
         """Add what stands in FROM to the scope; what decides about the rows."""
         from_ = node.args.get("from_")
-        influence = [NOTHING if from_ is None else self.add(from_.this, scope)]
+        influence = [NO_FLOW if from_ is None else self.add(from_.this, scope)]
         influence += [self._join(each, scope) for each in node.args.get("joins") or ()]
         influence += [self.add(each, scope) for each in node.args.get("laterals") or ()]
-        return merged(influence)
+        return merge_flows(influence)
 
-    def add(self, node: exp.Expr, scope: Scope) -> Flow:
+    def add(self, node: exp.Expr, scope: NameScope) -> Flow:
         """Add one source, with all that is joined to it, to the scope."""
         inner = node.this if isinstance(node, exp.Subquery | exp.Paren) else None
         if isinstance(inner, exp.Table | exp.Subquery) and not node.alias and not node.args.get("pivots"):
             influence = self.add(inner, scope)
         else:
-            source = self.source_of(node, scope, scope)
+            source = self.find_source(node, scope, scope)
             scope.sources.append(source)
             influence = source.relation.influence
         joined = [self._join(each, scope) for each in node.args.get("joins") or ()]
         views = [self.add(each, scope) for each in node.args.get("laterals") or ()]
-        return merged([influence, *joined, *views])
+        return merge_flows([influence, *joined, *views])
 
-    def source_of(self, node: exp.Expr, scope: Scope, outer: Scope) -> Source:
+    def find_source(self, node: exp.Expr, scope: NameScope, outer: NameScope) -> ScopeSource:
         """What one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
         self.count()
         relation, parts = self._item(node, scope, outer)
         for each in node.args.get("pivots") or ():
-            relation = pivoted(self, relation, each, parts)
+            relation = apply_pivot(self, relation, each, parts)
         alias = node.args.get("alias")
         if isinstance(alias, exp.TableAlias):
             relation = relation.renamed([each.name for each in alias.args.get("columns") or ()])
             parts = (alias.name,) if alias.name else parts
         self.count(len(relation.columns))
-        return Source(parts, relation)
+        return ScopeSource(parts, relation)
 
-    def _item(self, node: exp.Expr, scope: Scope, outer: Scope) -> tuple[Relation, tuple[str, ...]]:
+    def _item(self, node: exp.Expr, scope: NameScope, outer: NameScope) -> tuple[SqlRelation, tuple[str, ...]]:
         if isinstance(node, exp.Table):
             return self._table(node, scope)
         if isinstance(node, exp.Pivot):
-            source = self.source_of(node.this, scope, outer)
-            return pivoted(self, source.relation, node, source.parts), ()
+            source = self.find_source(node.this, scope, outer)
+            return apply_pivot(self, source.relation, node, source.parts), ()
         if isinstance(node, exp.Subquery | exp.Paren):
             return self._in_parentheses(node.this, scope, outer), ()
         if isinstance(node, exp.Lateral):
@@ -97,14 +95,14 @@ class SourceReader(ExpressionReader):
             return self._values(node, scope), ()
         return (self.relation(node, scope) if isinstance(node, exp.Query) else UNKNOWN), ()
 
-    def _in_parentheses(self, inner: exp.Expr, scope: Scope, outer: Scope) -> Relation:
+    def _in_parentheses(self, inner: exp.Expr, scope: NameScope, outer: NameScope) -> SqlRelation:
         if isinstance(inner, exp.Query) and not isinstance(inner, exp.Subquery):
             return self.relation(inner, scope)
         inside = outer.inner()
         influence = self.add(inner, inside)
-        return Relation(tuple(all_columns(inside, inside.sources)), influence)
+        return SqlRelation(tuple(expand_star(inside, inside.sources)), influence)
 
-    def _table(self, node: exp.Table, scope: Scope) -> tuple[Relation, tuple[str, ...]]:
+    def _table(self, node: exp.Table, scope: NameScope) -> tuple[SqlRelation, tuple[str, ...]]:
         if not isinstance(node.this, exp.Identifier | exp.Dot):
             return self._function(node.this, scope), ()
         parts = tuple(each.name for each in node.parts)
@@ -112,89 +110,91 @@ class SourceReader(ExpressionReader):
         if found is not None:
             return found, parts
         dataset = self._lookup(parts)
-        if dataset is None and len(parts) == 1 and looks_like_file(parts[0]):
+        if dataset is None and len(parts) == 1 and is_file_name(parts[0]):
             dataset = self._files(parts[0])
             return self._of([dataset]), (parts[0].rpartition("/")[2].partition(".")[0],)
         return self._of([dataset]), parts
 
-    def _of(self, datasets: Sequence[Dataset | None]) -> Relation:
+    def _of(self, datasets: Sequence[SqlDataset | None]) -> SqlRelation:
         known = [each for each in datasets if each is not None]
         self.inputs |= dict.fromkeys(known)
-        return base_relation(known[0]) if len(known) == len(datasets) == 1 else UNKNOWN
+        return build_base_relation(known[0]) if len(known) == len(datasets) == 1 else UNKNOWN
 
-    def _function(self, node: exp.Expr | None, scope: Scope) -> Relation:
+    def _function(self, node: exp.Expr | None, scope: NameScope) -> SqlRelation:
         if node is None or not isinstance(node, exp.Func):
             return UNKNOWN
-        if file_reader(node):
-            return self._of([self._files(each) for each in _paths(node)] or [None])
-        arguments = [_argument(each) for each in node.iter_expressions()]
-        flow = through(self.all_of(arguments, scope), Subtype.TRANSFORMATION)
-        return Relation((Column(None, flow) if isinstance(node, _SERIES) else Rest(flow=flow),), NOTHING)
+        if is_file_reader(node):
+            return self._of([self._files(each) for each in _find_paths(node)] or [None])
+        arguments = [_find_argument(each) for each in node.iter_expressions()]
+        flow = pass_through(self.all_of(arguments, scope), FlowSubtype.TRANSFORMATION)
+        return SqlRelation((SqlColumn(None, flow) if isinstance(node, _SERIES) else OpenColumns(flow=flow),), NO_FLOW)
 
-    def _lateral(self, node: exp.Lateral, scope: Scope) -> Relation:
+    def _lateral(self, node: exp.Lateral, scope: NameScope) -> SqlRelation:
         inner = node.this
         if isinstance(inner, exp.Subquery):
             return self.relation(inner.this, scope)
         if isinstance(inner, exp.Unnest):
             return self._unnest(inner, scope)
-        flow = through(self.flow(inner, scope), Subtype.TRANSFORMATION)
+        flow = pass_through(self.flow(inner, scope), FlowSubtype.TRANSFORMATION)
         alias = node.args.get("alias")
         names = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-        return Relation(tuple(Column(each.name, flow) for each in names) if names else (Rest(flow=flow),), NOTHING)
+        return SqlRelation(
+            tuple(SqlColumn(each.name, flow) for each in names) if names else (OpenColumns(flow=flow),), NO_FLOW
+        )
 
-    def _unnest(self, node: exp.Unnest, scope: Scope) -> Relation:
-        flows = [through(self.flow(each, scope), Subtype.TRANSFORMATION) for each in node.expressions]
+    def _unnest(self, node: exp.Unnest, scope: NameScope) -> SqlRelation:
+        flows = [pass_through(self.flow(each, scope), FlowSubtype.TRANSFORMATION) for each in node.expressions]
         alias, offset = node.args.get("alias"), node.args.get("offset")
         names = [each.name for each in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
         if len(names) > len(flows):
-            flows = [merged(flows)] * len(names)
-        columns = [Column("unnest", each) for each in flows]
+            flows = [merge_flows(flows)] * len(names)
+        columns = [SqlColumn("unnest", each) for each in flows]
         if offset:
-            columns.append(Column(offset.name if isinstance(offset, exp.Identifier) else None, NOTHING))
-        return Relation(tuple(columns), NOTHING)
+            columns.append(SqlColumn(offset.name if isinstance(offset, exp.Identifier) else None, NO_FLOW))
+        return SqlRelation(tuple(columns), NO_FLOW)
 
-    def _values(self, node: exp.Values, scope: Scope) -> Relation:
+    def _values(self, node: exp.Values, scope: NameScope) -> SqlRelation:
         rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
         self.count(sum(map(len, rows)))
         width = max(map(len, rows), default=0)
         by_column = [[row[at] for row in rows if at < len(row)] for at in range(width)]
-        return Relation(tuple(Column(None, self.all_of(each, scope)) for each in by_column), NOTHING)
+        return SqlRelation(tuple(SqlColumn(None, self.all_of(each, scope)) for each in by_column), NO_FLOW)
 
-    def _join(self, node: exp.Join, scope: Scope) -> Flow:
+    def _join(self, node: exp.Join, scope: NameScope) -> Flow:
         count = len(scope.sources)
         influence = self.add(node.this, scope)
         left, right = scope.sources[:count], scope.sources[count:]
         names = [each.name for each in node.args.get("using") or ()]
         if (node.args.get("method") or "").upper() == "NATURAL":
-            names = _common(left, right, self.fold)
+            names = _find_common(left, right, self.fold)
         on = node.args.get("on")
-        by = [NOTHING if on is None else self.flow(on, scope)]
-        sides = Scope(self.fold, left, shared=scope.shared), Scope(self.fold, right)
+        by = [NO_FLOW if on is None else self.flow(on, scope)]
+        sides = NameScope(self.fold, left, shared=scope.shared), NameScope(self.fold, right)
         by += [self._use(each, scope, sides, (node.args.get("side") or "").upper()) for each in names]
         hidden = frozenset(map(self.fold, names))
         scope.sources[count:] = [replace(each, hidden=each.hidden | hidden) for each in right]
         if (node.args.get("kind") or "").upper() in {"SEMI", "ANTI"}:
             del scope.sources[count:]
-        return merged([influence, deciding(merged(by), Subtype.JOIN)])
+        return merge_flows([influence, build_deciding_flow(merge_flows(by), FlowSubtype.JOIN)])
 
-    def _use(self, name: str, scope: Scope, sides: tuple[Scope, Scope], outer: str) -> Flow:
+    def _use(self, name: str, scope: NameScope, sides: tuple[NameScope, NameScope], outer: str) -> Flow:
         """A column of USING; what decides about the join."""
         self.count(len(scope.sources))
         left, right = sides[0].find([name]), sides[1].find([name])
         if outer in {"FULL", "RIGHT"}:
-            scope.shared[self.fold(name)] = right if outer == "RIGHT" else both([left, right])
-        return merged([left, right])
+            scope.shared[self.fold(name)] = right if outer == "RIGHT" else merge_coalesced([left, right])
+        return merge_flows([left, right])
 
 
-def base_relation(dataset: Dataset) -> Relation:
+def build_base_relation(dataset: SqlDataset) -> SqlRelation:
     """What a table gives."""
     if dataset.columns is None:
-        return Relation((Rest(dataset),), NOTHING)
-    same = frozenset({Effect(Subtype.IDENTITY)})
-    return Relation(tuple(Column(each, {Origin(dataset, each): same}) for each in dataset.columns), NOTHING)
+        return SqlRelation((OpenColumns(dataset),), NO_FLOW)
+    same = frozenset({FlowEffect(FlowSubtype.IDENTITY)})
+    return SqlRelation(tuple(SqlColumn(each, {ColumnOrigin(dataset, each): same}) for each in dataset.columns), NO_FLOW)
 
 
-def _paths(node: exp.Func) -> list[str]:
+def _find_paths(node: exp.Func) -> list[str]:
     """The files that a call reads: its first argument without a name, if that is text or a list of texts."""
     arguments = [node.this] if isinstance(node.this, exp.Expr) else []
     arguments += node.expressions
@@ -204,12 +204,12 @@ def _paths(node: exp.Func) -> list[str]:
     return texts if len(texts) == len(found) else []
 
 
-def _argument(node: exp.Expr) -> exp.Expr:
+def _find_argument(node: exp.Expr) -> exp.Expr:
     """The value of an argument; its name, if it has one, is no column."""
     return node.expression if isinstance(node, _NAMED) else node
 
 
-def _common(left: Sequence[Source], right: Sequence[Source], fold: Fold) -> list[str]:
+def _find_common(left: Sequence[ScopeSource], right: Sequence[ScopeSource], fold: Fold) -> list[str]:
     """NATURAL's columns."""
     if not all(is_closed(each.relation) for each in (*left, *right)):
         return []

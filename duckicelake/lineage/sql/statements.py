@@ -1,28 +1,32 @@
-"""PURE. What a statement writes, and what flows there."""
+"""PURE. Read statements that write, and what flows into their output."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from sqlglot import exp
 
-from duckicelake.lineage.sql.fields import Fields, all_named, by_name, by_position, together
 from duckicelake.lineage.sql.model import (
-    NOTHING,
-    Column,
-    Dataset,
+    NO_FLOW,
+    Fields,
     Files,
     Flow,
-    Lineage,
+    FlowSubtype,
     Lookup,
-    Relation,
-    Rest,
-    Subtype,
-    deciding,
-    merged,
+    OpenColumns,
+    SqlColumn,
+    SqlDataset,
+    SqlRelation,
+    StatementLineage,
+    build_deciding_flow,
+    match_by_name,
+    match_by_position,
+    merge_fields,
+    merge_flows,
+    name_all,
 )
 from duckicelake.lineage.sql.queries import QueryReader
-from duckicelake.lineage.sql.scopes import Fold, Scope, Source
-from duckicelake.lineage.sql.sources import base_relation
+from duckicelake.lineage.sql.scopes import Fold, NameScope, ScopeSource
+from duckicelake.lineage.sql.sources import build_base_relation
 
 
 class StatementReader:
@@ -32,93 +36,97 @@ class StatementReader:
         self.fold, self._lookup, self._files = fold, lookup, files
         self.queries = QueryReader(fold, lookup, files)
 
-    def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> Lineage | None:
+    def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> StatementLineage | None:
         """What the statement reads and writes; None for what does neither.
 
         `names` are those of the columns that a query gives, where somebody knows them.
         """
         if isinstance(node, exp.Query | exp.Values | exp.Pivot):
-            relation = self.queries.relation(node, Scope(self.fold))
-            return self._written(None, by_position(relation, names) if names else by_name(relation), relation.influence)
+            relation = self.queries.relation(node, NameScope(self.fold))
+            return self._written(
+                None, match_by_position(relation, names) if names else match_by_name(relation), relation.influence
+            )
         for kind, read in self._readers.items():
             if isinstance(node, kind):
                 return read(self, node)
         return None
 
-    def _create(self, node: exp.Create) -> Lineage | None:
+    def _create(self, node: exp.Create) -> StatementLineage | None:
         query = node.expression
         if (node.args.get("kind") or "").upper() not in {"TABLE", "VIEW"} or not isinstance(query, exp.Query):
             return None
-        target, names = _target(node.this)
-        relation = self.queries.relation(query, Scope(self.fold)).renamed(names)
+        target, names = _find_target(node.this)
+        relation = self.queries.relation(query, NameScope(self.fold)).renamed(names)
         output = self._output(target)
         columns = output.columns if output is not None else None
-        fields = all_named(relation, columns) if columns else by_name(relation)
+        fields = name_all(relation, columns) if columns else match_by_name(relation)
         return self._written(output, fields, relation.influence)
 
-    def _insert(self, node: exp.Insert) -> Lineage | None:
-        target, names = _target(node.this)
+    def _insert(self, node: exp.Insert) -> StatementLineage | None:
+        target, names = _find_target(node.this)
         output = self._output(target)
         query = node.expression
         if query is None:
-            return self._written(output, {}, NOTHING)
-        scope = Scope(self.fold)
+            return self._written(output, {}, NO_FLOW)
+        scope = NameScope(self.fold)
         if node.args.get("with_"):
             self.queries.define(node.args["with_"], scope)
         relation = self.queries.relation(query, scope)
         if not names and output is not None and not node.args.get("partition"):
             names = list(output.columns or ())
         if node.args.get("by_name"):
-            fields = self._spelled(by_name(relation), output)
+            fields = self._spelled(match_by_name(relation), output)
         else:
-            fields = self._spelled(by_position(relation, names), output) if names else {}
+            fields = self._spelled(match_by_position(relation, names), output) if names else {}
         updated, influence = self._on_conflict(node, output, target, relation.renamed(names))
-        return self._written(output, together(fields, updated), merged([relation.influence, influence]))
+        return self._written(output, merge_fields(fields, updated), merge_flows([relation.influence, influence]))
 
     def _on_conflict(
-        self, node: exp.Insert, output: Dataset | None, target: exp.Table | None, new: Relation
+        self, node: exp.Insert, output: SqlDataset | None, target: exp.Table | None, new: SqlRelation
     ) -> tuple[Fields, Flow]:
         conflict = node.args.get("conflict")
         if conflict is None or target is None:
-            return {}, NOTHING
-        scope = Scope(self.fold, [self._as_source(target, output), Source(("excluded",), new)])
+            return {}, NO_FLOW
+        scope = NameScope(self.fold, [self._as_source(target, output), ScopeSource(("excluded",), new)])
         where = conflict.args.get("where")
-        influence = deciding(self.queries.flow(where.this, scope), Subtype.FILTER) if where else NOTHING
+        influence = build_deciding_flow(self.queries.flow(where.this, scope), FlowSubtype.FILTER) if where else NO_FLOW
         return self._assigned(conflict.expressions, scope, output), influence
 
-    def _update(self, node: exp.Update) -> Lineage | None:
+    def _update(self, node: exp.Update) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
         output, scope = self._aimed(node.this, node)
         influence = [self._joined_to(node.this, scope), self.queries.read_from(node, scope), self._where(node, scope)]
-        return self._written(output, self._assigned(node.expressions, scope, output), merged(influence))
+        return self._written(output, self._assigned(node.expressions, scope, output), merge_flows(influence))
 
-    def _delete(self, node: exp.Delete) -> Lineage | None:
+    def _delete(self, node: exp.Delete) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
         output, scope = self._aimed(node.this, node)
         influence = [self.queries.add(each, scope) for each in node.args.get("using") or ()]
-        return self._written(output, {}, merged([*influence, self._where(node, scope)]))
+        return self._written(output, {}, merge_flows([*influence, self._where(node, scope)]))
 
-    def _merge(self, node: exp.Merge) -> Lineage | None:
+    def _merge(self, node: exp.Merge) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
         output, scope = self._aimed(node.this, node)
         influence = [self.queries.add(node.args["using"], scope)]
         by = [self.queries.flow(node.args["on"], scope)] if node.args.get("on") else []
         for each in node.args.get("using_cond") or ():
-            by += [Scope(self.fold, [source]).find([each.name]) for source in scope.sources]
-        influence.append(deciding(merged(by), Subtype.JOIN))
+            by += [NameScope(self.fold, [source]).find([each.name]) for source in scope.sources]
+        influence.append(build_deciding_flow(merge_flows(by), FlowSubtype.JOIN))
         fields: Fields = {}
         for when in node.args["whens"].expressions:
             if when.args.get("condition"):
-                influence.append(deciding(self.queries.flow(when.args["condition"], scope), Subtype.FILTER))
-            fields = together(fields, self._when(when.args["then"], scope, output))
-        return self._written(output, fields, merged(influence))
+                influence.append(
+                    build_deciding_flow(self.queries.flow(when.args["condition"], scope), FlowSubtype.FILTER)
+                )
+            fields = merge_fields(fields, self._when(when.args["then"], scope, output))
+        return self._written(output, fields, merge_flows(influence))
 
-    def _when(self, then: exp.Expr, scope: Scope, output: Dataset | None) -> Fields:
+    def _when(self, then: exp.Expr, scope: NameScope, output: SqlDataset | None) -> Fields:
         """What one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
-        new = Scope(self.fold, scope.sources[1:], outer=scope.outer)
+        new = NameScope(self.fold, scope.sources[1:], outer=scope.outer)
         if isinstance(then, exp.Update):
             named = [each for each in then.expressions or () if isinstance(each, exp.EQ)]
             if named or isinstance(then.expressions, exp.Star):
@@ -137,56 +145,60 @@ class StatementReader:
         flows = [self.queries.flow(each, new) for each in values]
         return self._spelled(dict(zip(names, flows, strict=True)), output)
 
-    def _alike(self, new: Scope, output: Dataset | None) -> Fields:
+    def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
         """Columns of the same names, as `UPDATE *` and `INSERT *` take them."""
         columns = output.columns if output is not None else None
         return {name: flow for name in columns or () if (flow := new.find([name]))}
 
-    def _copy(self, node: exp.Copy) -> Lineage | None:
+    def _copy(self, node: exp.Copy) -> StatementLineage | None:
         files = [self._files(each.this) for each in node.args.get("files") or () if isinstance(each, exp.Literal)]
         file = files[0] if len(files) == 1 else None
-        target, names = _target(node.this)
+        target, names = _find_target(node.this)
         if node.args.get("kind"):
             self.queries.inputs |= dict.fromkeys(each for each in files if each is not None)
-            return self._written(self._output(target), {}, NOTHING)
+            return self._written(self._output(target), {}, NO_FLOW)
         if target is None:
             query = node.this
-            relation = self.queries.relation(query.this if isinstance(query, exp.Subquery) else query, Scope(self.fold))
+            relation = self.queries.relation(
+                query.this if isinstance(query, exp.Subquery) else query, NameScope(self.fold)
+            )
         else:
-            relation = self.queries.source_of(target, Scope(self.fold), Scope(self.fold)).relation
+            relation = self.queries.find_source(target, NameScope(self.fold), NameScope(self.fold)).relation
             if names:
-                relation = _chosen(relation, names, self.fold)
-        return self._written(file, by_name(relation), relation.influence)
+                relation = _choose_columns(relation, names, self.fold)
+        return self._written(file, match_by_name(relation), relation.influence)
 
-    def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[Dataset | None, Scope]:
+    def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
         """The table that a statement changes rows of, and the names that hold in the statement: its own come first."""
         output, scope = self._output(target), self._with(node)
         scope.sources.append(self._as_source(target, output))
         return output, scope
 
-    def _with(self, node: exp.Expr) -> Scope:
-        scope = Scope(self.fold)
+    def _with(self, node: exp.Expr) -> NameScope:
+        scope = NameScope(self.fold)
         if node.args.get("with_"):
             self.queries.define(node.args["with_"], scope)
         return scope
 
-    def _where(self, node: exp.Expr, scope: Scope) -> Flow:
+    def _where(self, node: exp.Expr, scope: NameScope) -> Flow:
         where = node.args.get("where")
-        return NOTHING if where is None else deciding(self.queries.flow(where.this, scope), Subtype.FILTER)
+        return (
+            NO_FLOW if where is None else build_deciding_flow(self.queries.flow(where.this, scope), FlowSubtype.FILTER)
+        )
 
-    def _joined_to(self, target: exp.Table, scope: Scope) -> Flow:
+    def _joined_to(self, target: exp.Table, scope: NameScope) -> Flow:
         """What is joined to the table that an UPDATE names; as some dialects let it."""
         return self.queries.read_from(exp.Select(joins=target.args.get("joins")), scope)
 
-    def _assigned(self, nodes: Iterable[exp.Expr], scope: Scope, output: Dataset | None) -> Fields:
+    def _assigned(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
         fields: Fields = {}
         for each in nodes:
             if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column):
                 parts = [part.name for part in each.this.parts]
-                fields = together(fields, {parts[-1]: self.queries.flow(each.expression, scope)})
+                fields = merge_fields(fields, {parts[-1]: self.queries.flow(each.expression, scope)})
         return self._spelled(fields, output)
 
-    def _spelled(self, fields: Mapping[str, Flow], output: Dataset | None) -> Fields:
+    def _spelled(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
         """The fields with the names that the table has for them."""
         columns = output.columns if output is not None else None
         if columns is None:
@@ -194,22 +206,24 @@ class StatementReader:
         known = {self.fold(each): each for each in columns}
         return {known[self.fold(name)]: flow for name, flow in fields.items() if self.fold(name) in known}
 
-    def _output(self, target: exp.Table | None) -> Dataset | None:
+    def _output(self, target: exp.Table | None) -> SqlDataset | None:
         if target is None or not isinstance(target.this, exp.Identifier | exp.Dot):
             return None
         return self._lookup(tuple(each.name for each in target.parts))
 
-    def _as_source(self, target: exp.Table, output: Dataset | None) -> Source:
+    def _as_source(self, target: exp.Table, output: SqlDataset | None) -> ScopeSource:
         parts = (target.alias,) if target.alias else tuple(each.name for each in target.parts)
-        return Source(parts, Relation((Rest(flow=NOTHING),), NOTHING) if output is None else base_relation(output))
+        return ScopeSource(
+            parts, SqlRelation((OpenColumns(flow=NO_FLOW),), NO_FLOW) if output is None else build_base_relation(output)
+        )
 
-    def _written(self, output: Dataset | None, fields: Fields, influence: Flow) -> Lineage:
+    def _written(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
         """The statement's lineage; a table that it writes is read as well if it's where something comes from."""
         inputs = self.queries.inputs
         read = [origin.dataset for flow in (*fields.values(), influence) for origin in flow]
-        return Lineage(tuple({**inputs, **dict.fromkeys(read)}), output, fields, influence)
+        return StatementLineage(tuple({**inputs, **dict.fromkeys(read)}), output, fields, influence)
 
-    _readers: ClassVar[dict[type[exp.Expr], Callable[..., Lineage | None]]] = {
+    _readers: ClassVar[dict[type[exp.Expr], Callable[..., StatementLineage | None]]] = {
         exp.Create: _create,
         exp.Insert: _insert,
         exp.Update: _update,
@@ -219,7 +233,7 @@ class StatementReader:
     }
 
 
-def _target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
+def _find_target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
     """(the table that is written, the columns that the statement names)."""
     if isinstance(node, exp.Schema):
         names = [each.name for each in node.expressions]
@@ -227,6 +241,6 @@ def _target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
     return (node if isinstance(node, exp.Table) else None), []
 
 
-def _chosen(relation: Relation, names: Sequence[str], fold: Fold) -> Relation:
-    scope = Scope(fold, [Source((), relation)])
-    return Relation(tuple(Column(each, scope.find([each])) for each in names), relation.influence)
+def _choose_columns(relation: SqlRelation, names: Sequence[str], fold: Fold) -> SqlRelation:
+    scope = NameScope(fold, [ScopeSource((), relation)])
+    return SqlRelation(tuple(SqlColumn(each, scope.find([each])) for each in names), relation.influence)

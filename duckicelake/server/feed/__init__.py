@@ -1,1 +1,1 @@
-"""Answers without an end: changes as server-sent events."""
+"""The change feed: one reader of Postgres, many server-sent event streams."""

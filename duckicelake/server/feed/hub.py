@@ -12,37 +12,37 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from duckicelake.catalog.chronicle.events import Event, Happened, Position
-from duckicelake.catalog.chronicle.feed import (
-    PAGE,
-    START,
-    Failed,
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog.entries import START_POSITION, LogPosition
+from duckicelake.changelog.events import ChangeEvent, RequestChanges
+from duckicelake.changelog.feed import (
+    PAGE_CHANGES,
+    EventView,
     NewsReader,
+    PublishChanges,
+    ReadFailed,
     RecentChanges,
-    Tell,
-    older_changes,
-    resolved,
+    read_older_changes,
+    resolve_position,
 )
-from duckicelake.catalog.chronicle.views import View
-from duckicelake.catalog.services import Services
 from duckicelake.errors import Unavailable
 from duckicelake.server.telemetry.metrics import Metrics
 
 TICK_SECONDS: Final = 5.0
 """After which every reader looks whether it may go on, and shows that it is there."""
-REWOUND: Final = "rewound"
+REWOUND_REASON: Final = "rewound"
 """Why readers are ended whom nobody can tell what wasn't, after all: the lake was put back behind it."""
-_AT_ONCE: Final = 64
+_MAX_WOKEN_READERS: Final = 64
 """Readers that are woken before other requests have their turn."""
-_PAGING: Final = 2
+_MAX_PAGE_READS: Final = 2
 """Pages of older changes that are read from Postgres at a time: requests need its connections, too."""
-_PATIENCE_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 """For the first changes to be read, and for the lake to be followed to where it is."""
 _PAUSE_SECONDS: Final = 0.05
-_MOST_PAGES: Final = 1024
-_MOST_BYTES: Final = 1024 * 1024
+_MAX_PAGES: Final = 1024
+_MAX_PAGE_BYTES: Final = 1024 * 1024
 """Of a page: of a reader that is slow so much is kept until it has taken it."""
-_COME_AGAIN_SECONDS: Final = 10
+_RETRY_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class ReaderLimits:
 
 
 @dataclass(frozen=True)
-class Page:
+class FeedPage:
     """Events up to a position, which also those were before that aren't told. at_ms: when the last of all was made."""
 
-    events: Sequence[Event]
-    position: Position
+    events: Sequence[ChangeEvent]
+    position: LogPosition
     at_ms: int
     is_last: bool
 
@@ -68,7 +68,7 @@ class Page:
         return b"".join(b"id: %b\ndata: %b\n\n" % (str(event.position).encode(), event.json) for event in self.events)
 
 
-class Reader:
+class FeedReader:
     """One who waits. news: there may be something to do. over: why there will be nothing any more."""
 
     def __init__(self) -> None:
@@ -83,25 +83,25 @@ class Reader:
 class FeedHub:
     """For one event loop. It reads from Postgres from when it is first asked; what it reads, all share."""
 
-    def __init__(self, services: Services, metrics: Metrics, limits: ReaderLimits, failed: Failed) -> None:
+    def __init__(self, services: Services, metrics: Metrics, limits: ReaderLimits, failed: ReadFailed) -> None:
         """failed: hears why nothing new can be read."""
         self._services = services
         self._failed = failed
         self._metrics = metrics
         self._limits = limits
-        self._readers: set[Reader] = set()
+        self._readers: set[FeedReader] = set()
         self._of_principal: Counter[str] = Counter()
         self._recent: RecentChanges | None = None
         self._is_ticking = False
         self._is_ready: asyncio.Event | None = None
-        self._pages: dict[tuple[View, Position, int], Page] = {}
-        self._paging = asyncio.Semaphore(_PAGING)
+        self._pages: dict[tuple[EventView, LogPosition, int], FeedPage] = {}
+        self._paging = asyncio.Semaphore(_MAX_PAGE_READS)
 
     @contextmanager
-    def reader(self, principal: str) -> Iterator[Reader]:
+    def reader(self, principal: str) -> Iterator[FeedReader]:
         """A place among those who are woken by news; HTTP 429 or 503 if there is none."""
         self._admit(principal)
-        reader = Reader()
+        reader = FeedReader()
         self._readers.add(reader)
         self._of_principal[principal] += 1
         self._metrics.feed_readers(len(self._readers))
@@ -117,27 +117,27 @@ class FeedHub:
                 del self._of_principal[principal]
             self._metrics.feed_readers(len(self._readers))
 
-    async def begin(self, text: str | None) -> Position:
+    async def begin(self, text: str | None) -> LogPosition:
         """Where to read on from, as a client says it; None: the beginning.
 
         InvalidRequest, Forgotten, and Unavailable if it takes too long.
         """
         recent = await self._changes()
-        if not text or text == str(START):
-            return START
+        if not text or text == str(START_POSITION):
+            return START_POSITION
         if text == "newest":
             return recent.newest
-        position = Position.parse(text)
+        position = LogPosition.parse(text)
         if recent.start <= position <= recent.newest:
             return position
-        until = time.monotonic() + _PATIENCE_SECONDS
-        while (found := await run_in_threadpool(resolved, self._services.database, position)) is None:
+        until = time.monotonic() + _TIMEOUT_SECONDS
+        while (found := await run_in_threadpool(resolve_position, self._services.database, position)) is None:
             if time.monotonic() > until:
                 raise Unavailable(f"Changes up to {position} haven't been followed yet; try again")
             await asyncio.sleep(_PAUSE_SECONDS)
         return found
 
-    async def page(self, view: View, after: Position, limit: int = PAGE) -> Page:
+    async def page(self, view: EventView, after: LogPosition, limit: int = PAGE_CHANGES) -> FeedPage:
         """What is told after a position; of what is too long ago for memory, what Postgres gives at a time."""
         recent = await self._changes()
         key = (view, after, limit)
@@ -145,15 +145,15 @@ class FeedHub:
             return self._pages[key]
         changes = recent.after(after)
         if changes is not None:
-            if len(self._pages) >= _MOST_PAGES:
+            if len(self._pages) >= _MAX_PAGES:
                 self._pages.clear()
-            page = self._pages[key] = _page(view, recent, changes, after, limit)
+            page = self._pages[key] = _build_page(view, recent, changes, after, limit)
             return page
         async with self._paging:
             database = self._services.database
-            older = await run_in_threadpool(older_changes, database, after, view.selection.since_ms)
+            older = await run_in_threadpool(read_older_changes, database, after, view.selection.since_ms)
         # Of what was before those in memory, there is nothing, if there is nothing of it in Postgres.
-        return replace(_page(view, recent, older, after if older else recent.start, limit), is_last=False)
+        return replace(_build_page(view, recent, older, after if older else recent.start, limit), is_last=False)
 
     async def _changes(self) -> RecentChanges:
         if self._recent is not None:
@@ -163,17 +163,17 @@ class FeedHub:
             tell = partial(_hand_over, asyncio.get_running_loop(), self._publish)
             NewsReader(self._services.database, tell, self._failed).start()
         try:
-            await asyncio.wait_for(self._is_ready.wait(), _PATIENCE_SECONDS)
+            await asyncio.wait_for(self._is_ready.wait(), _TIMEOUT_SECONDS)
         except TimeoutError:
             raise Unavailable("Postgres does not answer; try again") from None
         assert self._recent is not None
         return self._recent
 
-    def _publish(self, after: Position, changes: Sequence[Happened]) -> None:
+    def _publish(self, after: LogPosition, changes: Sequence[RequestChanges]) -> None:
         if self._recent is None or self._recent.newest != after:
             self._recent = RecentChanges(after, after)
             for reader in self._readers:
-                reader.end(REWOUND)
+                reader.end(REWOUND_REASON)
         elif changes:
             self._metrics.feed_behind(max(0.0, time.time() - changes[-1].at_ms / 1000))
         self._recent.extend(changes)
@@ -182,12 +182,12 @@ class FeedHub:
             self._is_ready.set()
         self._wake(list(self._readers))
 
-    def _wake(self, readers: Sequence[Reader]) -> None:
+    def _wake(self, readers: Sequence[FeedReader]) -> None:
         """A few at a time: what else the loop has to do comes between."""
-        for reader in readers[:_AT_ONCE]:
+        for reader in readers[:_MAX_WOKEN_READERS]:
             reader.news.set()
-        if len(readers) > _AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._wake, readers[_AT_ONCE:])
+        if len(readers) > _MAX_WOKEN_READERS:
+            asyncio.get_running_loop().call_soon(self._wake, readers[_MAX_WOKEN_READERS:])
 
     def _tick(self) -> None:
         """While there are readers."""
@@ -200,39 +200,45 @@ class FeedHub:
     def _admit(self, principal: str) -> None:
         limits = self._limits
         if len(self._readers) >= limits.total:
-            raise _full(503, f"{limits.total} wait for changes, as many as this worker lets wait; try again")
+            raise _build_full_error(
+                503, f"{limits.total} wait for changes, as many as this worker lets wait; try again"
+            )
         if self._of_principal[principal] >= limits.each:
-            raise _full(429, f"You wait for changes {limits.each} times already; end one, or try again")
+            raise _build_full_error(429, f"You wait for changes {limits.each} times already; end one, or try again")
 
 
-def _full(status: int, message: str) -> HTTPException:
-    return HTTPException(status, message, {"Retry-After": str(_COME_AGAIN_SECONDS)})
+def _build_full_error(status: int, message: str) -> HTTPException:
+    return HTTPException(status, message, {"Retry-After": str(_RETRY_SECONDS)})
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, publish: Tell, after: Position, changes: Sequence[Happened]) -> None:
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, publish: PublishChanges, after: LogPosition, changes: Sequence[RequestChanges]
+) -> None:
     """From the thread that reads to the loop, if that still runs."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(publish, after, changes)
 
 
-def _page(view: View, recent: RecentChanges, changes: Sequence[Happened], after: Position, limit: int) -> Page:
+def _build_page(
+    view: EventView, recent: RecentChanges, changes: Sequence[RequestChanges], after: LogPosition, limit: int
+) -> FeedPage:
     """The first of these changes."""
-    fitting = _fitting(changes[:PAGE])
+    fitting = _select_fitting(changes[:PAGE_CHANGES])
     is_last, changes = len(fitting) == len(changes), fitting
     events = view.events(changes)
     if len(events) > limit:
         cut = events[limit - 1]
-        return Page(events[:limit], cut.position, cut.at_ms, is_last=False)
+        return FeedPage(events[:limit], cut.position, cut.at_ms, is_last=False)
     if not changes:
-        return Page((), after, recent.newest_ms, is_last)
-    return Page(events, changes[-1].position, changes[-1].at_ms, is_last)
+        return FeedPage((), after, recent.newest_ms, is_last)
+    return FeedPage(events, changes[-1].position, changes[-1].at_ms, is_last)
 
 
-def _fitting(changes: Sequence[Happened]) -> Sequence[Happened]:
+def _select_fitting(changes: Sequence[RequestChanges]) -> Sequence[RequestChanges]:
     """The first of them: as many as aren't too large together, one at least."""
     size = 0
     for number, change in enumerate(changes):
         size += change.size
-        if size > _MOST_BYTES and number:
+        if size > _MAX_PAGE_BYTES and number:
             return changes[:number]
     return changes

@@ -15,14 +15,14 @@ import orjson
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from duckicelake.catalog.access.principal import Principal
-from duckicelake.catalog.chronicle.events import Position
-from duckicelake.catalog.chronicle.views import Selection, View, view_of
+from duckicelake.catalog.context.caller import Principal
+from duckicelake.changelog.entries import LogPosition
+from duckicelake.changelog.feed import EventSelection, EventView, find_view
 from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
-from duckicelake.server.feed.endings import end_by
-from duckicelake.server.feed.hub import FeedHub, Page, Reader
-from duckicelake.server.identity.auth import Authentication, digest_of
-from duckicelake.server.limits.load import leave_slot
+from duckicelake.server.auth.authentication import Authentication, hash_authorization
+from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
+from duckicelake.server.http.scope import end_on_shutdown
+from duckicelake.server.middleware.load_limit import leave_slot
 from duckicelake.server.telemetry.metrics import Metrics
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -33,15 +33,15 @@ _HEADERS: Final = (
 )
 _QUIET_SECONDS: Final = 15.0
 """After which a sign of life is sent, so that nobody on the way takes the connection for dead."""
-_SHORTEST_RETRY: Final = 500
-_LONGEST_RETRY: Final = 3000
+_MIN_RETRY_MS: Final = 500
+_MAX_RETRY_MS: Final = 3000
 """Milliseconds until readers come again that lost the connection: not all at once."""
 
-GONE: Final = "gone"
-SHUTDOWN: Final = "shutdown"
+GONE_REASON: Final = "gone"
+SHUTDOWN_REASON: Final = "shutdown"
 
 
-class Asker:
+class FeedSubscriber:
     """Who reads what: it depends on the token of the moment what is told."""
 
     def __init__(
@@ -49,30 +49,30 @@ class Asker:
         authentication: Authentication | None,
         authorization: str | None,
         principal: Principal,
-        selection: Selection,
+        selection: EventSelection,
     ) -> None:
         self.name = principal.name
         self._authentication = authentication
         self._authorization = authorization
-        self._digest = digest_of((authorization or "").encode("latin-1"))
+        self._digest = hash_authorization((authorization or "").encode("latin-1"))
         self._principal = principal
         self._selection = selection
-        self._view = view_of(principal.grants, selection)
+        self._view = find_view(principal.grants, selection)
 
-    async def view(self) -> View:
+    async def view(self) -> EventView:
         """What they are told now; InvalidToken, NotAuthenticated or Unavailable if nothing any more."""
         if self._authentication is not None:
             known = self._authentication.known(self._digest)
             principal = known or await self._authentication.principal(self._authorization)
             if principal is not self._principal:
-                self._principal, self._view = principal, view_of(principal.grants, self._selection)
+                self._principal, self._view = principal, find_view(principal.grants, self._selection)
         return self._view
 
 
 class EventStream(Response):
     """Tells what comes after a position."""
 
-    def __init__(self, hub: FeedHub, metrics: Metrics, asker: Asker, after: Position) -> None:
+    def __init__(self, hub: FeedHub, metrics: Metrics, asker: FeedSubscriber, after: LogPosition) -> None:
         super().__init__()
         self._hub = hub
         self._metrics = metrics
@@ -82,7 +82,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._hub.reader(self._asker.name) as reader:
             leave_slot(scope)
-            end_by(scope, lambda: reader.end(SHUTDOWN))
+            end_on_shutdown(scope, lambda: reader.end(SHUTDOWN_REASON))
             watch = asyncio.create_task(_end_when_gone(receive, reader))
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
@@ -92,8 +92,8 @@ class EventStream(Response):
                 with suppress(asyncio.CancelledError):
                     await watch
 
-    async def _tell(self, reader: Reader, send: Send) -> None:
-        retry = random.randint(_SHORTEST_RETRY, _LONGEST_RETRY)  # noqa: S311 - no secret
+    async def _tell(self, reader: FeedReader, send: Send) -> None:
+        retry = random.randint(_MIN_RETRY_MS, _MAX_RETRY_MS)  # noqa: S311 - no secret
         await _send(send, b"retry: %d\nid: %b\n\n" % (retry, self._id))
         told_at = time.monotonic()
         while True:
@@ -113,7 +113,7 @@ class EventStream(Response):
         end = orjson.dumps({"reason": reader.over, "position": str(self._after)})
         await send({"type": "http.response.body", "body": b"event: end\nid: %b\ndata: %b\n\n" % (self._id, end)})
 
-    async def _next(self, reader: Reader) -> Page | None:
+    async def _next(self, reader: FeedReader) -> FeedPage | None:
         """None if it is over, and the reader knows why."""
         if reader.over is None:
             try:
@@ -133,7 +133,7 @@ async def _send(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-async def _end_when_gone(receive: Receive, reader: Reader) -> None:
+async def _end_when_gone(receive: Receive, reader: FeedReader) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    reader.end(GONE)
+    reader.end(GONE_REASON)

@@ -1,0 +1,1 @@
+"""Routes by resource, with their dependencies and their guard."""

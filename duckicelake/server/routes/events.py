@@ -12,26 +12,25 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog.chronicle.events import KINDS, Name, Position
-from duckicelake.catalog.chronicle.views import Selection
+from duckicelake.changelog.entries import LogPosition
+from duckicelake.changelog.events import KINDS, Name
+from duckicelake.changelog.feed import EventSelection
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.names import Namespace, check_name, check_namespace
-from duckicelake.server.context import AppContext, Context, caller_of
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.feed.endings import end_by
-from duckicelake.server.feed.hub import FeedHub, Page, Reader
-from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN, Asker, EventStream
-from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.limits.load import leave_slot
-from duckicelake.server.own_routes import QuickOwnRoute
-from duckicelake.server.paths import parent_of
-from duckicelake.server.validation import parse_body
+from duckicelake.iceberg.identifiers import Namespace, check_name, check_namespace
+from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
+from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN_REASON, EventStream, FeedSubscriber
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.paths import PREFIX, parse_parent
+from duckicelake.server.http.route import StrictFastRoute
+from duckicelake.server.http.scope import end_on_shutdown
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.middleware.load_limit import leave_slot
+from duckicelake.server.routes.context import AppContext, ServerContext, find_caller
 
-router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=QuickOwnRoute)
+router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=StrictFastRoute)
 
-_LARGEST_PAGE: Final = 1000
-_PAGES: Final = 20
+_MAX_PAGE_EVENTS: Final = 1000
+_MAX_SEARCHED_PAGES: Final = 20
 """That are looked through for an answer; it says where to go on, whether or not there was something in them."""
 
 
@@ -47,18 +46,18 @@ class EventsQuery(BaseModel):
         "or newest; none: all that is kept",
     )
     wait: float = Field(0, ge=0, le=300, description="seconds to wait for an event if there is none")
-    limit: int = Field(100, ge=1, description=f"most events of an answer, up to {_LARGEST_PAGE}")
+    limit: int = Field(100, ge=1, description=f"most events of an answer, up to {_MAX_PAGE_EVENTS}")
     namespace: str | None = Field(None, description="of this one, and of those below it; levels joined by %1F")
     table: str | None = Field(None, description="of this table or view of the namespace")
     kind: str | None = Field(None, description=f"of these kinds, joined by commas: {', '.join(sorted(KINDS))}")
 
-    def selection(self) -> Selection:
-        namespace = parent_of(self.namespace)
+    def selection(self) -> EventSelection:
+        namespace = parse_parent(self.namespace)
         if self.table is not None and namespace is None:
             raise InvalidRequest("table is the name of one in a namespace: give that, too")
         name = None if self.table is None else check_name(self.table, "table name")
         names = frozenset[Name]() if namespace is None else frozenset({(namespace, name)})
-        return Selection(names, _known_kinds(self.kind.split(",") if self.kind else []))
+        return EventSelection(names, _check_kinds(self.kind.split(",") if self.kind else []))
 
 
 class ObjectUuid(BaseModel):
@@ -84,12 +83,12 @@ class QueryEventsRequest(BaseModel):
     object_types: tuple[Literal["namespace", "table", "view"], ...] | None = None
     custom_filters: dict[str, Any] | None = None
 
-    def selection(self) -> Selection:
+    def selection(self) -> EventSelection:
         if self.custom_filters:
             raise InvalidRequest(f"custom-filters: there are none, so not {', '.join(self.custom_filters)} either")
-        return Selection(
-            names=frozenset(name for levels in self.catalog_objects_by_name or () for name in _either(levels)),
-            kinds=_known_kinds(self.operation_types or ()),
+        return EventSelection(
+            names=frozenset(name for levels in self.catalog_objects_by_name or () for name in _list_names(levels)),
+            kinds=_check_kinds(self.operation_types or ()),
             types=frozenset(self.object_types or ()),
             uuids=frozenset(each.uuid.lower() for each in self.catalog_objects_by_id or ()),
             since_ms=self.after_timestamp_ms or 0,
@@ -127,42 +126,44 @@ async def read_events(
     is_stream = MEDIA_TYPE in (accept or "")
     if is_stream:
         begin = last_event_id or begin
-    asker = _asker(request, selection)
+    asker = _build_subscriber(request, selection)
     after = await context.feed.begin(begin)
     if is_stream:
         return EventStream(context.feed, context.metrics, asker, after)
-    return _answer(await _page(request, asker, after, min(query.limit, _LARGEST_PAGE), query.wait))
+    return _build_answer(await _wait_for_page(request, asker, after, min(query.limit, _MAX_PAGE_EVENTS), query.wait))
 
 
-@router.post("/events", openapi_extra=takes(QueryEventsRequest), response_model=QueryEventsResponse)
+@router.post("/events", openapi_extra=describe_body(QueryEventsRequest), response_model=QueryEventsResponse)
 async def query_events(request: Request, context: AppContext, body: Body) -> Response:
     """Tell what changed, as Iceberg's draft has it but for its updates and requirements: a page after the token."""
     asked = parse_body(QueryEventsRequest, body)
     after = await context.feed.begin(asked.continuation_token)
-    limit = min(asked.page_size or _LARGEST_PAGE, _LARGEST_PAGE)
-    return _answer(await _page(request, _asker(request, asked.selection()), after, limit, 0))
+    limit = min(asked.page_size or _MAX_PAGE_EVENTS, _MAX_PAGE_EVENTS)
+    return _build_answer(await _wait_for_page(request, _build_subscriber(request, asked.selection()), after, limit, 0))
 
 
-async def _page(request: Request, asker: Asker, after: Position, limit: int, wait: float) -> Page:
+async def _wait_for_page(
+    request: Request, asker: FeedSubscriber, after: LogPosition, limit: int, wait: float
+) -> FeedPage:
     """The next page with an event, or the last one that was looked through."""
-    hub = _context(request).feed
-    page = await _search(hub, asker, after, limit)
+    hub = _get_context(request).feed
+    page = await _search_page(hub, asker, after, limit)
     if page.events or not page.is_last or not wait:
         return page
     until = time.monotonic() + wait
     with hub.reader(asker.name) as reader:
         leave_slot(request.scope)
-        end_by(request.scope, lambda: reader.end(SHUTDOWN))
+        end_on_shutdown(request.scope, lambda: reader.end(SHUTDOWN_REASON))
         while page.is_last and not page.events and await _has_news(reader, until):
             reader.news.clear()
-            page = await _search(hub, asker, page.position, limit)
+            page = await _search_page(hub, asker, page.position, limit)
             if await request.is_disconnected():
                 break
     return page
 
 
-async def _search(hub: FeedHub, asker: Asker, after: Position, limit: int) -> Page:
-    for _ in range(_PAGES):
+async def _search_page(hub: FeedHub, asker: FeedSubscriber, after: LogPosition, limit: int) -> FeedPage:
+    for _ in range(_MAX_SEARCHED_PAGES):
         page = await hub.page(await asker.view(), after, limit)
         if page.events or page.is_last:
             break
@@ -170,7 +171,7 @@ async def _search(hub: FeedHub, asker: Asker, after: Position, limit: int) -> Pa
     return page
 
 
-async def _has_news(reader: Reader, until: float) -> bool:
+async def _has_news(reader: FeedReader, until: float) -> bool:
     try:
         async with asyncio.timeout(until - time.monotonic()):
             await reader.news.wait()
@@ -179,30 +180,32 @@ async def _has_news(reader: Reader, until: float) -> bool:
     return reader.over is None
 
 
-def _answer(page: Page) -> Response:
+def _build_answer(page: FeedPage) -> Response:
     token = orjson.dumps(str(page.position))
     events = b",".join(event.json for event in page.events)
     head = b'{"continuation-token":%b,"highest-processed-timestamp-ms":%d,"events":[' % (token, page.at_ms)
     return Response(head + events + b"]}", media_type="application/json")
 
 
-def _context(request: Request) -> Context:
-    context: Context = request.app.state.context
+def _get_context(request: Request) -> ServerContext:
+    context: ServerContext = request.app.state.context
     return context
 
 
-def _asker(request: Request, selection: Selection) -> Asker:
+def _build_subscriber(request: Request, selection: EventSelection) -> FeedSubscriber:
     authorization = request.headers.get("authorization")
-    return Asker(_context(request).authentication, authorization, caller_of(request).principal, selection)
+    return FeedSubscriber(
+        _get_context(request).authentication, authorization, find_caller(request).principal, selection
+    )
 
 
-def _either(levels: Namespace) -> list[Name]:
+def _list_names(levels: Namespace) -> list[Name]:
     """What may have this name: a namespace, with all that is in it, and what lies in one."""
     check_namespace(levels)
     return [(levels, None), *([(levels[:-1], levels[-1])] if levels[1:] else [])]
 
 
-def _known_kinds(kinds: list[str] | tuple[str, ...]) -> frozenset[str]:
+def _check_kinds(kinds: list[str] | tuple[str, ...]) -> frozenset[str]:
     for kind in kinds:
         if kind not in KINDS and not kind.startswith("x-"):  # as which catalogs may have types of their own
             raise InvalidRequest(f"{kind!r} is no kind of event: there are {', '.join(sorted(KINDS))}")

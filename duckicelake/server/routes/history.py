@@ -1,24 +1,23 @@
-"""The history of the lake and what is in it. Iceberg knows nothing of these routes, so they aren't advertised."""
+"""Routes of the history of the lake and what is in it."""
 
 from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query
 
-from duckicelake.catalog.history import KINDS, Asked, HistoryPage, history
-from duckicelake.server.context import AppServices
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.own_routes import OwnRoute
-from duckicelake.server.paths import NamespacePath, TablePath, ViewPath
+from duckicelake.changelog.history import KINDS, HistoryPage, HistoryQuery, read_history
+from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath, ViewPath
+from duckicelake.server.http.route import StrictRoute
+from duckicelake.server.routes.context import AppServices
 
-router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=OwnRoute)
+router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=StrictRoute)
 
-LARGEST_PAGE: Final = 1000
+MAX_PAGE_ENTRIES: Final = 1000
 
 
-async def _asked(
-    limit: Annotated[int, Query(ge=1, description=f"most entries of an answer, up to {LARGEST_PAGE}")] = 100,
+async def _parse_query(
+    limit: Annotated[int, Query(ge=1, description=f"most entries of an answer, up to {MAX_PAGE_ENTRIES}")] = 100,
     before: Annotated[str | None, Query(description="only what came before this position, as next-before says")] = None,
     kind: Annotated[str | None, Query(description=f"of these kinds, joined by commas: {', '.join(KINDS)}")] = None,
     since: Annotated[datetime | None, Query(description="not before this time")] = None,
@@ -26,32 +25,32 @@ async def _asked(
     principal: Annotated[str | None, Query(description="by this one")] = None,
     engine: Annotated[str | None, Query(description="by what calls itself so, or partly so: spark, duckdb")] = None,
     source: Annotated[str | None, Query(description="rest, pipeline or duckdb")] = None,
-) -> Asked:
-    return Asked(min(limit, LARGEST_PAGE), before, kind, since, until, principal, engine, source)
+) -> HistoryQuery:
+    return HistoryQuery(min(limit, MAX_PAGE_ENTRIES), before, kind, since, until, principal, engine, source)
 
 
-AskedQuery = Annotated[Asked, Depends(_asked)]
+AskedQuery = Annotated[HistoryQuery, Depends(_parse_query)]
 
 
 @router.get("/history")
 def lake_history(services: AppServices, asked: AskedQuery) -> HistoryPage:
     """List what changed in the lake, of what the caller may read: newest first."""
-    return history(services, asked)
+    return read_history(services, asked)
 
 
 @router.get("/namespaces/{namespace}/history")
 def namespace_history(services: AppServices, namespace: NamespacePath, asked: AskedQuery) -> HistoryPage:
     """List what changed in a namespace and below it, newest first."""
-    return history(services, asked, namespace)
+    return read_history(services, asked, namespace)
 
 
 @router.get("/namespaces/{namespace}/tables/{table}/history")
 def table_history(services: AppServices, namespace: NamespacePath, table: TablePath, asked: AskedQuery) -> HistoryPage:
     """List what changed in a table, under all names that it had; of one that was dropped, too. Newest first."""
-    return history(services, asked, namespace, table)
+    return read_history(services, asked, namespace, table)
 
 
 @router.get("/namespaces/{namespace}/views/{view}/history")
 def view_history(services: AppServices, namespace: NamespacePath, view: ViewPath, asked: AskedQuery) -> HistoryPage:
     """List what changed in a view, under all names that it had; of one that was dropped, too. Newest first."""
-    return history(services, asked, namespace, view)
+    return read_history(services, asked, namespace, view)

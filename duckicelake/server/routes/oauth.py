@@ -8,16 +8,24 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.server.context import AppContext, address_of, note_principal
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.identity.oauth import ACCESS_TOKEN, CLIENT_CREDENTIALS, Asked, Issued, OAuthError, grant, shown
+from duckicelake.server.auth.oauth import (
+    ACCESS_TOKEN,
+    CLIENT_CREDENTIALS,
+    IssuedToken,
+    OAuthError,
+    TokenRequest,
+    find_tokens,
+    grant_token,
+)
+from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.http.paths import PREFIX
+from duckicelake.server.routes.context import AppContext, find_address, note_principal
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
 
-_LARGEST_FORM = 64 * 1024
-_MOST_FIELDS = 20
-_FORM = "application/x-www-form-urlencoded"
+_MAX_FORM_BYTES = 64 * 1024
+_MAX_FIELDS = 20
+_FORM_TYPE = "application/x-www-form-urlencoded"
 _HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _TEXT = {"type": "string"}
 _FIELDS = (
@@ -35,7 +43,7 @@ _REQUEST: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            _FORM: {
+            _FORM_TYPE: {
                 "schema": {
                     "type": "object",
                     "required": ["grant_type"],
@@ -78,61 +86,61 @@ REFUSALS: dict[int | str, dict[str, Any]] = RESPONSES | {
 }
 
 
-async def _asked(request: Request) -> Asked | OAuthError:
+async def _parse_request(request: Request) -> TokenRequest | OAuthError:
     try:
-        form = _parse(request.headers.get("content-type", ""), await _read(request))
+        form = _parse_form(request.headers.get("content-type", ""), await _read_form(request))
     except OAuthError as error:
         return error
-    return Asked(form, request.headers.get("authorization"), address_of(request.scope))
+    return TokenRequest(form, request.headers.get("authorization"), find_address(request.scope))
 
 
 @router.post("/oauth/tokens", responses=REFUSALS, openapi_extra=_REQUEST, response_model=TokenAnswer)
 async def issue_token(
-    request: Request, context: AppContext, asked: Annotated[Asked | OAuthError, Depends(_asked)]
+    request: Request, context: AppContext, asked: Annotated[TokenRequest | OAuthError, Depends(_parse_request)]
 ) -> Response:
     """Give a client a token for its secret, or a new token for one that is about to expire."""
     try:
-        issued = await _granted(context, asked)
+        issued = await _grant(context, asked)
     except OAuthError as refusal:
         context.metrics.login("throttled" if refusal.status == 429 else "refused")
         body = {"error": refusal.error, "error_description": refusal.description}
         return Response(orjson.dumps(body), refusal.status, _HEADERS | refusal.headers, "application/json")
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, TokenRequest)
     note_principal(request.scope, issued.principal)
     context.metrics.login("login" if asked.form["grant_type"] == CLIENT_CREDENTIALS else "exchange")
     answer = TokenAnswer(access_token=issued.access_token, expires_in=issued.expires_in, scope=" ".join(issued.scopes))
     return Response(answer.model_dump_json(), headers=_HEADERS, media_type="application/json")
 
 
-async def _granted(context: AppContext, asked: Asked | OAuthError) -> Issued:
+async def _grant(context: AppContext, asked: TokenRequest | OAuthError) -> IssuedToken:
     if isinstance(asked, OAuthError):
         raise asked
     if context.authentication is None:
         raise OAuthError("invalid_request", "This server asks nobody for tokens: connect without a credential")
-    limiter = context.authentication.limiter_for(*shown(asked))
-    return await run_sync(grant, context.authentication, context.throttle, asked, limiter=limiter)
+    limiter = context.authentication.limiter_for(*find_tokens(asked))
+    return await run_sync(grant_token, context.authentication, context.throttle, asked, limiter=limiter)
 
 
-async def _read(request: Request) -> bytes:
+async def _read_form(request: Request) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _LARGEST_FORM:
-            raise OAuthError("invalid_request", f"The form is larger than {_LARGEST_FORM} bytes")
+        if len(body) > _MAX_FORM_BYTES:
+            raise OAuthError("invalid_request", f"The form is larger than {_MAX_FORM_BYTES} bytes")
     return bytes(body)
 
 
-def _parse(content_type: str, body: bytes) -> dict[str, str]:
+def _parse_form(content_type: str, body: bytes) -> dict[str, str]:
     """The form's fields; those without a value count as absent (RFC 6749 §3.2)."""
-    if content_type.partition(";")[0].strip().lower() != _FORM:
-        raise OAuthError("invalid_request", f"The body must be a form, content type {_FORM}")
+    if content_type.partition(";")[0].strip().lower() != _FORM_TYPE:
+        raise OAuthError("invalid_request", f"The body must be a form, content type {_FORM_TYPE}")
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
             keep_blank_values=True,
             strict_parsing=True,
             errors="strict",
-            max_num_fields=_MOST_FIELDS,
+            max_num_fields=_MAX_FIELDS,
         )
     except ValueError as error:
         raise OAuthError("invalid_request", "The body is not a form: write name=value&name2=value2") from error

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline: begin, renew, end, list. Iceberg knows nothing of these routes, so they aren't advertised."""
+"""Routes of the pipeline: jobs, runs, statistics, orphans."""
 
 from typing import Annotated
 from uuid import UUID
@@ -6,21 +6,21 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import jobs
-from duckicelake.catalog.commits import runs
-from duckicelake.catalog.commits.runs import RunAnswer
+from duckicelake.catalog import jobs, maintenance
+from duckicelake.catalog.commit import txn
+from duckicelake.catalog.commit.txn import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
-from duckicelake.server.context import AppContext, AppServices
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.own_routes import OwnRoute
-from duckicelake.server.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
-from duckicelake.server.validation import parse_body
+from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
+from duckicelake.server.http.route import StrictRoute
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.routes.context import AppContext, AppServices
 
 PREFIX = "/pipeline/v1"
 JOBS = "/namespaces/{namespace}/tables/{table}/jobs"
-
-router = APIRouter(prefix=PREFIX, tags=["pipeline"], responses=RESPONSES, route_class=OwnRoute)
+job_router = APIRouter(prefix=PREFIX, tags=["pipeline"], responses=RESPONSES, route_class=StrictRoute)
+maintenance_router = APIRouter(prefix="/pipeline/v1", tags=["pipeline"], responses=RESPONSES, route_class=StrictRoute)
 
 
 class JobList(BaseModel):
@@ -37,15 +37,15 @@ class RunList(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    runs: tuple[RunAnswer, ...]
+    runs: tuple[RunResult, ...]
 
 
-@router.get("/jobs")
+@job_router.get("/jobs")
 def list_jobs(
     services: AppServices,
     page: PageQuery,
     namespace: NamespaceQuery,
-    table: Annotated[str | None, Query(description="of this table; takes a namespace, too")] = None,
+    table: Annotated[str | None, Query(description="of this table; describe_body a namespace, too")] = None,
     kind: Annotated[str | None, Query(description="of this kind, as ingest")] = None,
     run_id: Annotated[str | None, Query(alias="run-id", description="with this run id")] = None,
     result: Annotated[str | None, Query(description="running, done, unchanged, skipped, failed or lost")] = None,
@@ -55,7 +55,7 @@ def list_jobs(
     return JobList(jobs=found.items, next_page_token=found.next_token)
 
 
-@router.get("/namespaces/{namespace}/tables/{table}/runs")
+@job_router.get("/namespaces/{namespace}/tables/{table}/runs")
 def find_runs(
     services: AppServices,
     namespace: NamespacePath,
@@ -63,23 +63,23 @@ def find_runs(
     run_id: Annotated[str, Query(alias="run-id", description="of this run")],
 ) -> RunList:
     """Tell what a run committed to a table last: one run, or none."""
-    found = runs.find_run(services, namespace, table, run_id)
+    found = txn.find_run(services, namespace, table, run_id)
     return RunList(runs=() if found is None else (found,))
 
 
-@router.post(JOBS, openapi_extra=takes(BeginJob))
+@job_router.post(JOBS, openapi_extra=describe_body(BeginJob))
 def begin_job(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> JobAnswer:
     """Note that a job on a table begins, and take its lease; 409 names who holds it, and until when."""
     return jobs.begin_job(services, namespace, table, parse_body(BeginJob, body))
 
 
-@router.post(f"{JOBS}/{{job}}", openapi_extra=takes(RenewJob))
+@job_router.post(f"{JOBS}/{{job}}", openapi_extra=describe_body(RenewJob))
 def renew_job(services: AppServices, namespace: NamespacePath, table: TablePath, job: UUID, body: Body) -> JobAnswer:
     """Note that a job goes on and how far it is; 409 if it is over."""
     return jobs.renew_job(services, namespace, table, job, parse_body(RenewJob, body))
 
 
-@router.post(f"{JOBS}/{{job}}/end", openapi_extra=takes(EndJob))
+@job_router.post(f"{JOBS}/{{job}}/end", openapi_extra=describe_body(EndJob))
 def end_job(
     context: AppContext, services: AppServices, namespace: NamespacePath, table: TablePath, job: UUID, body: Body
 ) -> JobAnswer:
@@ -87,3 +87,39 @@ def end_job(
     ended = jobs.end_job(services, namespace, table, job, parse_body(EndJob, body))
     context.metrics.job_ended(ended.kind, ended.result)
     return ended
+
+
+class StatisticsList(BaseModel):
+    """One page of tables."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tables: tuple[TableStatistics, ...]
+    next_page_token: str | None = Field(serialization_alias="next-page-token")
+
+
+class Orphans(BaseModel):
+    """Locations of files that nobody needs, as they were asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    files: tuple[str, ...]
+
+
+@maintenance_router.get("/tables")
+def list_statistics(
+    services: AppServices,
+    page: PageQuery,
+    namespace: NamespaceQuery,
+    table: Annotated[str | None, Query(description="this one of the namespace")] = None,
+) -> StatisticsList:
+    """List tables that the caller may read, of a namespace and those below it, with what decides about their upkeep."""
+    found = maintenance.table_statistics(services, page, namespace, table)
+    return StatisticsList(tables=found.items, next_page_token=found.next_token)
+
+
+@maintenance_router.post("/namespaces/{namespace}/tables/{table}/orphans", openapi_extra=describe_body(FindOrphans))
+def find_orphans(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> Orphans:
+    """Tell which of some files below a table's location nobody needs."""
+    request = parse_body(FindOrphans, body)
+    return Orphans(files=maintenance.find_orphans(services, namespace, table, request.files))

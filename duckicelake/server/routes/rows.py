@@ -1,32 +1,47 @@
-"""Rows of a table: delete, and how far a producer has come; `row_posts` takes new ones. Iceberg has no such routes.
-
-Bodies go to the use case as they are: what rows may look like is the table's to say.
-"""
+"""Routes of rows: append, upsert, delete, flush, producers."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
 import orjson
-from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.concurrency import run_in_threadpool
 
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows import deletes as row_deletes
 from duckicelake.catalog.rows import inserts as rows
-from duckicelake.catalog.rows.deletes import DeletedRows
-from duckicelake.catalog.rows.inserts import Counted
-from duckicelake.iceberg.names import decode_name
-from duckicelake.server.context import AppServices
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedServices
-from duckicelake.server.limits.bodies import Body, WithinQuota
-from duckicelake.server.own_routes import OwnRoute
-from duckicelake.server.paths import NamespacePath, TablePath
-from duckicelake.server.routes.row_posts import ROWS, KeysQuery
+from duckicelake.catalog.rows.deletes import DeleteRequest
+from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, prepare_to_join
+from duckicelake.catalog.rows.inserts import append_rows as append
+from duckicelake.catalog.rows.upserts import upsert_rows
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.identifiers import decode_name
+from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath
+from duckicelake.server.http.route import StrictFastRoute, StrictRoute
+from duckicelake.server.middleware.body_limit import Body, WithinQuota
+from duckicelake.server.routes.context import AppContext, AppServices
+from duckicelake.server.routes.idempotency import KeyedServices
+from duckicelake.server.routes.tables import TABLE
 
-router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=OwnRoute)
-
-_TAKES_DELETION: Final[dict[str, Any]] = {
+row_post_router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=StrictFastRoute)
+ROWS: Final = f"{TABLE}/rows"
+KEY_DESCRIPTION: Final = "columns that tell rows apart, joined by commas; none: identifier fields"
+MAX_SEQUENCE: Final = 2**63 - 1
+_APPEND_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            "application/x-ndjson": {"schema": {"type": "string", "description": "a JSON object on each line"}},
+        },
+    },
+}
+row_router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=StrictRoute)
+_DELETE_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -44,6 +59,91 @@ _TAKES_DELETION: Final[dict[str, Any]] = {
         },
     }
 }
+flush_router = APIRouter(prefix="/v1", tags=["rows"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class KeysQuery(BaseModel):
+    """What the query says of keys."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str | None = Field(None, description=KEY_DESCRIPTION)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that it names."""
+        return tuple(self.key.split(",")) if self.key else ()
+
+
+class RowsQuery(KeysQuery):
+    """What the query says of the rows."""
+
+    on_unknown: Literal["reject", "ignore"] = Field(
+        "reject", alias="on-unknown", description="columns that the table doesn't have"
+    )
+    mode: Literal["append", "upsert"] = Field("append", description="upsert: rows with the same keys give way to these")
+    app_id: str | None = Field(None, alias="app-id", description="who counts the batch; takes a sequence")
+    sequence: int | None = Field(
+        None, ge=0, le=MAX_SEQUENCE, description="refused with 409 unless above that of the last batch applied"
+    )
+
+    @model_validator(mode="after")
+    def _has_keys_to_upsert(self) -> Self:
+        if self.key is not None and self.mode == "append":
+            raise ValueError("key goes with mode=upsert: no rows give way to those that are appended")
+        return self
+
+    def counted(self) -> ProducerVersion | None:
+        if self.app_id is None and self.sequence is None:
+            return None
+        if self.app_id is None or self.sequence is None:
+            raise InvalidRequest("app-id and sequence are given together, or neither is")
+        return ProducerVersion(self.app_id, self.sequence)
+
+
+class RowIds(BaseModel):
+    """Row ids that follow each other; `first` is null if there are none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    first: int | None
+    count: int
+
+
+class RowsWritten(BaseModel):
+    """Posted rows: the DuckLake snapshot that has them, null if there were none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    snapshot_id: int | None = Field(serialization_alias="snapshot-id")
+    rows: int
+    row_ids: RowIds = Field(serialization_alias="row-ids")
+
+
+@row_post_router.post(ROWS, openapi_extra=_APPEND_BODY, response_model=RowsWritten)
+async def append_rows(
+    _: WithinQuota,
+    request: Request,
+    context: AppContext,
+    services: KeyedServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    query: Annotated[RowsQuery, Query()],
+    body: Body,
+) -> Response:
+    """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
+    kind = request.headers.get("content-type", "")
+    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.counted())
+    prepared = prepare_to_join(services, posted) if query.mode == "append" else None
+    written = await context.rows.do(prepared) if prepared is not None else None
+    if written is None:
+        written = await run_in_threadpool(_write, services, posted, query)
+    return Response(orjson.dumps(written.as_json()), media_type="application/json")
+
+
+def _write(services: Services, posted: PostedRows, query: RowsQuery) -> RowsAnswer:
+    is_upsert = query.mode == "upsert"
+    return upsert_rows(services, posted, query.keys) if is_upsert else append(services, posted)
 
 
 class RowsDeleted(BaseModel):
@@ -69,7 +169,7 @@ class ProducerAnswer(BaseModel):
     applied: datetime | None = None
 
 
-@router.delete(ROWS, openapi_extra=_TAKES_DELETION, response_model=RowsDeleted)
+@row_router.delete(ROWS, openapi_extra=_DELETE_BODY, response_model=RowsDeleted)
 def delete_rows(
     _: WithinQuota,
     services: KeyedServices,
@@ -79,15 +179,33 @@ def delete_rows(
     body: Body,
 ) -> Response:
     """Delete the rows that have these keys, or for which the filter is true."""
-    answer = row_deletes.delete_rows(services, DeletedRows(namespace, table, body, query.keys))
+    answer = row_deletes.delete_rows(services, DeleteRequest(namespace, table, body, query.keys))
     return Response(orjson.dumps(answer.as_json()), media_type="application/json")
 
 
-@router.get(f"{ROWS}/producers/{{app_id}}")
+@row_router.get(f"{ROWS}/producers/{{app_id}}")
 def load_producer(services: AppServices, namespace: NamespacePath, table: TablePath, app_id: str) -> ProducerAnswer:
     """Tell how far a producer has come, so that it goes on from there."""
-    name = Counted(decode_name(app_id), 0).app_id
-    found = rows.last_applied(services, namespace, table, name)
+    name = ProducerVersion(decode_name(app_id), 0).app_id
+    found = rows.read_last_applied(services, namespace, table, name)
     if found is None:
         return ProducerAnswer(app_id=name)
     return ProducerAnswer(app_id=name, sequence=found.sequence, snapshot_id=found.snapshot_id, applied=found.applied)
+
+
+class FlushAnswer(BaseModel):
+    """What became of inlined rows. rows: versions of rows; snapshot_id: DuckLake's, None if nothing was inlined."""
+
+    model_config = ConfigDict(frozen=True)
+
+    files: int
+    rows: int
+    deletes: int
+    snapshot_id: int | None = Field(serialization_alias="snapshot-id")
+
+
+@flush_router.post("/namespaces/{namespace}/tables/{table}/rows/flush")
+def flush_table_rows(services: KeyedServices, namespace: NamespacePath, table: TablePath) -> FlushAnswer:
+    """Write the rows that the table keeps in Postgres to data files, sorted and partitioned, with all history."""
+    flushed = flush_rows(services, namespace, table)
+    return FlushAnswer(files=flushed.files, rows=flushed.rows, deletes=flushed.deletes, snapshot_id=flushed.snapshot_id)

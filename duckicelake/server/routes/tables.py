@@ -1,25 +1,32 @@
-"""Tables: list, load, test, drop, rename, take over, give up; `table_posts` has what is asked most often."""
+"""Routes of tables: list, create, load, commit, drop, rename, register; credentials and signatures."""
 
 from typing import Annotated, Literal
 
+import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import tables
-from duckicelake.iceberg.rest import RegisterTableRequest, RenameTableRequest
-from duckicelake.server.caching import conditional
-from duckicelake.server.context import AppServices
-from duckicelake.server.delegation import AccessWish
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
-from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.paths import NamespacePath, PageQuery, TablePath
-from duckicelake.server.validation import parse_body
+from duckicelake.catalog import delegation, tables
+from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.iceberg.rest import (
+    CommitTableRequest,
+    CreateTableRequest,
+    RegisterTableRequest,
+    RemoteSignRequest,
+    RenameTableRequest,
+)
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
+from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, TablePath
+from duckicelake.server.http.route import FastRoute
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.routes.context import AppContext, AppServices
+from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
 
-router = APIRouter(prefix=PREFIX, tags=["tables"], responses=RESPONSES)
-
+table_router = APIRouter(prefix=PREFIX, tags=["tables"], responses=RESPONSES)
 TABLE = "/namespaces/{namespace}/tables/{table}"
+table_post_router = APIRouter(prefix=PREFIX, tags=["tables"], responses=RESPONSES, route_class=FastRoute)
+storage_router = APIRouter(prefix=PREFIX, tags=["storage"], responses=RESPONSES)
 
 
 class TableName(BaseModel):
@@ -40,7 +47,7 @@ class TableList(BaseModel):
     next_page_token: str | None = Field(serialization_alias="next-page-token")
 
 
-@router.get("/namespaces/{namespace}/tables")
+@table_router.get("/namespaces/{namespace}/tables")
 def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
     """List the tables of a namespace."""
     found = tables.list_tables(services, namespace, page)
@@ -48,30 +55,32 @@ def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery
     return TableList(identifiers=names, next_page_token=found.next_token)
 
 
-@router.get(TABLE)
+@table_router.get(TABLE)
 def load_table(
     request: Request,
     services: AppServices,
     namespace: NamespacePath,
     table: TablePath,
-    wish: AccessWish,
+    wish: AccessRequestHeader,
     snapshots: Annotated[Literal["all", "refs"], Query(description="refs: only what branches and tags name")] = "all",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table's metadata; 304 if the client's copy is the current one."""
     loaded = tables.load_table(services, namespace, table, snapshots, wish)
     services.reads.note_load(services.caller, namespace, table, is_lookup="snapshots" in request.query_params)
-    return conditional(loaded.body, loaded.etag, None if wish and if_none_match == "*" else if_none_match)
+    return build_conditional_response(
+        loaded.body, loaded.etag, None if wish and if_none_match == "*" else if_none_match
+    )
 
 
-@router.head(TABLE, status_code=204)
+@table_router.head(TABLE, status_code=204)
 def table_exists(services: AppServices, namespace: NamespacePath, table: TablePath) -> Response:
     """Answer 204 if the table exists."""
     tables.table_exists(services, namespace, table)
     return Response(status_code=204)
 
 
-@router.delete(TABLE, status_code=204)
+@table_router.delete(TABLE, status_code=204)
 def drop_table(
     services: KeyedServices,
     namespace: NamespacePath,
@@ -83,7 +92,7 @@ def drop_table(
     return Response(status_code=204)
 
 
-@router.post("/tables/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
+@table_router.post("/tables/rename", status_code=204, openapi_extra=describe_body(RenameTableRequest))
 def rename_table(admit: KeyedAdmission, body: Body) -> Response:
     """Rename a table, or move it to another namespace."""
     request = parse_body(RenameTableRequest, body)
@@ -91,14 +100,65 @@ def rename_table(admit: KeyedAdmission, body: Body) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/namespaces/{namespace}/register", openapi_extra=takes(RegisterTableRequest))
-def register_table(services: KeyedServices, namespace: NamespacePath, wish: AccessWish, body: Body) -> Response:
+@table_router.post("/namespaces/{namespace}/register", openapi_extra=describe_body(RegisterTableRequest))
+def register_table(
+    services: KeyedServices, namespace: NamespacePath, wish: AccessRequestHeader, body: Body
+) -> Response:
     """Make a table of a metadata.json that another catalog wrote."""
     loaded = tables.register_table(services, namespace, parse_body(RegisterTableRequest, body), wish)
-    return conditional(loaded.body, loaded.etag)
+    return build_conditional_response(loaded.body, loaded.etag)
 
 
-@router.post(f"{TABLE}/unregister")
+@table_router.post(f"{TABLE}/unregister")
 def unregister_table(services: KeyedServices, namespace: NamespacePath, table: TablePath) -> Response:
     """Give a table up to another catalog; its files stay."""
-    return conditional(tables.unregister_table(services, namespace, table), None)
+    return build_conditional_response(tables.unregister_table(services, namespace, table), None)
+
+
+@table_post_router.post(TABLE, openapi_extra=describe_body(CommitTableRequest))
+def commit_table(services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+    """Commit updates if the requirements hold."""
+    committed = tables.commit_table(services, namespace, table, parse_body(CommitTableRequest, body))
+    return build_conditional_response(committed.body, committed.etag)
+
+
+@table_post_router.post(f"{TABLE}/metrics", status_code=204, openapi_extra=describe_body(MetricsReport))
+def report_metrics(
+    context: AppContext, services: AppServices, namespace: NamespacePath, table: TablePath, body: Body
+) -> Response:
+    """Take an engine's report of a scan or a commit, count it, and remember what was read."""
+    report = parse_body(MetricsReport, body)
+    tables.table_exists(services, namespace, table)
+    services.reads.note_report(services.caller, namespace, table, report)
+    context.metrics.report_received(report.report_type)
+    return Response(status_code=204)
+
+
+@table_post_router.post("/namespaces/{namespace}/tables", openapi_extra=describe_body(CreateTableRequest))
+def create_table(services: KeyedServices, namespace: NamespacePath, wish: AccessRequestHeader, body: Body) -> Response:
+    """Create a table, or stage its creation for a later commit."""
+    loaded = tables.create_table(services, namespace, parse_body(CreateTableRequest, body), wish)
+    return build_conditional_response(loaded.body, loaded.etag)
+
+
+@storage_router.get(f"{TABLE}/credentials")
+def load_credentials(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    prefix: Annotated[str | None, Query(description="only the credentials for this prefix")] = None,
+) -> Response:
+    """Give keys for a table's files, as far as the caller may read or write it."""
+    answer = delegation.load_credentials(services, namespace, table, prefix)
+    return Response(answer, headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+
+@storage_router.post(f"{TABLE}/sign", openapi_extra=describe_body(RemoteSignRequest))
+def sign_request(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> Response:
+    """Sign a request to the object store, if it touches nothing but the table's files."""
+    signed = delegation.sign(
+        services, namespace, table, delegation.parse_sign_request(parse_body(RemoteSignRequest, body))
+    )
+    answer = {"uri": signed.uri, "headers": {name: [value] for name, value in signed.headers.items()}}
+    headers = {"Cache-Control": "private" if signed.is_reusable else "no-cache"}
+    return Response(orjson.dumps(answer), headers=headers, media_type="application/json")

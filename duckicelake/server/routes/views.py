@@ -1,18 +1,16 @@
-"""Views: list, create, load, test, commit, rename, drop, register."""
+"""Routes of views."""
 
 from fastapi import APIRouter, Response
 
 from duckicelake.catalog import views
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, RegisterViewRequest, RenameTableRequest
-from duckicelake.server.caching import conditional
-from duckicelake.server.context import AppServices
-from duckicelake.server.endpoints import PREFIX
-from duckicelake.server.errors import RESPONSES
-from duckicelake.server.idempotency import KeyedAdmission, KeyedServices
-from duckicelake.server.limits.bodies import Body, takes
-from duckicelake.server.paths import NamespacePath, PageQuery, ViewPath
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.headers import build_conditional_response
+from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, ViewPath
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.routes.context import AppServices
+from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
 from duckicelake.server.routes.tables import TableList, TableName
-from duckicelake.server.validation import parse_body
 
 router = APIRouter(prefix=PREFIX, tags=["views"], responses=RESPONSES)
 
@@ -27,22 +25,22 @@ def list_views(services: AppServices, namespace: NamespacePath, page: PageQuery)
     return TableList(identifiers=names, next_page_token=found.next_token)
 
 
-@router.post("/namespaces/{namespace}/views", openapi_extra=takes(CreateViewRequest))
+@router.post("/namespaces/{namespace}/views", openapi_extra=describe_body(CreateViewRequest))
 def create_view(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
     """Create a view."""
-    return _loaded(views.create_view(services, namespace, parse_body(CreateViewRequest, body)))
+    return _build_response(views.create_view(services, namespace, parse_body(CreateViewRequest, body)))
 
 
-@router.post("/namespaces/{namespace}/register-view", openapi_extra=takes(RegisterViewRequest))
+@router.post("/namespaces/{namespace}/register-view", openapi_extra=describe_body(RegisterViewRequest))
 def register_view(services: KeyedServices, namespace: NamespacePath, body: Body) -> Response:
     """Make a view of a metadata file that exists."""
-    return _loaded(views.register_view(services, namespace, parse_body(RegisterViewRequest, body)))
+    return _build_response(views.register_view(services, namespace, parse_body(RegisterViewRequest, body)))
 
 
 @router.get(VIEW)
 def load_view(services: AppServices, namespace: NamespacePath, view: ViewPath) -> Response:
     """Load a view's metadata."""
-    return _loaded(views.load_view(services, namespace, view))
+    return _build_response(views.load_view(services, namespace, view))
 
 
 @router.head(VIEW, status_code=204)
@@ -52,10 +50,10 @@ def view_exists(services: AppServices, namespace: NamespacePath, view: ViewPath)
     return Response(status_code=204)
 
 
-@router.post(VIEW, openapi_extra=takes(CommitViewRequest))
+@router.post(VIEW, openapi_extra=describe_body(CommitViewRequest))
 def commit_view(services: KeyedServices, namespace: NamespacePath, view: ViewPath, body: Body) -> Response:
     """Commit updates if the requirements hold."""
-    return _loaded(views.commit_view(services, namespace, view, parse_body(CommitViewRequest, body)))
+    return _build_response(views.commit_view(services, namespace, view, parse_body(CommitViewRequest, body)))
 
 
 @router.delete(VIEW, status_code=204)
@@ -65,7 +63,7 @@ def drop_view(services: KeyedServices, namespace: NamespacePath, view: ViewPath)
     return Response(status_code=204)
 
 
-@router.post("/views/rename", status_code=204, openapi_extra=takes(RenameTableRequest))
+@router.post("/views/rename", status_code=204, openapi_extra=describe_body(RenameTableRequest))
 def rename_view(admit: KeyedAdmission, body: Body) -> Response:
     """Rename a view, or move it to another namespace."""
     request = parse_body(RenameTableRequest, body)
@@ -73,5 +71,5 @@ def rename_view(admit: KeyedAdmission, body: Body) -> Response:
     return Response(status_code=204)
 
 
-def _loaded(answer: bytes) -> Response:
-    return conditional(answer, None)
+def _build_response(answer: bytes) -> Response:
+    return build_conditional_response(answer, None)

@@ -1,1 +1,1 @@
-"""What operators see: logs, Prometheus metrics and traces."""
+"""Logs, Prometheus metrics and the files that workers share."""

@@ -1,7 +1,4 @@
-"""Prometheus metrics of one app. Labels are few and bounded: route templates, known methods, status classes, phases.
-
-`scripts/grafana/dashboard.json` shows these metrics, all of them and no others.
-"""
+"""Prometheus metrics of one app, with few and bounded labels."""
 
 import threading
 import time
@@ -19,18 +16,18 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from duckicelake.catalog.measuring import Outcome, Phase, Retry, Task
+from duckicelake.catalog.context.meter import Outcome, Phase, Retry, Task
 from duckicelake.errors import Unavailable
-from duckicelake.server.limits.connections import TALLY
-from duckicelake.server.telemetry.metric_files import forget_the_dead, reserve, shared_folder
+from duckicelake.server.protocol.connections import TALLY
+from duckicelake.server.telemetry.shared_files import delete_dead_gauges, find_shared_folder, reserve_metric_files
 from duckicelake.server.telemetry.states import (
-    Cache,
-    Connections,
-    Feed,
-    Pool,
-    Process,
-    Reads,
-    Requests,
+    CacheMetrics,
+    ConnectionMetrics,
+    FeedMetrics,
+    PoolMetrics,
+    ProcessMetrics,
+    ReadMetrics,
+    RequestMetrics,
     Statistics,
     counter,
     gauge,
@@ -38,11 +35,11 @@ from duckicelake.server.telemetry.states import (
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})
-_REPORTS = frozenset({"scan-report", "commit-report"})
-_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-_SECONDS_BETWEEN_LOOKS: Final = 1.0
+_KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"})
+_KNOWN_REPORTS = frozenset({"scan-report", "commit-report"})
+_BUCKET_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BUCKET_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_REFRESH_SECONDS: Final = 1.0
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -55,21 +52,21 @@ class Metrics:
     """
 
     def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
-        self._folder = shared_folder()
+        self._folder = find_shared_folder()
         if self._folder is not None:
-            reserve(self._folder)
+            reserve_metric_files(self._folder)
         self._registry = CollectorRegistry()
         self._looks = threading.Lock()
-        self._requests = Requests(self._registry)
-        self._feed = Feed(self._registry)
+        self._requests = RequestMetrics(self._registry)
+        self._feed = FeedMetrics(self._registry)
         self._looked_at = (
             self._requests,
             self._feed,
-            Pool(pool, self._registry),
-            Cache(cache, self._registry),
-            Reads(reads, self._registry),
-            Connections(TALLY.statistics, self._registry),
-            Process(self._registry),
+            PoolMetrics(pool, self._registry),
+            CacheMetrics(cache, self._registry),
+            ReadMetrics(reads, self._registry),
+            ConnectionMetrics(TALLY.statistics, self._registry),
+            ProcessMetrics(self._registry),
         )
         self._seconds = self._histogram("request_seconds", "Time to answer", "method", "route")
         self._logins = self._counter("logins", "Requests for tokens, by what became of them", "outcome")
@@ -79,11 +76,15 @@ class Metrics:
         self._retries = self._counter("retries", "Work done again within a request, by why", "reason")
         self._jobs = self._counter("jobs", "Jobs of the pipeline that ended, by what came of them", "kind", "result")
         self._phases = self._histogram("phase_seconds", "Time that the phases of loads and commits took", "phase")
-        self._behind = self._histogram("catch_up_snapshots", "DuckDB's commits that a load found", buckets=_COUNTS)
-        self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_COUNTS)
+        self._behind = self._histogram(
+            "catch_up_snapshots", "DuckDB's commits that a load found", buckets=_BUCKET_COUNTS
+        )
+        self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_BUCKET_COUNTS)
         self._rows = self._counter("rows", "Rows that were posted and written")
         self._flushed = self._counter("rows_flushed", "Rows that went from Postgres to data files")
-        self._batches = self._histogram("row_batches_together", "Batches of rows in one transaction", buckets=_COUNTS)
+        self._batches = self._histogram(
+            "row_batches_together", "Batches of rows in one transaction", buckets=_BUCKET_COUNTS
+        )
         self._behind_feed = self._histogram("feed_seconds", "From a change until readers of the change feed are told")
         self._lineage = self._counter(
             "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
@@ -94,17 +95,17 @@ class Metrics:
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         self._phase_of = lru_cache(self._phases.labels)
         if self._folder is not None:
-            threading.Thread(target=self._look_on, name="metrics", daemon=True).start()
+            threading.Thread(target=self._refresh_forever, name="metrics", daemon=True).start()
 
     def request_started(self) -> None:
         self._requests.running += 1
 
-    def request_handed_over(self) -> None:
+    def undo_request_started(self) -> None:
         """It isn't to be counted, after all."""
         self._requests.running -= 1
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
-        method = method if method in _METHODS else "other"
+        method = method if method in _KNOWN_METHODS else "other"
         self._requests.running -= 1
         self._requests.ended[method, route, status // 100] += 1
         self._seconds_of(method, route).observe(seconds)
@@ -116,7 +117,7 @@ class Metrics:
         self._shed.inc()
 
     def report_received(self, report_type: str) -> None:
-        self._reports.labels(report_type if report_type in _REPORTS else "other").inc()
+        self._reports.labels(report_type if report_type in _KNOWN_REPORTS else "other").inc()
 
     def conflict(self, kind: str) -> None:
         """A request was answered with 409; `kind` is the error's."""
@@ -125,8 +126,8 @@ class Metrics:
     def job_ended(self, kind: str, result: str) -> None:
         self._jobs.labels(kind, result).inc()
 
-    def phase(self, phase: Phase) -> "_Timed":
-        return _Timed(self._phase_of(phase).observe)
+    def phase(self, phase: Phase) -> "_Timer":
+        return _Timer(self._phase_of(phase).observe)
 
     def took(self, phase: Phase, seconds: float) -> None:
         self._phase_of(phase).observe(seconds)
@@ -176,16 +177,16 @@ class Metrics:
         self._look()
         if self._folder is None:
             return generate_latest(self._registry)
-        forget_the_dead(self._folder)
+        delete_dead_gauges(self._folder)
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         return generate_latest(shared)
 
-    def _look_on(self) -> None:
+    def _refresh_forever(self) -> None:
         """Others answer for this process, so what they know of it must not be old."""
         while True:
             self._look()
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_REFRESH_SECONDS)
 
     def _look(self) -> None:
         with self._looks:
@@ -195,11 +196,11 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return counter(self._registry, name, text, *labels)
 
-    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKETS) -> Histogram:
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _BUCKET_SECONDS) -> Histogram:
         return Histogram(f"duckicelake_{name}", text, labels, registry=self._registry, buckets=buckets)
 
 
-class _Timed:
+class _Timer:
     """Tells how long its block took."""
 
     __slots__ = ("_observe", "_started")

@@ -1,4 +1,4 @@
-"""Metrics of what is counted elsewhere, which are looked up when somebody reads them: each class has a `look`."""
+"""Metrics that are read from counters elsewhere when somebody scrapes."""
 
 import os
 import time
@@ -24,7 +24,7 @@ def gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Ga
     return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
 
 
-class _Rising:
+class _MirroredCounter:
     """A counter of what somebody else counts."""
 
     def __init__(self, counter: Counter) -> None:
@@ -36,7 +36,7 @@ class _Rising:
         self._seen = now
 
 
-class Requests:
+class RequestMetrics:
     """Counted by the event loop alone, so without a lock. ended: by method, route and hundreds of the status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -44,32 +44,34 @@ class Requests:
         self.ended: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._running = gauge(registry, "requests_running", "Requests being answered now")
         self._requests = counter(registry, "requests", "Requests answered", "method", "route", "status")
-        self._rising: dict[tuple[str, str, int], _Rising] = {}
+        self._rising: dict[tuple[str, str, int], _MirroredCounter] = {}
 
     def look(self) -> None:
         self._running.set(self.running)
         for key, ended in list(self.ended.items()):
             if key not in self._rising:
                 method, route, hundreds = key
-                self._rising[key] = _Rising(self._requests.labels(method, route, f"{hundreds}xx"))
+                self._rising[key] = _MirroredCounter(self._requests.labels(method, route, f"{hundreds}xx"))
             self._rising[key].look(ended)
 
 
-class Feed:
+class FeedMetrics:
     """Counted by the event loop alone, too. told: changes, to each reader."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.readers = 0
         self.told = 0
         self._readers = gauge(registry, "feed_readers", "Readers that wait for changes")
-        self._told = _Rising(counter(registry, "feed_events", "Changes that readers of the change feed were told"))
+        self._told = _MirroredCounter(
+            counter(registry, "feed_events", "Changes that readers of the change feed were told")
+        )
 
     def look(self) -> None:
         self._readers.set(self.readers)
         self._told.look(self.told)
 
 
-class Pool:
+class PoolMetrics:
     """Of connections to Postgres."""
 
     def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
@@ -77,8 +79,8 @@ class Pool:
         self._connections = gauge(registry, "pool_connections", "Postgres connections", "state")
         self._waiting = gauge(registry, "pool_waiting", "Requests waiting for a connection")
         self._most = gauge(registry, "pool_max", "Most connections")
-        self._waits = _Rising(counter(registry, "pool_waits", "Times that somebody waited for a connection"))
-        self._waited = _Rising(counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
+        self._waits = _MirroredCounter(counter(registry, "pool_waits", "Times that somebody waited for a connection"))
+        self._waited = _MirroredCounter(counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
 
     def look(self) -> None:
         statistics = self._statistics()
@@ -91,7 +93,7 @@ class Pool:
         self._waited.look(statistics.get("requests_wait_ms", 0) / 1000)
 
 
-class Cache:
+class CacheMetrics:
     """Of tables in memory."""
 
     def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
@@ -99,7 +101,7 @@ class Cache:
         self._tables = gauge(registry, "cached_tables", "Tables in memory")
         self._bytes = gauge(registry, "cached_bytes", "What the tables in memory take, about")
         loads = counter(registry, "table_loads", "Tables served, by cache outcome", "cache")
-        self._hits, self._misses = _Rising(loads.labels("hit")), _Rising(loads.labels("miss"))
+        self._hits, self._misses = _MirroredCounter(loads.labels("hit")), _MirroredCounter(loads.labels("miss"))
 
     def look(self) -> None:
         statistics = self._statistics()
@@ -109,13 +111,16 @@ class Cache:
         self._misses.look(statistics.get("misses", 0))
 
 
-class Reads:
+class ReadMetrics:
     """Of what engines read."""
 
     def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
         self._statistics = statistics
         reads = counter(registry, "reads", "What engines read of tables, by what became of noting it", "outcome")
-        self._recorded, self._dropped = _Rising(reads.labels("recorded")), _Rising(reads.labels("dropped"))
+        self._recorded, self._dropped = (
+            _MirroredCounter(reads.labels("recorded")),
+            _MirroredCounter(reads.labels("dropped")),
+        )
 
     def look(self) -> None:
         statistics = self._statistics()
@@ -123,14 +128,14 @@ class Reads:
         self._dropped.look(statistics.get("dropped", 0))
 
 
-class Connections:
+class ConnectionMetrics:
     """Of clients."""
 
     def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
         self._statistics = statistics
         self._open = gauge(registry, "connections", "Connections of clients")
         shut = counter(registry, "connections_shut", "Connections shut at a limit: idle ones, new ones", "kind")
-        self._evicted, self._refused = _Rising(shut.labels("idle")), _Rising(shut.labels("new"))
+        self._evicted, self._refused = _MirroredCounter(shut.labels("idle")), _MirroredCounter(shut.labels("new"))
 
     def look(self) -> None:
         statistics = self._statistics()
@@ -139,12 +144,12 @@ class Connections:
         self._refused.look(statistics.get("refused", 0))
 
 
-class Process:
+class ProcessMetrics:
     """Of the process, as the operating system tells it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._resident = gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")
-        self._seconds = _Rising(counter(registry, "cpu_seconds", "Time of processors that they took"))
+        self._seconds = _MirroredCounter(counter(registry, "cpu_seconds", "Time of processors that they took"))
 
     def look(self) -> None:
         self._seconds.look(time.process_time())

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckicelake.bridge.constraints.facts import judge
-from duckicelake.bridge.constraints.properties import (
-    constraints_of,
-    parse,
-    unverified_since,
-    with_marks_of,
-    with_unverified,
+from duckicelake.constraints.duckdb_check import render_condition
+from duckicelake.constraints.metrics_check import judge_file
+from duckicelake.constraints.properties import (
+    add_unverified,
+    copy_marks,
+    find_unverified,
+    parse_constraint,
+    read_constraints,
 )
-from duckicelake.bridge.constraints.sql import condition_sql
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
@@ -206,7 +206,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 def violations(duck: duckdb.DuckDBPyConnection, text: str, table: dict[str, list[Any]]) -> int:
     r = pa.table({name: pa.array(values, ARROW[name]) for name, values in table.items()})
-    sql = condition_sql(parse("c", text, SCHEMA).condition)
+    sql = render_condition(parse_constraint("c", text, SCHEMA).condition)
     with duck.cursor() as cursor:
         cursor.register("rows_of_it", r)
         found = cursor.execute(f"SELECT count(*) FROM rows_of_it r WHERE ({sql}) IS NOT TRUE").fetchone()
@@ -219,7 +219,7 @@ def violations(duck: duckdb.DuckDBPyConnection, text: str, table: dict[str, list
 def test_bounds_never_prove_what_a_row_violates_nor_refute_what_all_keep(
     duck: duckdb.DuckDBPyConnection, text: str, table: dict[str, list[Any]], left_out: frozenset[str]
 ) -> None:
-    verdict = judge(parse("c", text, SCHEMA), file_of(table, left_out), {})
+    verdict = judge_file(parse_constraint("c", text, SCHEMA), file_of(table, left_out), {})
     found = violations(duck, text, table)
     assert not (verdict.holds and found), f"{text} was proved"
     assert not (verdict.problem and not found), f"{text} was refuted: {verdict.problem}"
@@ -253,7 +253,7 @@ def one(name: str, *values: Any) -> NewFile:
     ],
 )
 def test_bounds_prove_and_refute_what_they_can(text: str, file: NewFile, expected: bool | str | None) -> None:
-    verdict = judge(parse("c", text, SCHEMA), file, {})
+    verdict = judge_file(parse_constraint("c", text, SCHEMA), file, {})
     if isinstance(expected, str):
         assert expected in (verdict.problem or "")
     else:
@@ -261,7 +261,7 @@ def test_bounds_prove_and_refute_what_they_can(text: str, file: NewFile, expecte
 
 
 def test_rows_that_may_be_deleted_refute_nothing() -> None:
-    verdict = judge(parse("c", "l > 0", SCHEMA), one("l", -5, 5), {}, may_refute=False)
+    verdict = judge_file(parse_constraint("c", "l > 0", SCHEMA), one("l", -5, 5), {}, may_refute=False)
     assert (verdict.holds, verdict.problem) == (False, None)
 
 
@@ -299,20 +299,20 @@ def test_rows_that_may_be_deleted_refute_nothing() -> None:
 )
 def test_what_engines_might_take_in_different_ways_is_refused_and_named(text: str, named: str) -> None:
     with pytest.raises(InvalidRequest, match=named):
-        parse("c", text, SCHEMA)
+        parse_constraint("c", text, SCHEMA)
 
 
 def test_names_are_found_in_any_case_and_in_backticks() -> None:
-    found = parse("c", "`WE IRD` > 1 AND P.X > 0", SCHEMA)
+    found = parse_constraint("c", "`WE IRD` > 1 AND P.X > 0", SCHEMA)
     assert {column.path for column in found.columns} == {("we ird",), ("p", "x")}
-    assert condition_sql(found.condition) == (
+    assert render_condition(found.condition) == (
         """((CAST('1' AS BIGINT) < r."we ird") AND (CAST('0' AS BIGINT) < r."p"."x"))"""
     )
 
 
 def test_properties_say_what_is_unverified_and_since_when() -> None:
     properties = {"constraint.a": "i > 0", "constraint.b": "l > 0", "constraint-unverified.gone": "3", "x": "y"}
-    assert [each.name for each in constraints_of(properties, SCHEMA)] == ["a", "b"]
-    marked = with_unverified(with_unverified(properties, ["b"], 7), ["b", "a"], 8)
-    assert unverified_since(marked) == {"b": "7", "a": "8"}
-    assert with_marks_of(marked, {"a", "b"}).keys() == marked.keys() - {"constraint-unverified.gone"}
+    assert [each.name for each in read_constraints(properties, SCHEMA)] == ["a", "b"]
+    marked = add_unverified(add_unverified(properties, ["b"], 7), ["b", "a"], 8)
+    assert find_unverified(marked) == {"b": "7", "a": "8"}
+    assert copy_marks(marked, {"a", "b"}).keys() == marked.keys() - {"constraint-unverified.gone"}

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from duckicelake.bridge.delta.out_names import are_names_plain, ids_of_names, names_told, physical_names
-from duckicelake.bridge.delta.out_schema import delta_schema
-from duckicelake.delta.relative import relative
-from duckicelake.delta.schema import schema_text
+from duckicelake.delta.export.definition import build_delta_schema
+from duckicelake.delta.export.field_names import (
+    collect_named_ids,
+    find_physical_names,
+    has_plain_names,
+    read_logged_names,
+)
+from duckicelake.delta.log.paths import relativize
+from duckicelake.delta.log.schema import format_schema
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.schema import Schema
 
@@ -27,8 +32,8 @@ def struct(*fields: Json) -> Json:
 
 
 def test_fields_carry_their_ids_and_the_names_in_files() -> None:
-    found = schema_text(
-        delta_schema(schema(field(7, "a", doc="what"), field(8, "b", struct(field(9, "c")))), {9: "old"})
+    found = format_schema(
+        build_delta_schema(schema(field(7, "a", doc="what"), field(8, "b", struct(field(9, "c")))), {9: "old"})
     )
     assert '"delta.columnMapping.id":7,"delta.columnMapping.physicalName":"a","comment":"what"' in found
     assert '"delta.columnMapping.id":9,"delta.columnMapping.physicalName":"old"' in found
@@ -47,25 +52,25 @@ def test_fields_carry_their_ids_and_the_names_in_files() -> None:
     ],
 )
 def test_names_are_plain_unless_files_can_disagree(schemas: list[Schema], are_plain: bool) -> None:
-    assert are_names_plain(schemas) is are_plain
+    assert has_plain_names(schemas) is are_plain
 
 
 def test_physical_names_are_those_in_the_files() -> None:
     now = schema(field(1, "new"), field(3, "b", struct(field(4, "x"))))
     files = [("f", {(None, "old"): 1, (None, "b"): 3, (3, "x"): 4}), ("g", {(None, "old"): 1})]
-    assert physical_names(now, files) == {1: "old", 3: "b", 4: "x"}
+    assert find_physical_names(now, files) == {1: "old", 3: "b", 4: "x"}
 
 
 def test_column_that_no_file_has_keeps_clear_of_names_that_mean_others() -> None:
-    assert physical_names(schema(field(2, "a")), [("f", {(None, "a"): 1})]) == {2: "a-2"}
+    assert find_physical_names(schema(field(2, "a")), [("f", {(None, "a"): 1})]) == {2: "a-2"}
 
 
 def test_names_that_a_log_told_of_are_those_of_its_files() -> None:
     lists = {"type": "list", "element-id": 5, "element": struct(field(6, "x")), "element-required": False}
     now = schema(field(1, "new"), field(2, "s", struct(field(3, "y"))), field(4, "l", lists))
-    told = names_told(delta_schema(now, {1: "old"}), [now])
+    told = read_logged_names(build_delta_schema(now, {1: "old"}), [now])
     assert told == {(None, "old"): 1, (None, "s"): 2, (2, "y"): 3, (None, "l"): 4, (5, "x"): 6}
-    assert ids_of_names(now) == set(told.values())
+    assert collect_named_ids(now) == set(told.values())
 
 
 @pytest.mark.parametrize(
@@ -78,12 +83,12 @@ def test_names_that_a_log_told_of_are_those_of_its_files() -> None:
 )
 def test_files_that_disagree_are_refused(files: list[dict[tuple[int | None, str], int | None]], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        physical_names(schema(field(1, "a")), zip("fg", files, strict=False))
+        find_physical_names(schema(field(1, "a")), zip("fg", files, strict=False))
 
 
 def test_initial_default_is_refused() -> None:
     with pytest.raises(Unsupported, match="Column a reads as 7 in rows of before"):
-        delta_schema(schema(field(1, "a", **{"initial-default": 7})), {})
+        build_delta_schema(schema(field(1, "a", **{"initial-default": 7})), {})
 
 
 @pytest.mark.parametrize(
@@ -95,4 +100,4 @@ def test_initial_default_is_refused() -> None:
     ],
 )
 def test_paths_are_relative_on_the_same_store(location: str, path: str) -> None:
-    assert relative("file:///lake/data/ns/t", location) == path
+    assert relativize("file:///lake/data/ns/t", location) == path

@@ -5,13 +5,18 @@ from typing import Any
 import orjson
 import pytest
 
-from duckicelake.bridge.delta.columns import ColumnIds, table_columns
-from duckicelake.bridge.delta.files import FileTranslator, TranslatedFile
-from duckicelake.bridge.delta.paths import PartitionColumn, folder_keys, linked_folder
-from duckicelake.bridge.delta.stats import Widening
-from duckicelake.bridge.delta.types import partition_value
-from duckicelake.bridge.numbering import Numbering
-from duckicelake.delta.actions import AddFile, Metadata
+from duckicelake.bridge.snapshots import SnapshotNumbers
+from duckicelake.delta.import_.columns import ColumnIds, read_columns
+from duckicelake.delta.import_.files import (
+    FileTranslator,
+    PartitionColumn,
+    TranslatedFile,
+    find_folder_keys,
+    format_linked_folder,
+)
+from duckicelake.delta.import_.stats import StatsWidening
+from duckicelake.delta.import_.values import parse_partition_value
+from duckicelake.delta.log.actions import AddFile, Metadata
 from duckicelake.errors import DamagedLog, Unsupported
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats
@@ -26,11 +31,11 @@ def translated(
     types: dict[str, Any], stats: dict[str, Any] | None, values: dict[str, str | None] | None = None
 ) -> tuple[TranslatedFile, dict[int, ColumnStats | None]]:
     values = values or {}
-    columns = table_columns(definition(types, tuple(values)), ColumnIds(), 0)
-    wide = Widening()
+    columns = read_columns(definition(types, tuple(values)), ColumnIds(), 0)
+    wide = StatsWidening()
     translator = FileTranslator(columns, 0, lambda path: f"/r/{path}", {"f": 7}.get)
     text = None if stats is None else orjson.dumps(stats).decode()
-    made = translator.of(AddFile("f", values, 1, 1, True, text), 5, Numbering(1, 1), wide)
+    made = translator.of(AddFile("f", values, 1, 1, True, text), 5, SnapshotNumbers(1, 1), wide)
     return made, wide.rows(columns.schema.leaves())
 
 
@@ -121,7 +126,7 @@ def test_partition_columns_have_the_statistics_of_their_value() -> None:
     ],
 )
 def test_partition_values_are_read_as_the_protocol_writes_them(type_: str, text: str, value: Any) -> None:
-    assert partition_value(PrimitiveType.parse(type_), text, "p") == value
+    assert parse_partition_value(PrimitiveType.parse(type_), text, "p") == value
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_partition_values_are_read_as_the_protocol_writes_them(type_: str, text:
 )
 def test_partition_value_of_another_type_names_the_column(type_: str, text: str) -> None:
     with pytest.raises(DamagedLog, match="column p"):
-        partition_value(PrimitiveType.parse(type_), text, "p")
+        parse_partition_value(PrimitiveType.parse(type_), text, "p")
 
 
 @pytest.mark.parametrize(
@@ -151,12 +156,12 @@ def test_folders_count_only_if_duckdb_reads_the_very_value_in_them(
     folder: str, type_: str, value: Any, keys: tuple[str, ...] | None
 ) -> None:
     column = PartitionColumn(1, ("col-1", "p"), PrimitiveType.parse(type_))
-    assert folder_keys(folder, (column,), (value,)) == keys
+    assert find_folder_keys(folder, (column,), (value,)) == keys
 
 
 def test_links_say_what_duckdb_reads_as_the_value() -> None:
     column = PartitionColumn(1, ("col-1", "p"), PrimitiveType.parse("string"))
     for value in ("a/b=c%41", "é", None, "..", "null"):
-        assert folder_keys(f"/r/{linked_folder((column,), (value,))}x", (column,), (value,)) == ("col-1",)
+        assert find_folder_keys(f"/r/{format_linked_folder((column,), (value,))}x", (column,), (value,)) == ("col-1",)
     with pytest.raises(Unsupported):
-        linked_folder((column,), ("__HIVE_DEFAULT_PARTITION__",))
+        format_linked_folder((column,), ("__HIVE_DEFAULT_PARTITION__",))

@@ -1,20 +1,20 @@
 """Which versions of a Delta table can be read, and what each changes of the one before."""
 
-from duckicelake.bridge.delta.versions import DeltaVersion, ReadableVersions, operation_of, summary_of
-from duckicelake.delta.actions import AddFile, Commit, RemoveFile, Txn
+from duckicelake.delta.import_.versions import DeltaVersion, ReadableVersions, build_summary, name_operation
+from duckicelake.delta.log.actions import AddFile, DeltaCommit, RemoveFile, Txn
 
 
 def add(path: str, *, data_change: bool = True) -> AddFile:
     return AddFile(path, {}, 1, 1, data_change)
 
 
-def commit(version: int, *actions: AddFile | RemoveFile) -> Commit:
+def commit(version: int, *actions: AddFile | RemoveFile) -> DeltaCommit:
     adds = tuple(each for each in actions if isinstance(each, AddFile))
     removes = tuple(each for each in actions if isinstance(each, RemoveFile))
-    return Commit(version, 1000 * version, adds, removes)
+    return DeltaCommit(version, 1000 * version, adds, removes)
 
 
-def changes(readable: ReadableVersions, *commits: Commit) -> list[tuple[int, set[str], set[str]]]:
+def changes(readable: ReadableVersions, *commits: DeltaCommit) -> list[tuple[int, set[str], set[str]]]:
     first = DeltaVersion(0, 0, {"a": add("a")}, is_rewrite=False)
     return [(each.version, set(each.added), set(each.gone)) for each in readable.of(first, commits)]
 
@@ -48,17 +48,17 @@ def test_newest_version_that_lacks_a_file_is_absent() -> None:
 def test_a_rewrite_is_one_only_if_no_commit_of_it_changes_rows() -> None:
     version = DeltaVersion(0, 0)
     version.take(commit(1, RemoveFile("a", False), add("b", data_change=False)))
-    assert operation_of(version, adds=True, removes=True) == "replace"
+    assert name_operation(version, adds=True, removes=True) == "replace"
     version.take(commit(2, add("c")))
-    assert operation_of(version, adds=True, removes=True) == "overwrite"
-    assert operation_of(version, adds=False, removes=True) == "delete"
-    assert operation_of(version, adds=False, removes=False) == "append"
+    assert name_operation(version, adds=True, removes=True) == "overwrite"
+    assert name_operation(version, adds=False, removes=True) == "delete"
+    assert name_operation(version, adds=False, removes=False) == "append"
 
 
 def test_summary_says_what_the_commit_said() -> None:
     info = {"operation": "MERGE", "userMetadata": "why", "engineInfo": None}
     version = DeltaVersion(7, 5, txns={"job": Txn("job", 3)}, info=info)
-    assert summary_of(version) == {
+    assert build_summary(version) == {
         "delta.version": "7",
         "delta.timestamp": "5",
         "delta.operation": "MERGE",

@@ -5,10 +5,10 @@ import re
 import duckdb
 import pytest
 
-from duckicelake.bridge.transpile.placeholders import DUCKDB, SPARK, placeholder
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PLAIN_TYPES
+from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder
 
 NESTED = {
     "list": {"type": "list", "element-id": 101, "element": "decimal(9, 2)", "element-required": True},
@@ -31,7 +31,7 @@ def schema_of(kinds: dict[str, object]) -> Schema:
 
 def test_duckdb_knows_the_columns_of_every_type() -> None:
     with duckdb.connect() as connection:
-        connection.execute(f"CREATE VIEW v AS {placeholder(DUCKDB, schema_of(KINDS), ['spark'])}")
+        connection.execute(f"CREATE VIEW v AS {build_placeholder(DUCKDB, schema_of(KINDS), ['spark'])}")
         described = {row[0]: row[1] for row in connection.execute("DESCRIBE v").fetchall()}
     assert list(described) == list(KINDS)
     assert described["long"] == "BIGINT"
@@ -42,14 +42,14 @@ def test_duckdb_knows_the_columns_of_every_type() -> None:
 
 @pytest.mark.parametrize("dialects", [["spark"], ["a'b", "c\\"], []])
 def test_duckdb_fails_with_the_message_whatever_the_dialects_are_called(dialects: list[str]) -> None:
-    sql = placeholder(DUCKDB, schema_of({}), dialects)
+    sql = build_placeholder(DUCKDB, schema_of({}), dialects)
     expected = "only for" if dialects else "nor for any other engine"
     with duckdb.connect() as connection, pytest.raises(duckdb.InvalidInputException, match=expected):
         connection.execute(sql).fetchall()
 
 
 def test_sparks_is_in_sparks_spelling() -> None:
-    sql = placeholder(SPARK, schema_of({"id": "long", "s": NESTED['a "struct"`'], **NESTED}), ["duckdb"])
+    sql = build_placeholder(SPARK, schema_of({"id": "long", "s": NESTED['a "struct"`'], **NESTED}), ["duckdb"])
     assert re.findall(r"AS ([^)]*(?:\([^)]*\)[^)]*)?)\) AS (`[^,]*`)", sql) == [
         ("BIGINT", "`id`"),
         ('STRUCT<`in "it"```: BINARY>', "`s`"),

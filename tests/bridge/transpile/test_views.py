@@ -8,16 +8,16 @@ import duckdb
 import pytest
 from sqlglot import exp
 
-from duckicelake.bridge.transpile.dialects import DUCKDB, SPARK, Side
-from duckicelake.bridge.transpile.expressions import CASTS, ExpressionWriter, Sql
-from duckicelake.bridge.transpile.functions import TO_DUCKDB, TO_SPARK
-from duckicelake.bridge.transpile.queries import JOINS, SETS, QueryWriter
-from duckicelake.bridge.transpile.views import NotCarriedOver, parsed, to_duckdb, to_spark
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
-from tests import view_queries
-from tests.view_queries import BOTH, NAMES, REFUSED_BY_BOTH, REFUSED_IN_DUCKDB, REFUSED_IN_SPARK, TABLES
+from duckicelake.sql_dialects.dialects import DUCKDB, SPARK, DialectSide, NotTranslatableError, TypedSql
+from duckicelake.sql_dialects.expressions import CASTS, ExpressionWriter
+from duckicelake.sql_dialects.functions import TO_DUCKDB, TO_SPARK
+from duckicelake.sql_dialects.queries import JOINS, SETS, QueryWriter
+from duckicelake.sql_dialects.views import parse_query, translate_to_duckdb, translate_to_spark
+from tests.support import view_queries
+from tests.support.view_queries import BOTH, NAMES, REFUSED_BY_BOTH, REFUSED_IN_DUCKDB, REFUSED_IN_SPARK, TABLES
 
 SCHEMA = parse(
     Schema,
@@ -34,11 +34,11 @@ ID = Schema(fields=(SCHEMA.fields[0].model_copy(update={"name": "id"}),))
 
 
 def spark(sql: str, *unlike: str, schema: Schema = SCHEMA) -> str:
-    return to_spark(sql, schema, unlike)
+    return translate_to_spark(sql, schema, unlike)
 
 
 def duck(sql: str, namespace: tuple[str, ...] = ("ns",), catalog: str | None = None, *, schema: Schema = SCHEMA) -> str:
-    return to_duckdb(sql, schema, namespace, catalog)
+    return translate_to_duckdb(sql, schema, namespace, catalog)
 
 
 @pytest.fixture(scope="module")
@@ -71,24 +71,24 @@ def test_query_of_sparks_is_carried_over_to_what_duckdb_binds(
 
 @pytest.mark.parametrize(("query", "obstacle"), (REFUSED_BY_BOTH | REFUSED_IN_DUCKDB).items())
 def test_query_of_duckdbs_is_refused_by_name(query: str, obstacle: str) -> None:
-    with pytest.raises(NotCarriedOver, match=obstacle):
+    with pytest.raises(NotTranslatableError, match=obstacle):
         spark(query.format(**NAMES))
 
 
 @pytest.mark.parametrize(("query", "obstacle"), (REFUSED_BY_BOTH | REFUSED_IN_SPARK).items())
 def test_query_of_sparks_is_refused_by_name(query: str, obstacle: str) -> None:
-    with pytest.raises(NotCarriedOver, match=obstacle):
+    with pytest.raises(NotTranslatableError, match=obstacle):
         duck(query.format(**NAMES))
 
 
 class Recorder(QueryWriter):
     """Notes what was let through."""
 
-    def __init__(self, source: Side, target: Side) -> None:
+    def __init__(self, source: DialectSide, target: DialectSide) -> None:
         super().__init__(source, target, ".".join, ID)
         self.seen: set[Any] = set()
 
-    def expression(self, node: exp.Expr) -> Sql:
+    def expression(self, node: exp.Expr) -> TypedSql:
         self.seen.add(type(node))
         return super().expression(node)
 
@@ -96,24 +96,24 @@ class Recorder(QueryWriter):
         self.seen.add(type(node))
         return super().statement(node)
 
-    def _called(self, key: str, *rest: Any) -> Sql:
+    def _write_call(self, key: str, *rest: Any) -> TypedSql:
         self.seen.add(key)
-        return super()._called(key, *rest)
+        return super()._write_call(key, *rest)
 
     def _type(self, node: exp.DataType) -> tuple[str, str]:
         found = super()._type(node)
         self.seen.add(found[0])
         return found
 
-    def _join(self, node: exp.Join, left: str) -> Sql:
+    def _join(self, node: exp.Join, left: str) -> TypedSql:
         self.seen.add((node.side, node.kind))
         return super()._join(node, left)
 
 
-def recorded(source: Side, target: Side, queries: list[str]) -> set[Any]:
+def recorded(source: DialectSide, target: DialectSide, queries: list[str]) -> set[Any]:
     recorder = Recorder(source, target)
     for query in queries:
-        recorder.statement(parsed(query, source))
+        recorder.statement(parse_query(query, source))
     return recorder.seen
 
 
@@ -141,7 +141,7 @@ def test_types_are_only_asked_where_the_text_does_not_say_them() -> None:
     assert spark("SELECT trim(a) AS a FROM t").count("typeof") == 1
     assert "'^(string)$'" in spark("SELECT a FROM t WHERE a = 'x'")
     assert "'^(date|timestamp_ntz|string)$'" not in spark("SELECT a FROM t WHERE a = 'x'")
-    with pytest.raises(NotCarriedOver, match="a comparison of unlike types"):
+    with pytest.raises(NotTranslatableError, match="a comparison of unlike types"):
         spark("SELECT a FROM t WHERE length(a) = 'x'")
 
 
@@ -160,10 +160,10 @@ def test_set_operation_whose_columns_are_not_known_is_refused() -> None:
         ("SELECT a FROM t UNION SELECT b FROM t", "whose columns are not known"),
         ("SELECT a FROM t EXCEPT SELECT a FROM t EXCEPT SELECT a, b FROM t", "whose columns are not known"),
     ):
-        with pytest.raises(NotCarriedOver, match=obstacle):
+        with pytest.raises(NotTranslatableError, match=obstacle):
             spark(sql)
     listed = parse(Schema, SCHEMA.to_json() | {"fields": [ID.fields[0].to_json() | {"type": "uuid"}]}, "schema")
-    with pytest.raises(NotCarriedOver, match="a set operation with a column of type uuid"):
+    with pytest.raises(NotTranslatableError, match="a set operation with a column of type uuid"):
         spark("SELECT a FROM t UNION SELECT b FROM t", schema=listed)
 
 
@@ -198,9 +198,9 @@ def test_star_gives_the_columns_that_the_view_has_whatever_the_table_gets() -> N
 
 def test_star_is_refused_where_the_names_of_the_columns_do_not_tell_them() -> None:
     for sql, renamed in (("SELECT * FROM t", True), ("SELECT *, a + 1 FROM t", False)):
-        with pytest.raises(NotCarriedOver, match="columns of other names"):
-            to_spark(sql, SCHEMA, renamed=renamed)
-    assert to_spark("SELECT b, a FROM t", SCHEMA, renamed=True)
+        with pytest.raises(NotTranslatableError, match="columns of other names"):
+            translate_to_spark(sql, SCHEMA, renamed=renamed)
+    assert translate_to_spark("SELECT b, a FROM t", SCHEMA, renamed=True)
     assert spark("SELECT *, a + 1 AS b FROM t")
 
 
@@ -238,10 +238,10 @@ def test_tables_of_other_catalogs_are_refused() -> None:
         ("SELECT a FROM other.ns.t", ("ns",), "other"),
         ("SELECT a, b FROM lake.ns.t UNION SELECT a, b FROM other.ns.t", ("ns",), None),
     ):
-        with pytest.raises(NotCarriedOver, match=r"a table of the catalog other|a table without a namespace"):
+        with pytest.raises(NotTranslatableError, match=r"a table of the catalog other|a table without a namespace"):
             duck(sql, namespace, catalog)
     assert duck("SELECT a FROM lake.ns.t", (), "other")
-    with pytest.raises(NotCarriedOver, match="another database"):
+    with pytest.raises(NotTranslatableError, match="another database"):
         spark("SELECT a FROM other.ns.t")
 
 
@@ -249,7 +249,7 @@ def test_name_that_the_query_defines_is_no_table() -> None:
     assert duck("WITH C AS (SELECT a FROM t) SELECT a FROM c") == (
         'WITH "C" AS (SELECT "a" FROM {DUCKLAKE_CATALOG}."ns"."t") SELECT "a" FROM "c"'
     )
-    with pytest.raises(NotCarriedOver, match="something of the same name"):
+    with pytest.raises(NotTranslatableError, match="something of the same name"):
         duck("WITH t AS (SELECT a FROM t) SELECT a FROM t")
 
 
@@ -262,13 +262,13 @@ def test_column_that_has_another_type_in_spark_is_only_handed_on() -> None:
         "SELECT DISTINCT u FROM t",
         "SELECT u, a FROM t UNION ALL SELECT a, b FROM t",
     ):
-        with pytest.raises(NotCarriedOver, match="an expression of u, which has another type in Spark"):
+        with pytest.raises(NotTranslatableError, match="an expression of u, which has another type in Spark"):
             spark(sql, "u")
 
 
 def test_query_without_known_columns_is_refused() -> None:
-    with pytest.raises(NotCarriedOver, match="columns are not known"):
-        to_spark("SELECT 1", Schema(fields=()))
+    with pytest.raises(NotTranslatableError, match="columns are not known"):
+        translate_to_spark("SELECT 1", Schema(fields=()))
 
 
 HOSTILE = {
@@ -304,7 +304,7 @@ HOSTILE = {
 @pytest.mark.parametrize("sql", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("carry", [spark, duck])
 def test_hostile_query_is_refused_cleanly(carry: Any, sql: str) -> None:
-    with pytest.raises(NotCarriedOver):
+    with pytest.raises(NotTranslatableError):
         carry(sql)
 
 
@@ -320,6 +320,6 @@ def test_whatever_is_cut_from_queries_is_carried_over_or_refused(connection: duc
         for carry in (spark, duck):
             try:
                 carry(" ".join(words))
-            except NotCarriedOver:
+            except NotTranslatableError:
                 refused += 1
     assert 0 < refused < len(texts) * 6

@@ -13,14 +13,13 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.delta.adoption import find_source
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.delta.sync import sync
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.delta.log import DeltaLog
-from duckicelake.lake.delta_sources import Source
-from tests.lakes import Row, sorted_rows
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.delta.import_.importer import DeltaImport, import_table
+from duckicelake.delta.import_.sources import DeltaSource
+from duckicelake.delta.import_.sync import find_source, sync
+from duckicelake.delta.log.reader import DeltaLog
+from tests.support.lakes import Row, sorted_rows
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
 
@@ -69,7 +68,7 @@ class Following:
         """Import the Delta table as it is."""
         import_table(self.services, DeltaImport(str(self.root), ("main",), self.name, following=follow))
 
-    def source(self) -> Source:
+    def source(self) -> DeltaSource:
         return find_source(self.services, self.full_name)
 
     def sync(self) -> int:
@@ -80,7 +79,7 @@ class Following:
         return after.position.version
 
     def static(self) -> StaticTable:
-        return StaticTable.from_metadata(current_table(self.services, ("main",), self.name).materialized.location)
+        return StaticTable.from_metadata(load_current_table(self.services, ("main",), self.name).materialized.location)
 
     def versions(self) -> list[int]:
         """The Delta versions of the snapshots, oldest first."""

@@ -7,10 +7,10 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from duckicelake.catalog.delta.log import keep_in_step
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.lake.delta_logs import LogRow
-from tests.lakes import Lake, Row, iceberg_rows, sorted_rows
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.delta.export.exporter import update_delta_log
+from duckicelake.delta.export.logs import LogRow
+from tests.support.lakes import Lake, Row, iceberg_rows, sorted_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Version:
 
 def keep(lake: Lake, table: str = "t", namespace: str = "main") -> LogRow:
     """What the server does in the background."""
-    return keep_in_step(lake.services, current_table(lake.services, (namespace,), table).materialized)
+    return update_delta_log(lake.services, load_current_table(lake.services, (namespace,), table).materialized)
 
 
 def versions(lake: Lake) -> list[Version]:

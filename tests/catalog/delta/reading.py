@@ -10,22 +10,22 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.delta.importing import DeltaImport, Imported, import_table
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.delta.import_.importer import DeltaImport, DeltaImportResult, import_table
 from duckicelake.iceberg.metadata import TableMetadata
 
 NS = ("ns",)
 Rows = list[str]
 
 
-def imported(services: Services, folder: Path, name: str = "t", **options: Any) -> Imported:
+def imported(services: Services, folder: Path, name: str = "t", **options: Any) -> DeltaImportResult:
     """Import a table into the namespace of the tests."""
     return import_table(services, DeltaImport(str(folder), NS, name, **options))
 
 
 def table_metadata(services: Services, name: str = "t") -> TableMetadata:
-    return current_table(services, NS, name).materialized.metadata
+    return load_current_table(services, NS, name).materialized.metadata
 
 
 def versions(metadata: TableMetadata) -> dict[int, tuple[int, int]]:
@@ -62,7 +62,7 @@ def duckdb_rows(lake: duckdb.DuckDBPyConnection, ducklake_id: int, name: str = "
 
 
 def iceberg_rows(services: Services, snapshot_id: int, name: str = "t") -> Rows:
-    location = current_table(services, NS, name).materialized.location
+    location = load_current_table(services, NS, name).materialized.location
     return rows(StaticTable.from_metadata(location).scan(snapshot_id=snapshot_id).to_arrow())
 
 

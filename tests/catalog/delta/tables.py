@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from duckicelake.delta import z85
-from duckicelake.delta.vectors import PORTABLE
+from duckicelake.delta.log import vectors
+from duckicelake.delta.log.vectors import PORTABLE_MAGIC
 from tests.delta.logs import Action, HandMade, add, metadata, protocol
 
 VECTORS = ("deletionVectors",)
@@ -39,14 +39,14 @@ def defined(*columns: Column, partition_by: Iterable[str] = (), **configuration:
 
 def vector(*positions: int) -> Mapping[str, Any]:
     """An inline deletion vector."""
-    data = PORTABLE.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
-    return {"storageType": "i", "pathOrInlineDv": z85.encode(data), "sizeInBytes": len(data),
+    data = PORTABLE_MAGIC.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
+    return {"storageType": "i", "pathOrInlineDv": vectors.encode_z85(data), "sizeInBytes": len(data),
             "cardinality": len(positions)}  # fmt: skip
 
 
 def vector_file(table: HandMade, name: str, *positions: int) -> Mapping[str, Any]:
     """A deletion vector in a file, by its absolute path."""
-    data = PORTABLE.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
+    data = PORTABLE_MAGIC.to_bytes(4, "little") + bytes(BitMap64(positions).serialize())
     path = table.folder / name
     path.write_bytes(b"\x01" + len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big"))
     return {"storageType": "p", "pathOrInlineDv": f"file://{path}", "offset": 1, "sizeInBytes": len(data),

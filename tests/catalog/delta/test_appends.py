@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.expressions import EqualTo
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
 from tests.catalog.client import new_client
 from tests.catalog.delta.reading import imported, rows

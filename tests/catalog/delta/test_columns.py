@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unsupported
 from tests.catalog.client import new_client
 from tests.catalog.delta.reading import assert_law, imported, rows, table_metadata

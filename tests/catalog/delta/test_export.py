@@ -6,13 +6,13 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 
-from duckicelake.bridge.delta.out_definition import ONLY_READ
-from duckicelake.catalog.services import Services
-from duckicelake.delta.log import DeltaLog
-from duckicelake.delta.schema import parse_schema
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.export.definition import READ_ONLY_PROPERTY
+from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.delta.log.schema import parse_schema
 from duckicelake.errors import InvalidRequest, Unsupported
 from tests.catalog.delta.readers import assert_read_alike, delta_rs, duckdb_delta, keep, rows_of
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 INLINE = "CALL lake.set_option('data_inlining_row_limit', {})"
 
@@ -174,7 +174,11 @@ def test_constraints_and_comments_are_told_and_only_features_in_use_are_asked_fo
     log = DeltaLog(lake.services.store, keep(lake).root)
     protocol = log.snapshot().protocol
     assert protocol.reader_features == {"columnMapping", "timestampNtz"}
-    assert protocol.writer_features == protocol.reader_features | {"inCommitTimestamp", "invariants", ONLY_READ}
+    assert protocol.writer_features == protocol.reader_features | {
+        "inCommitTimestamp",
+        "invariants",
+        READ_ONLY_PROPERTY,
+    }
     lake.commit({"action": "set-properties", "updates": {"constraint.positive": "a > 0", "comment": "numbers"}})
     lake.run("INSERT INTO t SELECT range + 1, NULL FROM range(20)", "DELETE FROM t WHERE a = 5")
     keep(lake)

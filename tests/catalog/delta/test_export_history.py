@@ -9,19 +9,19 @@ import duckdb
 import pytest
 from duckdb_extensions import import_extension
 
-from duckicelake.catalog.delta.log import keep_in_step
-from duckicelake.catalog.delta.log_files import mend, remove
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.delta.log import DeltaLog
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.delta.export.exporter import update_delta_log
+from duckicelake.delta.export.files import remove_log, repair_log
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import AlreadyExists
-from duckicelake.storage.policy import canonical
+from duckicelake.storage.policy import canonicalize
 from tests.catalog.client import NS
 from tests.catalog.delta.readers import assert_read_alike, keep, read_by, rows_of, versions
 from tests.catalog.foreign import register, unregister
 from tests.catalog.history import FLUSH, MERGE, History
 from tests.catalog.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 SECOND = pytest.mark.parametrize("history", ["client-2"], indirect=True)
 THIRD = pytest.mark.parametrize("history", ["ducklake-3"], indirect=True)
@@ -109,8 +109,8 @@ def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: L
             fresh(services), store=FusedStore(services.store, fuse), database=FusedDatabase(services.database, fuse)
         )
         try:
-            table = current_table(dying, NS, "t").materialized
-            keep_in_step(dying, table)
+            table = load_current_table(dying, NS, "t").materialized
+            update_delta_log(dying, table)
             break
         except Killed:
             left += 3
@@ -121,7 +121,7 @@ def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: L
     for name in files:
         if not name.endswith("_last_checkpoint"):
             Path(log.root.removeprefix("file://"), name).unlink()
-    mend(services, current_table(services, NS, "t").materialized.row.table_id)
+    repair_log(services, load_current_table(services, NS, "t").materialized.row.table_id)
     assert files_of(log.root) == files
 
 
@@ -135,9 +135,9 @@ def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.
 
     def work(services: Services) -> None:
         try:
-            table = current_table(services, NS, "t").materialized
+            table = load_current_table(services, NS, "t").materialized
             start.wait()
-            keep_in_step(services, table)
+            update_delta_log(services, table)
         except Exception as error:  # noqa: BLE001
             errors.append(error)
 
@@ -155,10 +155,10 @@ def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.
 def test_worker_that_is_behind_adds_nothing(history: History, lake: Lake) -> None:
     keep(lake, namespace="ns")
     history.append()
-    behind = current_table(lake.services, NS, "t").materialized
+    behind = load_current_table(lake.services, NS, "t").materialized
     history.append()
     keep(lake, namespace="ns")
-    assert keep_in_step(lake.services, behind).version == 2
+    assert update_delta_log(lake.services, behind).version == 2
 
 
 @SECOND
@@ -170,14 +170,14 @@ def test_log_begins_anew_where_the_table_moves(history: History, lake: Lake, del
     history.append()
     assert_read_alike(lake, delta, namespace="ns")
     assert files_of(before.root) == {}
-    assert keep(lake, namespace="ns").root == canonical(moved)
+    assert keep(lake, namespace="ns").root == canonicalize(moved)
 
 
 @SECOND
 def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     history.append()
     before = keep(lake, namespace="ns")
-    remove(lake.services, current_table(lake.services, NS, "t").materialized.row.table_id)
+    remove_log(lake.services, load_current_table(lake.services, NS, "t").materialized.row.table_id)
     assert files_of(before.root) == {}
     assert_read_alike(lake, delta, namespace="ns")
     Path(before.root.removeprefix("file://"), "_delta_log", f"{0:020}.json").write_text('{"commitInfo":{}}\n')
@@ -224,7 +224,7 @@ def test_log_of_a_table_that_is_registered_again_is_another_one(history: History
 @THIRD
 def test_long_log_has_checkpoints(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("duckicelake.catalog.delta.log_files.EVERY", 2)
+        patch.setattr("duckicelake.delta.export.files.CHECKPOINT_VERSIONS", 2)
         for _ in range(5):
             history.append()
             history.delete("main", history.ids()[-1:])

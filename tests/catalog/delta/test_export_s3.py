@@ -8,13 +8,13 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from duckdb_extensions import import_extension
 
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from tests.backends import Bucket
+from duckicelake.catalog.context.services import Services
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from tests.catalog.delta.readers import keep, rows_of
-from tests.conftest import duckdb_attach, new_duckdb
-from tests.lakes import Lake
-from tests.s3_lakes import s3_lake
+from tests.conftest import new_duckdb
+from tests.support.backends import Bucket
+from tests.support.lakes import Lake
+from tests.support.s3_lakes import s3_lake
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def lake(services: Services, bucket: Bucket, extensions: None) -> Iterator[Lake]
     with new_duckdb() as duck:
         duck.execute("LOAD httpfs")
         duck.execute(secret(bucket))
-        duck.execute(duckdb_attach(services.database.url))
+        duck.execute(build_duckdb_attach(services.database.url))
         yield Lake(services, duck.execute("USE lake"))
 
 

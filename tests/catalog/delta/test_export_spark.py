@@ -8,10 +8,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog.delta.readers import Version, assert_same, keep, versions
 from tests.delta.corpus.asking import asked
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -43,7 +43,7 @@ def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
         "CALL ducklake_flush_inlined_data('lake')",
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("duckicelake.catalog.delta.log_files.EVERY", 3)
+        patch.setattr("duckicelake.delta.export.files.CHECKPOINT_VERSIONS", 3)
         for statement in statements:
             lake.run(statement)
             keep(lake)

@@ -11,17 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from duckicelake.catalog.delta.adoption import adopt
-from duckicelake.catalog.delta.follower import Follower, following_delta
-from duckicelake.catalog.delta.status import statuses
-from duckicelake.catalog.delta.sync import sync
 from duckicelake.catalog.tables import drop_table, rename_table
-from duckicelake.delta.log import DeltaLog
+from duckicelake.delta.import_ import sources
+from duckicelake.delta.import_.follower import DeltaFollower, follow_delta_in_background
+from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import CatalogError, Forgotten, InvalidRequest
 from duckicelake.iceberg.rest import RenameTableRequest
-from duckicelake.lake import delta_sources
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from tests.catalog.dying import Work, mortal
 from tests.catalog.seams import fresh
 from tests.conftest import new_duckdb, new_lake, services_of
@@ -38,7 +36,7 @@ def make(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, e
     warehouse = tmp_path_factory.mktemp("delta") / "warehouse"
     with new_lake(postgres, warehouse) as url:
         database, duck = Database(url, 8), new_duckdb()
-        duck.execute(duckdb_attach(url))
+        duck.execute(build_duckdb_attach(url))
         duck.execute("USE lake")
         services = services_of(database, warehouse)
 
@@ -185,7 +183,7 @@ def test_feature_that_is_not_read_stops_its_table_alone(make: Make) -> None:
     stuck.log(UNREADABLE, INFO)
     other.append()
     failed: list[tuple[str, str]] = []
-    follower = Follower(stuck.services, lambda source, error: failed.append((source.table_name, str(error))))
+    follower = DeltaFollower(stuck.services, lambda source, error: failed.append((source.table_name, str(error))))
     for _ in range(3):
         follower.look([stuck.source(), other.source()])
     assert (stuck.source().position.version, other.source().position.version) == (before, 1)
@@ -193,9 +191,9 @@ def test_feature_that_is_not_read_stops_its_table_alone(make: Make) -> None:
     assert name == "stuck"
     assert "fromTheFuture" in why
     assert str(stuck.root) in why
-    (status,) = [each for each in statuses(stuck.services) if each.source.table_name == "stuck"]
+    (status,) = [each for each in read_statuses(stuck.services) if each.source.table_name == "stuck"]
     assert (status.behind, status.problem) == (1, why)
-    adopt(stuck.services, "main.stuck")
+    adopt_table(stuck.services, "main.stuck")
     stuck.duck.execute("INSERT INTO stuck VALUES (1, 'ours')")
 
 
@@ -247,15 +245,15 @@ def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
     table = make("adopted")
     with pytest.raises(duckdb.Error, match=r"duckicelake delta adopt main\.adopted"):
         table.duck.execute("INSERT INTO adopted VALUES (77, 'ours')")
-    adopt(table.services, "main.adopted")
+    adopt_table(table.services, "main.adopted")
     table.duck.execute("INSERT INTO adopted VALUES (77, 'ours')")
     table.append()
     with table.services.database.reading() as cursor:
-        assert table.source() not in delta_sources.sources(cursor, followed=True)
-    (status,) = [each for each in statuses(table.services) if each.source.table_name == "adopted"]
+        assert table.source() not in sources.read_sources(cursor, followed=True)
+    (status,) = [each for each in read_statuses(table.services) if each.source.table_name == "adopted"]
     assert (status.source.following, status.behind) == (False, 1)
     with pytest.raises(InvalidRequest, match="it can be written already"):
-        adopt(table.services, "main.adopted")
+        adopt_table(table.services, "main.adopted")
 
 
 def test_error_that_postgres_can_not_keep_stops_no_other_table(make: Make) -> None:
@@ -271,7 +269,7 @@ def test_error_that_postgres_can_not_keep_stops_no_other_table(make: Make) -> No
         }
     )
     other.append()
-    follower = Follower(odd.services, lambda *_: None)
+    follower = DeltaFollower(odd.services, lambda *_: None)
     follower.look([odd.source(), other.source()])
     assert "a\ufffdb" in (odd.source().error or "")
     assert other.source().position.version == 1
@@ -280,7 +278,7 @@ def test_error_that_postgres_can_not_keep_stops_no_other_table(make: Make) -> No
 def test_follower_goes_on_after_a_rename_and_past_a_drop(make: Make) -> None:
     table, dropped = make("named"), make("doomed")
     failed: list[Exception] = []
-    follower = Follower(table.services, lambda _, error: failed.append(error))
+    follower = DeltaFollower(table.services, lambda _, error: failed.append(error))
     assert not follower.look([table.source(), dropped.source()])
     before = dropped.source()
     drop_table(table.services, ("main",), "doomed", purge=True)
@@ -297,7 +295,9 @@ def test_follower_goes_on_after_a_rename_and_past_a_drop(make: Make) -> None:
 def test_server_brings_a_version_within_a_second(make: Make) -> None:
     table = make("live")
     failed: list[object] = []
-    with following_delta(table.services, 0.1, failed.append, lambda source, _: failed.append(source.table_name)):
+    with follow_delta_in_background(
+        table.services, 0.1, failed.append, lambda source, _: failed.append(source.table_name)
+    ):
         arrived = [seconds_until(table, table.append()) for _ in range(5)]
     assert min(arrived) < 1.0
     assert "live" not in failed
@@ -319,7 +319,7 @@ def test_upkeep_of_the_whole_lake_passes_followed_tables_by(make: Make) -> None:
     table.sync()
     files = set(table.root.rglob("*.parquet"))
     with closing(new_duckdb()) as duck:
-        duck.execute(duckdb_attach(table.services.database.url))
+        duck.execute(build_duckdb_attach(table.services.database.url))
         for statement in EXPIRE, CLEAN_UP, "CHECKPOINT lake":
             duck.execute(statement).fetchall()
     with pytest.raises(duckdb.Error, match=r"main\.kept follows .* once you ATTACH the lake anew"):
@@ -343,7 +343,7 @@ def test_files_of_the_table_that_was_cloned_are_not_deleted(make: Make) -> None:
         cursor.execute("DELETE FROM duckicelake_delta_source WHERE root LIKE '%/cloned'")  # which never had one
         cursor.execute("UPDATE duckicelake_table SET outlives_drop = false")
     with closing(new_duckdb()) as duck:
-        duck.execute(duckdb_attach(source.services.database.url))
+        duck.execute(build_duckdb_attach(source.services.database.url))
         for statement in ("DROP TABLE lake.clone", EXPIRE, CLEAN_UP):
             duck.execute(statement).fetchall()
     assert file.exists()

@@ -6,10 +6,9 @@ from random import Random
 import duckdb
 import pytest
 
-from duckicelake.catalog.delta.adoption import find_source
-from duckicelake.catalog.delta.sync import sync
-from duckicelake.catalog.services import Services
-from duckicelake.delta.log import DeltaLog
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.import_.sync import find_source, sync
+from duckicelake.delta.log.reader import DeltaLog
 from tests.catalog.client import new_client
 from tests.catalog.delta.histories import RandomTable
 from tests.catalog.delta.reading import assert_same, duckdb_rows, imported, table_metadata, versions

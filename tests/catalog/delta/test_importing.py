@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from duckicelake.catalog import doctor
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import AlreadyExists, DamagedLog, FileMissing, InvalidRequest, NoSuchNamespace, NotDelta
 from tests.catalog.client import new_client
 from tests.catalog.delta.reading import assert_law, delta_rows, iceberg_rows, imported, rows, table_metadata

@@ -9,15 +9,13 @@ import pytest
 from duckdb_extensions import import_extension
 from pyiceberg.table import StaticTable
 
-from duckicelake.catalog.delta.adoption import adopt, find_source
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.delta.sync import sync
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.delta.log import DeltaLog
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.delta.import_.importer import DeltaImport, import_table
+from duckicelake.delta.import_.sync import adopt_table, find_source, sync
+from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import Unsupported
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from tests.backends import Bucket
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from tests.catalog.client import NS, new_client
 from tests.catalog.delta.reading import Rows, duckdb_rows, rows, table_metadata, versions
 from tests.catalog.delta.tables import (
@@ -31,9 +29,10 @@ from tests.catalog.delta.tables import (
     with_features,
     written,
 )
-from tests.conftest import duckdb_attach, new_duckdb
+from tests.conftest import new_duckdb
 from tests.delta.logs import HandMade, protocol
-from tests.s3_lakes import s3_lake
+from tests.support.backends import Bucket
+from tests.support.s3_lakes import s3_lake
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def lake(services: Services, bucket: Bucket, extensions: None) -> Iterator[duckd
             f"CREATE SECRET s (TYPE s3, KEY_ID '{minio.access_key}', SECRET '{minio.secret_key}', URL_STYLE 'path', "
             f"ENDPOINT '{minio.endpoint.removeprefix('http://')}', USE_SSL false, REGION 'us-east-1')"
         )
-        yield duck.execute(duckdb_attach(services.database.url)).execute("USE lake")
+        yield duck.execute(build_duckdb_attach(services.database.url)).execute("USE lake")
 
 
 def uploaded(services: Services, table: HandMade) -> str:
@@ -108,13 +107,13 @@ def test_table_in_s3_is_followed_until_it_is_adopted(
         assert duckdb_rows(lake, ducklake_id) == iceberg_rows(services, bucket, iceberg_id) == expected
     with pytest.raises(duckdb.Error, match=r"duckicelake delta adopt ns\.t"):
         lake.execute("INSERT INTO ns.t VALUES (9)")
-    adopt(services, "ns.t")
+    adopt_table(services, "ns.t")
     lake.execute("INSERT INTO ns.t VALUES (9)")
     assert iceberg_rows(services, bucket) == rows(pa.table({"v": [3, 9]}))
 
 
 def iceberg_rows(services: Services, bucket: Bucket, snapshot_id: int | None = None) -> Rows:
-    minio, place = bucket.minio, current_table(services, NS, "t").materialized.location
+    minio, place = bucket.minio, load_current_table(services, NS, "t").materialized.location
     keys = {"s3.access-key-id": minio.access_key, "s3.secret-access-key": minio.secret_key}
     access = {"s3.endpoint": minio.endpoint, "s3.region": minio.region, **keys}
     return rows(StaticTable.from_metadata(place, access).scan(snapshot_id=snapshot_id).to_arrow())

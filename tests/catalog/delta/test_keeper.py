@@ -8,12 +8,12 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from duckicelake.catalog.delta.export import export
-from duckicelake.catalog.delta.keeper import Keeper, keeping_delta_logs
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.gc import find_orphans
-from duckicelake.catalog.services import Services
+from duckicelake.delta.export.exporter import export_delta_log
+from duckicelake.delta.export.keeper import DeltaLogKeeper, keep_delta_logs_in_background
 from duckicelake.errors import InvalidRequest
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 
 @pytest.fixture
@@ -48,7 +48,9 @@ def has_version(folder: Path, version: int) -> bool:
 def test_log_follows_duckdb_and_goes_with_the_property(lake: Lake) -> None:
     failures: list[object] = []
     folder = folder_of(lake)
-    with keeping_delta_logs(lake.services, failures.append, lambda name, error: failures.append((name, error))):
+    with keep_delta_logs_in_background(
+        lake.services, failures.append, lambda name, error: failures.append((name, error))
+    ):
         until(lambda: has_version(folder, 0))
         lake.run("INSERT INTO t FROM range(30)")
         until(lambda: has_version(folder, 1))
@@ -66,7 +68,7 @@ def test_log_follows_duckdb_and_goes_with_the_property(lake: Lake) -> None:
 
 def test_what_can_not_be_said_is_told_once_and_keeps_nothing_else(lake: Lake) -> None:
     told: list[str] = []
-    keeper = Keeper(lake.services, lambda name, error: told.append(f"{name}: {error}"))
+    keeper = DeltaLogKeeper(lake.services, lambda name, error: told.append(f"{name}: {error}"))
     look(lake, keeper)
     lake.run("ALTER TABLE t ADD COLUMN c TIME", "INSERT INTO t VALUES (1, NULL)")
     lake.commit({"action": "set-properties", "updates": {"delta.enabled": "true"}}, table="other")
@@ -78,22 +80,22 @@ def test_what_can_not_be_said_is_told_once_and_keeps_nothing_else(lake: Lake) ->
     look(lake, keeper)
     assert len(told) == 1
     assert has_version(folder_of(lake), 1)
-    assert export(lake.services, "main.other").version == 0
+    assert export_delta_log(lake.services, "main.other").version == 0
 
 
-def look(lake: Lake, keeper: Keeper) -> None:
+def look(lake: Lake, keeper: DeltaLogKeeper) -> None:
     with lake.services.database.statement() as cursor:
         keeper.look(cursor)
 
 
 def test_export_writes_again_what_got_lost_and_gc_leaves_the_log(lake: Lake) -> None:
-    export(lake.services, "main.t")
+    export_delta_log(lake.services, "main.t")
     file = folder_of(lake) / "_delta_log" / f"{0:020}.json"
     body = file.read_bytes()
     file.unlink()
-    export(lake.services, "main.t")
+    export_delta_log(lake.services, "main.t")
     assert file.read_bytes() == body
     file.with_name(f"{0:020}.checkpoint.parquet").write_bytes(b"somebody's")
     assert find_orphans(lake.services, time.time_ns() // 1_000_000 + 86_400_000) == []
     with pytest.raises(InvalidRequest, match="set its table property"):
-        export(lake.services, "main.other")
+        export_delta_log(lake.services, "main.other")

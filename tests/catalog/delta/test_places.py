@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from duckicelake.catalog.delta.adoption import find_source
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.delta.sync import SYNCER, sync
-from duckicelake.catalog.services import Services
-from duckicelake.delta import z85
-from duckicelake.delta.vectors import PORTABLE
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.import_.importer import DeltaImport, import_table
+from duckicelake.delta.import_.sync import SYNCER, find_source, sync
+from duckicelake.delta.log import vectors
+from duckicelake.delta.log.vectors import PORTABLE_MAGIC
 from duckicelake.errors import CatalogError, DamagedLog, InvalidRequest, NoSuchTable
 from tests.catalog.client import NS, new_client
 from tests.catalog.delta.reading import iceberg_rows
@@ -129,8 +128,13 @@ def run(count: int) -> Action:
     bitmap = BitMap()
     bitmap.add_range(0, count)
     bitmap.run_optimize()
-    data = PORTABLE.to_bytes(4, "little") + struct.pack("<QI", 1, 0) + bitmap.serialize()
-    return {"storageType": "i", "pathOrInlineDv": z85.encode(data), "sizeInBytes": len(data), "cardinality": count}
+    data = PORTABLE_MAGIC.to_bytes(4, "little") + struct.pack("<QI", 1, 0) + bitmap.serialize()
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": vectors.encode_z85(data),
+        "sizeInBytes": len(data),
+        "cardinality": count,
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from tests.catalog.client import new_client
 from tests.catalog.delta.reading import imported
 from tests.catalog.delta.tables import column, defined, new_table, written

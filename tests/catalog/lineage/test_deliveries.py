@@ -14,21 +14,20 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from duckicelake.catalog.lineage import delivering
-from duckicelake.catalog.lineage.deliveries import Limits, delivering_in_background
-from duckicelake.catalog.lineage.delivering import Listener, pause_after
-from duckicelake.catalog.services import Services
-from duckicelake.lake.lineage import deliveries
-from duckicelake.lake.lineage.deliveries import Standing
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.lineage.receivers import receivers_of
-from duckicelake.lineage.transports import outlet_to
+from duckicelake.catalog.context.services import Services
+from duckicelake.lineage.delivery import deliverer, outbox
+from duckicelake.lineage.delivery.couriers import DeliveryLimits, deliver_in_background
+from duckicelake.lineage.delivery.deliverer import DeliveryObserver, compute_pause
+from duckicelake.lineage.delivery.outbox import ReceiverStanding
+from duckicelake.lineage.delivery.receivers import parse_receivers
+from duckicelake.lineage.delivery.transports import open_outlet
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.conftest import new_lake, services_of
 from tests.lake.lineage.events import event, table
-from tests.receiver import PATIENCE, TAKEN, Answer, Json, Receiver, always, number_of, receiving
+from tests.support.receiver import PATIENCE, TAKEN, Answer, Json, Receiver, always, number_of, receiving
 
 MOST = 100_000
 
@@ -43,26 +42,26 @@ class Courier:
 
     @contextmanager
     def delivering(self, *written: str, most: int = MOST, seconds: float = 5.0) -> Iterator[None]:
-        outlets = [outlet_to(receiver) for receiver in receivers_of(written)]
-        listener = Listener(self.metrics, lambda text, **facts: self.warnings.append((text, facts)))
-        deliveries.register(self.services.database, [outlet.name for outlet in outlets])
-        with delivering_in_background(self.services, outlets, Limits(most, seconds), listener):
+        outlets = [open_outlet(receiver) for receiver in parse_receivers(written)]
+        listener = DeliveryObserver(self.metrics, lambda text, **facts: self.warnings.append((text, facts)))
+        outbox.register_receivers(self.services.database, [outlet.name for outlet in outlets])
+        with deliver_in_background(self.services, outlets, DeliveryLimits(most, seconds), listener):
             yield
 
     def record(self, *events: Json, origin: str = "catalog") -> None:
         with self.services.database.transaction() as cursor:
-            record(cursor, events, origin=origin)
+            record_events(cursor, events, origin=origin)
 
     def number(self, numbers: range, name: Callable[[int], str] = str) -> None:
         """Record events, of a dataset each unless they are named alike."""
         self.record(*(event(number, outputs=(table(name(number)),)) for number in numbers))
 
-    def standing(self) -> Standing:
+    def standing(self) -> ReceiverStanding:
         with self.services.database.reading() as cursor:
-            (found,) = deliveries.standings(cursor)
+            (found,) = outbox.read_standings(cursor)
         return found
 
-    def until(self, is_so: Callable[[Standing], bool], seconds: float = PATIENCE) -> Standing:
+    def until(self, is_so: Callable[[ReceiverStanding], bool], seconds: float = PATIENCE) -> ReceiverStanding:
         deadline = time.monotonic() + seconds
         while not is_so(found := self.standing()):
             assert time.monotonic() < deadline, found
@@ -106,7 +105,7 @@ def courier(shared: Services) -> Courier:
 def test_new_events_arrive_at_once_and_in_order(
     courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "_LOOK_SECONDS", 60.0)  # so that it can only be Postgres who tells of them
+    monkeypatch.setattr(deliverer, "_LOOK_SECONDS", 60.0)  # so that it can only be Postgres who tells of them
     courier.number(range(1, 4))
     with courier.delivering(receiver.uri):
         courier.number(range(4, 8))
@@ -189,7 +188,7 @@ def test_refused_event_is_a_dead_letter_and_the_next_follow(courier: Courier, re
         courier.until(lambda found: found.waiting == 0)
     assert receiver.numbers() == [1, 3, 4]
     with courier.services.database.reading() as cursor:
-        (letter,) = deliveries.dead(cursor, None, 10)
+        (letter,) = outbox.read_dead_letters(cursor, None, 10)
     assert (letter.status, letter.reason, letter.attempts) == (422, "422 Unprocessable Entity: no such job", 1)
     assert number_of(dict(letter.body)) == 2
     assert (courier.standing().dead, courier.metric("dead")) == (1, 1)
@@ -206,7 +205,7 @@ def test_dead_letter_is_tried_again_when_somebody_wants_it(courier: Courier, rec
         receiver.until(lambda: len(receiver.tries) == 3)
         courier.until(lambda found: (found.dead, found.again) == (1, 0))
         with courier.services.database.reading() as cursor:
-            (letter,) = deliveries.dead(cursor, receiver.uri, 10)
+            (letter,) = outbox.read_dead_letters(cursor, receiver.uri, 10)
         assert (letter.status, letter.attempts) == (401, 2)
         retry(courier, 1)
         receiver.until_taken(2)
@@ -217,7 +216,7 @@ def test_dead_letter_is_tried_again_when_somebody_wants_it(courier: Courier, rec
 def test_wrong_key_is_said_once_and_fills_no_disk(
     courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "_FEW", 10)
+    monkeypatch.setattr(deliverer, "_FEW", 10)
     receiver.behaviour = always(Answer(401))
     with courier.delivering(receiver.uri, most=25):
         courier.number(range(1, 21))
@@ -236,7 +235,7 @@ def test_events_of_writers_that_commit_late_arrive_as_well(courier: Courier, rec
     def write(first: int) -> None:
         for number in range(first, first + 10):
             with courier.services.database.transaction() as cursor:
-                record(cursor, [event(number)], origin="sql")
+                record_events(cursor, [event(number)], origin="sql")
                 time.sleep(0.02 if first % 20 else 0.0)
 
     with courier.delivering(receiver.uri), ThreadPoolExecutor(6) as pool:
@@ -249,7 +248,7 @@ def test_events_of_writers_that_commit_late_arrive_as_well(courier: Courier, rec
 def test_receiver_that_fails_in_every_way_gets_all_in_order(
     courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(delivering, "_FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(deliverer, "_FIRST_PAUSE", 0.005)
     failures = [
         Answer(400), Answer(500), Answer(500), Answer(501), Answer(502), Answer(503, {"Retry-After": "0"}),
         Answer(429), Answer(reset=True), Answer(None), Answer(raw=b"HTTP/1.1 2"), Answer(raw=b"\xff\x00\r\n\r\n"),
@@ -262,7 +261,7 @@ def test_receiver_that_fails_in_every_way_gets_all_in_order(
             courier.number(range(first, first + 30), lambda number: "abcdefg"[number % 7])
         found = courier.until(lambda found: found.waiting == 0)
     with courier.services.database.reading() as cursor:
-        refused = {number_of(dict(letter.body)) for letter in deliveries.dead(cursor, None, 1000)}
+        refused = {number_of(dict(letter.body)) for letter in outbox.read_dead_letters(cursor, None, 1000)}
     arrived = receiver.numbers()
     assert (found.delivered, found.dead, found.dropped) == (300 - len(refused), len(refused), 0)
     assert {*arrived} | refused == {*range(1, 301)}
@@ -273,7 +272,7 @@ def test_receiver_that_fails_in_every_way_gets_all_in_order(
 
 def retry(courier: Courier, letters: int) -> None:
     with courier.services.database.transaction() as cursor:
-        assert deliveries.retry(cursor, None) == letters
+        assert outbox.retry_dead_letters(cursor, None) == letters
 
 
 def test_events_of_a_failing_dataset_wait_and_others_go_on(courier: Courier, receiver: Receiver) -> None:
@@ -298,7 +297,7 @@ def test_events_of_a_failing_dataset_wait_and_others_go_on(courier: Courier, rec
 def test_event_that_never_succeeds_is_given_up_when_others_do(
     courier: Courier, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "MOST_TRIES", 3)
+    monkeypatch.setattr(deliverer, "MAX_TRIES", 3)
     receiver.behaviour = lambda body: Answer(500) if body["outputs"][0]["name"] == "/lake/a" else TAKEN
     with courier.delivering(receiver.uri):
         courier.number(range(1, 2), lambda _: "a")
@@ -412,12 +411,12 @@ def test_replay_sends_everything_once_more(courier: Courier, receiver: Receiver)
         receiver.until_taken(2)
         courier.until(lambda found: found.waiting == 0)
         with courier.services.database.transaction() as cursor:
-            assert deliveries.replay(cursor, receiver.uri)
-            assert not deliveries.replay(cursor, "http://other")
+            assert outbox.replay_events(cursor, receiver.uri)
+            assert not outbox.replay_events(cursor, "http://other")
         receiver.until(lambda: receiver.numbers() == [4, 5, 1, 2, 3, 4, 5])
 
 
 def test_pauses_double_from_100_ms_on_up_to_half_a_minute() -> None:
-    assert [pause_after(failures, 0) for failures in (1, 2, 3, 4)] == [0.1, 0.2, 0.4, 0.8]
-    assert [pause_after(failures, 1) for failures in (1, 2)] == [0.05, 0.1]
-    assert (pause_after(10, 0), pause_after(10_000, 0)) == (30, 30)
+    assert [compute_pause(failures, 0) for failures in (1, 2, 3, 4)] == [0.1, 0.2, 0.4, 0.8]
+    assert [compute_pause(failures, 1) for failures in (1, 2)] == [0.05, 0.1]
+    assert (compute_pause(10, 0), compute_pause(10_000, 0)) == (30, 30)

@@ -8,20 +8,20 @@ from uuid import uuid4
 import pytest
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.access.principal import ANYBODY, Caller, Principal
-from duckicelake.catalog.chronicle.folding import fold_all
-from duckicelake.catalog.lineage.events import LineageEvents
-from duckicelake.catalog.lineage.reads import SESSION, ReadLog
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller, Principal
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.changelog.writer import write_all_changes
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateTableRequest
+from duckicelake.lineage.events.generator import EventGenerator
+from duckicelake.lineage.events.reads import SESSION, ReadLog
 from tests.catalog.client import NS, SCHEMA, Client, append, new_client
-from tests.openlineage import check_event
+from tests.support.openlineage import check_event
 
 Json = dict[str, Any]
-ETL = Caller(Principal("etl", ANYBODY.grants), client={SESSION: "0123456789abcdef"})
+ETL = Caller(Principal("etl", ANY_PRINCIPAL.grants), client={SESSION: "0123456789abcdef"})
 URI = "http://catalog:8181"
 NOW = timedelta(0)
 
@@ -50,8 +50,8 @@ def scan(client: Client, name: str, namespace: tuple[str, ...] = NS) -> None:
 def events(client: Client) -> list[Json]:
     """What runs came to that wrote, in order; each is checked."""
     services = client.services
-    fold_all(services)
-    while LineageEvents(services, URI, age=NOW).advance():
+    write_all_changes(services)
+    while EventGenerator(services, URI, age=NOW).advance():
         pass
     with services.database.statement() as cursor:
         rows = cursor.execute("SELECT body FROM duckicelake_lineage_event ORDER BY id").fetchall()

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from duckicelake.catalog.access.principal import Caller, Principal
-from duckicelake.catalog.lineage import reads as catalog_reads
-from duckicelake.catalog.lineage.reads import (
-    MOST_AT_A_TIME,
-    MOST_WAITING,
+from duckicelake.catalog.context.caller import Caller, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.lineage.events import read_rows
+from duckicelake.lineage.events import reads as catalog_reads
+from duckicelake.lineage.events.inference import INFERENCE_WINDOW, LIVES, ApplicationWrite, InferredInput
+from duckicelake.lineage.events.reads import (
+    MAX_BATCH_READS,
+    MAX_WAITING_READS,
     SESSION,
     ReadLog,
-    inputs_of,
-    load_of,
-    recording_in_background,
+    build_load,
+    find_inputs,
+    record_reads_in_background,
 )
-from duckicelake.catalog.services import Services
-from duckicelake.iceberg.reports import MetricsReport
-from duckicelake.lake.lineage import reads
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lineage.inference import LIVES, WINDOW, InferredInput, Write
+from duckicelake.postgres.database import Database
 from tests.catalog.client import NS, new_client
 
 ETL = Caller(Principal("etl", ()), client={SESSION: "0123456789abcdef"})
@@ -67,7 +67,11 @@ def inferred(database: Database, application: str | None = "spark local-1", outp
         cursor.execute("SELECT clock_timestamp()")
         row = cursor.fetchone()
         assert row is not None
-        return inputs_of(cursor, Write(row[0], "etl", ETL.client[SESSION], application, outputs, "append"), WINDOW)
+        return find_inputs(
+            cursor,
+            ApplicationWrite(row[0], "etl", ETL.client[SESSION], application, outputs, "append"),
+            INFERENCE_WINDOW,
+        )
 
 
 def test_a_read_becomes_the_input_of_what_is_written_then(log: ReadLog, database: Database) -> None:
@@ -116,14 +120,14 @@ def test_what_comes_again_after_a_write_is_another_row(log: ReadLog, database: D
 
 
 def test_what_is_too_much_is_dropped_and_counted(log: ReadLog, database: Database) -> None:
-    for number in range(MOST_WAITING + 7):
-        log.note(load_of("etl", f"{number:016}", ("ns", "a"), is_lookup=False))
+    for number in range(MAX_WAITING_READS + 7):
+        log.note(build_load("etl", f"{number:016}", ("ns", "a"), is_lookup=False))
     log.write(database)
-    assert log.statistics() == {"recorded": MOST_AT_A_TIME, "dropped": MOST_WAITING + 7 - MOST_AT_A_TIME}
+    assert log.statistics() == {"recorded": MAX_BATCH_READS, "dropped": MAX_WAITING_READS + 7 - MAX_BATCH_READS}
 
 
 def test_what_cannot_be_written_is_dropped_and_counted(log: ReadLog, database: Database) -> None:
-    log.note(replace(load_of("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
+    log.note(replace(build_load("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
     with pytest.raises(Exception, match="out of range"):
         log.write(database)
     assert log.statistics() == {"recorded": 0, "dropped": 1}
@@ -152,27 +156,29 @@ def test_old_reads_are_forgotten_later_those_of_applications_with_a_name(log: Re
     now = datetime.now(UTC)
     with database.statement() as cursor:
         for application, ago in ((None, 2), (None, 0.5), ("spark 1", 2), ("spark 2", LIVES + 1)):
-            reader = reads.Reader("etl", "0" * 16, application)
-            reads.mark(cursor, reader, 1, now - ago * WINDOW)
-        assert reads.prune(cursor, WINDOW, LIVES * WINDOW) == 2
+            reader = read_rows.ReadingApplication("etl", "0" * 16, application)
+            read_rows.mark_read(cursor, reader, 1, now - ago * INFERENCE_WINDOW)
+        assert read_rows.prune_reads(cursor, INFERENCE_WINDOW, LIVES * INFERENCE_WINDOW) == 2
     assert {row[3] for row in rows(database)} == {None, "spark 1"}
 
 
 def test_more_rows_than_are_kept_are_forgotten(
     log: ReadLog, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "KEPT", 3)
+    monkeypatch.setattr(read_rows, "KEEP_READS", 3)
     with database.statement() as cursor:
         for number in range(5):
-            reads.mark(cursor, reads.Reader("etl", "0" * 16, f"spark {number}"), 1, datetime.now(UTC))
-        assert reads.prune(cursor, WINDOW, WINDOW) == 2
+            read_rows.mark_read(
+                cursor, read_rows.ReadingApplication("etl", "0" * 16, f"spark {number}"), 1, datetime.now(UTC)
+            )
+        assert read_rows.prune_reads(cursor, INFERENCE_WINDOW, INFERENCE_WINDOW) == 2
     assert [row[3] for row in rows(database)] == ["spark 2", "spark 3", "spark 4"]
 
 
 @contextmanager
 def recorded(log: ReadLog, database: Database) -> Iterator[list[Exception]]:
     failures: list[Exception] = []
-    with recording_in_background(log, database, failures.append):
+    with record_reads_in_background(log, database, failures.append):
         yield failures
 
 
@@ -186,9 +192,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_the_thread_writes_and_goes_on_after_a_failure(
     log: ReadLog, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_reads, "AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(catalog_reads, "RETRY_SECONDS", 0.01)
     with recorded(log, database) as failures:
-        log.note(replace(load_of("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
+        log.note(replace(build_load("etl", "0" * 16, ("ns", "a"), is_lookup=False), snapshot_id=2**63))
         wait_for(lambda: bool(failures))
         log.note_load(ETL, NS, "a", is_lookup=False)
         wait_for(lambda: len(rows(database)) == 1)
@@ -203,6 +209,6 @@ def test_a_window_of_the_settings_bounds_what_counts(log: ReadLog, database: Dat
     with database.transaction() as cursor:
         row = cursor.execute("SELECT at + interval '2 minutes' FROM duckicelake_read").fetchone()
         assert row is not None
-        write = Write(row[0], "etl", ETL.client[SESSION], None, outputs, "append")
-        assert inputs_of(cursor, write, timedelta(minutes=1)) == []
-        assert len(inputs_of(cursor, write, timedelta(minutes=3))) == 1
+        write = ApplicationWrite(row[0], "etl", ETL.client[SESSION], None, outputs, "append")
+        assert find_inputs(cursor, write, timedelta(minutes=1)) == []
+        assert len(find_inputs(cursor, write, timedelta(minutes=3))) == 1

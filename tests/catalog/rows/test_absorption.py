@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckicelake.catalog import doctor
-from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.services import Services
-from duckicelake.catalog.transactions import commit_transaction
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.tables import commit_transaction
 from duckicelake.errors import CommitFailed, InvalidRequest
-from duckicelake.iceberg.manifest import DataFile, FileContent
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from tests.catalog.client import Client, Draft, Json, data_files, local, new_client, remove, set_properties, set_ref
@@ -24,7 +24,7 @@ from tests.catalog.dying import Work, mortal
 from tests.catalog.equality_cases import TYPES, array
 from tests.catalog.seams import fresh
 from tests.catalog.test_append_rebase import at_once
-from tests.lakes import Lake, assert_same_rows, iceberg_rows
+from tests.support.lakes import Lake, assert_same_rows, iceberg_rows
 
 Row = tuple[int, str | None]
 ABSORBING = {"ducklake.absorb-rows": "5"}

@@ -12,17 +12,16 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.rows.deletes import DeletedRows, delete_rows
-from duckicelake.catalog.rows.groups import append_together, prepared_to_join
-from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows, append_together, prepare_to_join
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.rows import inlined
+from duckicelake.lake.ducklake import inlined_rows
+from duckicelake.postgres.database import Database
 from tests.catalog.test_group_commits import Ears, sent_together
 from tests.catalog.waits import counted_waits
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 KEY = ("id",)
 
@@ -70,7 +69,7 @@ def test_client_that_knew_of_no_inlined_rows_sees_those_that_are_posted_first(la
 
 def test_small_batches_that_come_while_others_write_are_written_with_those_before_them(lake: Lake) -> None:
     append_rows(lake.services, posted((0, 0)))
-    first, *later = [prepared_to_join(lake.services, posted((id_, id_))) for id_ in (1, 2, 3)]
+    first, *later = [prepare_to_join(lake.services, posted((id_, id_))) for id_ in (1, 2, 3)]
     assert first is not None
     lake.services.commits._is_crowded = True
     answers = append_together([first], lambda: [each for each in later if each is not None])
@@ -100,7 +99,7 @@ def test_keys_get_their_turn_beside_rows_that_never_end(lake: Lake, verb: str) -
     if verb == "upsert":
         upsert_rows(lake.services, posted((1, 5)), KEY)
     else:
-        delete_rows(lake.services, DeletedRows(("main",), "t", b'{"keys": [{"id": 1}]}', KEY))
+        delete_rows(lake.services, DeleteRequest(("main",), "t", b'{"keys": [{"id": 1}]}', KEY))
     assert 0 < count[0] < 10
     kept = [(1, 5)] if verb == "upsert" else []
     assert lake.duck_rows() == [*kept, *((101 + n, 0) for n in range(count[0]))]
@@ -114,7 +113,7 @@ def test_duckdb_client_that_came_too_late_for_an_id_is_noticed_and_left_a_pause(
     """The pauses' length shows in no clock: the last snapshot's time is ahead, so that none seems to have passed."""
     append_rows(lake.services, posted((1, 1)))
     newest = append_rows(lake.services, posted((2, 2))).snapshot_id
-    monkeypatch.setattr("duckicelake.catalog.commits.courtesy._SUSPECTED", inf)
+    monkeypatch.setattr("duckicelake.catalog.context.commit_queue._SUSPECTED", inf)
     lake.services.commits._courtesy._until = 0.0
     ears: Any = Ears()
     heard = replace(lake.services, meter=ears)
@@ -186,7 +185,7 @@ def test_load_between_posts_reads_the_rows_that_are_new_and_no_others(
         raise AssertionError("all rows are read")
 
     with monkeypatch.context() as patched:
-        patched.setattr(inlined, "asked_rows", asked_rows)
+        patched.setattr(inlined_rows, "build_rows_query", asked_rows)
         append_rows(lake.services, posted((4, 4)))
         assert iceberg_rows(lake.static()) == [(1, 3), (2, 2), (4, 4)]
         lake.run("DELETE FROM lake.t WHERE id = 2")

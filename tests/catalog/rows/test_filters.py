@@ -12,18 +12,18 @@ from uuid import UUID
 import duckdb
 import pytest
 
-from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.rows.deletes import DeletedAnswer, DeletedRows, delete_rows
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.deletes import DeleteAnswer, DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from duckicelake.catalog.services import Services
 from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
-from duckicelake.rows.reading import JSON
+from duckicelake.rows.bodies import JSON
 from tests.catalog.client import new_client
 from tests.catalog.equality_cases import TYPES
 from tests.catalog.seams import Distant
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 Json = Any
 Row = dict[str, Any]
@@ -183,7 +183,7 @@ class FilteredTable:
         self.lake.run(f"DELETE FROM lake.ns.t WHERE id IN ({', '.join(map(str, gone)) or 'NULL'})")
         self.rows = {key: row for key, row in self.rows.items() if key not in gone}
 
-    def delete(self, predicate: Json) -> DeletedAnswer:
+    def delete(self, predicate: Json) -> DeleteAnswer:
         answer = delete_where(self.lake.services, predicate)
         self.rows = {key: row for key, row in self.rows.items() if not holds(predicate, row)}
         return answer
@@ -195,9 +195,9 @@ class FilteredTable:
         assert sorted(static["id"].to_pylist()) == wanted, what
 
 
-def delete_where(services: Services, predicate: Json, **more: Any) -> DeletedAnswer:
+def delete_where(services: Services, predicate: Json, **more: Any) -> DeleteAnswer:
     body = json.dumps({"filter": predicate}).encode()
-    return delete_rows(services, DeletedRows(("ns",), "t", body, **more))
+    return delete_rows(services, DeleteRequest(("ns",), "t", body, **more))
 
 
 @pytest.mark.parametrize(("seed", "version"), [(1, 2), (2, 3)])
@@ -337,7 +337,7 @@ def test_filter_that_says_nothing_of_the_table_deletes_nothing(lake: Lake) -> No
         delete_where(lake.services, True, keys=("id",))
     for body in (b'{"filter": true, "keys": []}', b"{}", b"true"):
         with pytest.raises(InvalidRequest, match="The body is"):
-            delete_rows(lake.services, DeletedRows(("ns",), "t", body))
+            delete_rows(lake.services, DeleteRequest(("ns",), "t", body))
     assert lake.newest() == before
 
 

@@ -11,16 +11,16 @@ from uuid import UUID
 import duckdb
 import pytest
 
-from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.rows.inserts import Counted, PostedRows, RowsAnswer, append_rows, last_applied
-from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyApplied, InvalidRequest, NoSuchTable
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows, read_last_applied
+from duckicelake.errors import InvalidRequest, NoSuchTable, TxnAlreadyAppliedError
 from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.client import Client
 from tests.catalog.dying import Work, mortal
 from tests.catalog.seams import fresh
 from tests.catalog.test_group_commits import Ears, sent_together
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 Rows = Sequence[dict[str, Any]]
 Post = Callable[..., RowsAnswer]
@@ -139,19 +139,19 @@ def test_batches_beyond_the_limit_become_files(lake: Lake, options: str, files: 
 
 def test_batches_that_wait_share_a_snapshot_and_fail_each_by_itself(lake: Lake) -> None:
     lake.run("CREATE TABLE lake.u (id BIGINT NOT NULL, kind VARCHAR, made TIMESTAMP, x DOUBLE)")
-    post(lake, rows_of(0, 1), counted=Counted("a", 7))
+    post(lake, rows_of(0, 1), counted=ProducerVersion("a", 7))
     ears: Any = Ears()
     heard = replace(lake.services, meter=ears)
     first = lake.newest()
     works = [
         partial(post, lake, rows_of(1, 2), services=heard),
         partial(post, lake, rows_of(3, 3), "u"),
-        partial(post, lake, rows_of(99, 2), counted=Counted("a", 7)),
+        partial(post, lake, rows_of(99, 2), counted=ProducerVersion("a", 7)),
         partial(post, lake, rows_of(6, 12)),
-        partial(post, lake, rows_of(18, 1), counted=Counted("a", 8)),
+        partial(post, lake, rows_of(18, 1), counted=ProducerVersion("a", 8)),
     ]
     *written, refused = sorted(sent_together(lake.services, works), key=lambda each: isinstance(each, Exception))
-    assert isinstance(refused, AlreadyApplied)
+    assert isinstance(refused, TxnAlreadyAppliedError)
     assert {answer.snapshot_id for answer in written} == {lake.newest()} == {first + 1}
     assert_same(lake, 16)
     assert_same(lake, 3, "u")
@@ -193,16 +193,16 @@ def test_bad_rows_are_named_and_nothing_is_written(lake: Lake) -> None:
 
 
 def test_producer_is_told_how_far_it_has_come(lake: Lake) -> None:
-    assert last_applied(lake.services, ("main",), "t", "a") is None
-    written = post(lake, rows_of(0, 2), counted=Counted("a", 5))
-    with pytest.raises(AlreadyApplied, match="sequence 5"):
-        post(lake, rows_of(0, 2), counted=Counted("a", 5))
-    post(lake, rows_of(2, 1), counted=Counted("b", 1))
-    found = last_applied(lake.services, ("main",), "t", "a")
+    assert read_last_applied(lake.services, ("main",), "t", "a") is None
+    written = post(lake, rows_of(0, 2), counted=ProducerVersion("a", 5))
+    with pytest.raises(TxnAlreadyAppliedError, match="sequence 5"):
+        post(lake, rows_of(0, 2), counted=ProducerVersion("a", 5))
+    post(lake, rows_of(2, 1), counted=ProducerVersion("b", 1))
+    found = read_last_applied(lake.services, ("main",), "t", "a")
     assert found is not None
     assert (found.sequence, found.snapshot_id) == (5, written.snapshot_id)
     with pytest.raises(NoSuchTable):
-        last_applied(lake.services, ("main",), "u", "a")
+        read_last_applied(lake.services, ("main",), "u", "a")
     assert_same(lake, 3)
 
 

@@ -8,15 +8,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from duckicelake.catalog.rows.deletes import DeletedAnswer, DeletedRows, delete_rows
-from duckicelake.catalog.rows.inserts import Counted, PostedRows, RowsAnswer, append_rows
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.deletes import DeleteAnswer, DeleteRequest, delete_rows
+from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyApplied, InvalidRequest
-from duckicelake.rows.reading import ARROW, JSON, JSON_LINES
+from duckicelake.errors import InvalidRequest, TxnAlreadyAppliedError
+from duckicelake.rows.bodies import ARROW, JSON, JSON_LINES
 from tests.catalog.client import NS, new_client, set_ref
 from tests.catalog.seams import overtaken
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 SETUPS = {
     "plain": "",
@@ -50,7 +50,7 @@ def posted(*rows: tuple[int, str | None], **more: Any) -> PostedRows:
 
 def delete(lake: Lake, *keys: dict[str, Any], by: tuple[str, ...] = ("id",)) -> int | None:
     body = json.dumps({"keys": keys}).encode()
-    return delete_rows(lake.services, DeletedRows(("main",), "t", body, by)).snapshot_id
+    return delete_rows(lake.services, DeleteRequest(("main",), "t", body, by)).snapshot_id
 
 
 def assert_rows(lake: Lake, *rows: tuple[int, str | None]) -> None:
@@ -92,7 +92,7 @@ def test_main_keeps_its_retention(services: Services) -> None:
     limits = {"min_snapshots_to_keep": 7, "max_snapshot_age_ms": 1 << 50}
     client.commit({"requirements": [], "updates": [set_ref("main", head, **limits)]})
     before = client.metadata()["refs"]["main"]
-    delete_rows(services, DeletedRows(NS, "t", b'{"keys": [{"id": 1}]}', ("id",)))
+    delete_rows(services, DeleteRequest(NS, "t", b'{"keys": [{"id": 1}]}', ("id",)))
     after = client.metadata()["refs"]["main"]
     assert after["snapshot-id"] != head
     assert after == {**before, "snapshot-id": after["snapshot-id"]}
@@ -132,9 +132,9 @@ def test_upsert_is_computed_anew_if_its_rows_were_prepared_for_another_table(lak
 
 
 def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:
-    append_rows(lake.services, posted((1, "a"), counted=Counted("p", 4)))
-    with pytest.raises(AlreadyApplied):
-        upsert_rows(lake.services, posted((1, "b"), counted=Counted("p", 4)), ("id",))
+    append_rows(lake.services, posted((1, "a"), counted=ProducerVersion("p", 4)))
+    with pytest.raises(TxnAlreadyAppliedError):
+        upsert_rows(lake.services, posted((1, "b"), counted=ProducerVersion("p", 4)), ("id",))
     with pytest.raises(InvalidRequest, match="Rows 0 and 1 have the same key"):
         upsert_rows(lake.services, posted((1, "b"), (1, "c")), ("id",))
     with pytest.raises(InvalidRequest, match="identifier fields"):
@@ -167,7 +167,7 @@ def test_keys_that_do_not_tell_rows_apart_delete_nothing(nulls: Lake) -> None:
     for keys, by, message in NO_KEYS:
         body = b'{"keys": %s}' % keys.encode()
         with pytest.raises(InvalidRequest, match=message):
-            delete_rows(nulls.services, DeletedRows(("main",), "t", body, tuple(by.split(","))))
+            delete_rows(nulls.services, DeleteRequest(("main",), "t", body, tuple(by.split(","))))
     assert (nulls.newest(), nulls.duck_rows()) == (before, rows)
 
 
@@ -206,11 +206,11 @@ def test_keys_lose_no_digit_and_a_delete_of_no_row_makes_no_snapshot(
     lake.run("INSERT INTO lake.t VALUES (12345678901234567.89, 'this')", "CALL ducklake_flush_inlined_data('lake')")
     lake.run("INSERT INTO lake.t VALUES (12345678901234567.89, 'this'), (12345678901234568.00, 'other')")
     body = b'{"keys": [{"c": 12345678901234567.89}, {"c": 0.5}]}'
-    request = DeletedRows(("main",), "t", body, ("c",))
-    assert delete_rows(services, request) == DeletedAnswer(lake.newest(), 2)
+    request = DeleteRequest(("main",), "t", body, ("c",))
+    assert delete_rows(services, request) == DeleteAnswer(lake.newest(), 2)
     assert lake.duck_rows() == iceberg_rows(lake.static()) == [(Decimal("12345678901234568.00"), "other")]
     before, listed = lake.newest(), lake.metadata().snapshots
-    assert delete_rows(services, request) == DeletedAnswer(None, 2)
+    assert delete_rows(services, request) == DeleteAnswer(None, 2)
     assert (lake.newest(), lake.metadata().snapshots) == (before, listed)
 
 
@@ -228,10 +228,10 @@ def test_keys_are_of_all_identifier_fields_and_none_of_them_in_a_struct(
     rows = b'[{"id": 1, "s": {"x": 1}}, {"id": 2, "s": {"x": 1}}]'
     append_rows(services, PostedRows(("ns",), "u", rows, JSON))
     lake = Lake(services, ducklake)
-    request = DeletedRows(("ns",), "u", b'{"keys": [{"id": 1}]}')
-    assert delete_rows(services, request) == DeletedAnswer(lake.newest(), 1)
+    request = DeleteRequest(("ns",), "u", b'{"keys": [{"id": 1}]}')
+    assert delete_rows(services, request) == DeleteAnswer(lake.newest(), 1)
     upsert_rows(services, PostedRows(("ns",), "u", b'[{"id": 2, "s": {"x": 3}}]', JSON))
     assert iceberg_rows(lake.static("u", "ns")) == lake.duck_rows("ns.u") == [(2, (("x", 3),))]
     client.create("t", schema={**schema, "identifier-field-ids": [1, 3]})
     with pytest.raises(InvalidRequest, match=r"'s\.x' is no column"):
-        delete_rows(services, DeletedRows(("ns",), "t", b'{"keys": [{"id": 1}]}'))
+        delete_rows(services, DeleteRequest(("ns",), "t", b'{"keys": [{"id": 1}]}'))

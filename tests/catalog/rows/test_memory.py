@@ -10,13 +10,13 @@ from uuid import UUID
 import duckdb
 import pytest
 
-from duckicelake.catalog.idempotency import Once
-from duckicelake.catalog.rows.inserts import Counted, PostedRows, RowsAnswer, append_rows
-from duckicelake.catalog.services import Services
-from duckicelake.errors import AlreadyApplied, NoSuchTable
-from duckicelake.lake.rows.memory import CALM
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
+from duckicelake.errors import NoSuchTable, TxnAlreadyAppliedError
+from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
 from tests.catalog.test_group_commits import sent_together
-from tests.lakes import Lake, iceberg_rows
+from tests.support.lakes import Lake, iceberg_rows
 
 
 def posted(*ids: int, table: str = "t") -> PostedRows:
@@ -28,9 +28,9 @@ def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
     """One that nobody else has written to for a while."""
     lake = Lake(services, ducklake)
     lake.run("CREATE TABLE lake.t (id BIGINT)", "CREATE TABLE lake.u (id BIGINT)")
-    for id_ in range(CALM + 2):
+    for id_ in range(STABLE_AFTER_COMMITS + 2):
         append_rows(services, posted(id_, table="tu"[id_ % 2]))
-    assert services.commits._memories.rows._calm >= CALM
+    assert services.commits._memories.rows._calm >= STABLE_AFTER_COMMITS
     return lake
 
 
@@ -93,9 +93,9 @@ def test_key_that_comes_again_has_the_same_answer(lake: Lake) -> None:
 
 def test_sequence_that_was_applied_is_refused(lake: Lake) -> None:
     for sequence in (1, 2):
-        append_rows(lake.services, replace(posted(200 + sequence), counted=Counted("app", sequence)))
-    with pytest.raises(AlreadyApplied):
-        append_rows(lake.services, replace(posted(203), counted=Counted("app", 2)))
+        append_rows(lake.services, replace(posted(200 + sequence), counted=ProducerVersion("app", sequence)))
+    with pytest.raises(TxnAlreadyAppliedError):
+        append_rows(lake.services, replace(posted(203), counted=ProducerVersion("app", 2)))
     assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [201, 202]
 
 
@@ -108,7 +108,7 @@ def test_batches_of_one_group_share_a_snapshot(lake: Lake) -> None:
 
 def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lake) -> None:
     """Another one has its id by now, and the sequence that came with it isn't applied."""
-    append_rows(lake.services, replace(posted(201), counted=Counted("app", 1)))
+    append_rows(lake.services, replace(posted(201), counted=ProducerVersion("app", 1)))
     memory = lake.services.commits._memories.rows
     lost = memory._left
     assert lost is not None
@@ -119,10 +119,10 @@ def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lak
             [lake.newest()],
         )
     memory._calm = 0
-    for id_ in range(202, 204 + CALM):
+    for id_ in range(202, 204 + STABLE_AFTER_COMMITS):
         post(lake, id_)
-    append_rows(lake.services, replace(posted(300), counted=Counted("app", 2)))
-    assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [*range(201, 204 + CALM), 300]
+    append_rows(lake.services, replace(posted(300), counted=ProducerVersion("app", 2)))
+    assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [*range(201, 204 + STABLE_AFTER_COMMITS), 300]
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])

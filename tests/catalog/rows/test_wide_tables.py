@@ -6,14 +6,14 @@ from typing import Any
 import duckdb
 import pytest
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from duckicelake.catalog.services import Services
-from duckicelake.lake.writing.definition import MOST_INLINED
+from duckicelake.lake.ducklake.definition import MAX_INLINED_COLUMNS
 from tests.catalog.client import NS, Client
 from tests.conftest import Attach
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
-FULL, WIDE = MOST_INLINED, MOST_INLINED + 1
+FULL, WIDE = MAX_INLINED_COLUMNS, MAX_INLINED_COLUMNS + 1
 INLINED = "SELECT table_name FROM ducklake_inlined_data_tables"
 
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 
-from duckicelake.catalog.access.principal import Capability
-from duckicelake.cli.assembly.authenticating import ANY_NAME, WITHOUT_ANY, is_open_to_all, warnings_of
-from duckicelake.server.identity.oauth_clients import parse_clients
-from duckicelake.settings import Settings
+from duckicelake.catalog.context.caller import Capability
+from duckicelake.cli.wiring.authentication import ANY_HOST_WARNING, OPEN_SERVER_WARNING, is_open_to_all, list_warnings
+from duckicelake.server.auth.oauth_clients import parse_clients
+from duckicelake.settings.model import Settings
 from tests.cli.test_commands import COMMAND, environment, lake, run, serving
 
 __all__ = ["lake"]
@@ -109,9 +109,9 @@ def test_server_open_to_all_is_known(host: str, is_open: bool) -> None:
 
 
 def test_what_opens_a_server_is_warned_of_at_each_start() -> None:
-    assert warnings_of(Settings()) == ()
-    assert warnings_of(Settings(host="0.0.0.0", allowed_hosts=("*",))) == (WITHOUT_ANY, ANY_NAME)
-    assert warnings_of(Settings(host="0.0.0.0", allowed_hosts=("*",), oauth_clients="a:b|*")) == ()
+    assert list_warnings(Settings()) == ()
+    assert list_warnings(Settings(host="0.0.0.0", allowed_hosts=("*",))) == (OPEN_SERVER_WARNING, ANY_HOST_WARNING)
+    assert list_warnings(Settings(host="0.0.0.0", allowed_hosts=("*",), oauth_clients="a:b|*")) == ()
 
 
 def test_server_open_to_all_warns_and_starts(lake: Path) -> None:

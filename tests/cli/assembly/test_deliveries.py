@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
 from tests.cli.test_commands import lake, run, serving
 from tests.cli.test_resilience import SCHEMA
 from tests.lake.lineage.events import event, table
-from tests.receiver import Answer, Receiver, number_of, receiving
+from tests.support.receiver import Answer, Receiver, number_of, receiving
 
 __all__ = ["lake"]
 
@@ -29,7 +29,7 @@ def number(database: Database, numbers: range) -> None:
     kinds = ("START", "COMPLETE")
     told = [event(each, kind, outputs=(table(f"t{each % 5}"),)) for each in numbers for kind in kinds]
     with database.transaction() as cursor:
-        record(cursor, told, origin="catalog")
+        record_events(cursor, told, origin="catalog")
 
 
 def test_kill_during_deliveries_loses_no_event(

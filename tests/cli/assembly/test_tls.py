@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.cli.assembly.tls import check_certificate
+from duckicelake.cli.serve.edge import check_certificate
 from duckicelake.errors import InvalidSettings
-from tests.certificates import make_certificate
+from tests.support.certificates import make_certificate
 
 
 def refused(certificate: Path, key: Path) -> str:

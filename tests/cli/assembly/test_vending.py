@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from duckicelake.catalog.access.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.cli.assembly.opening import s3_options
-from duckicelake.cli.assembly.vending import access_of, check_signing, s3_of
+from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.cli.wiring.services import build_s3_options
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import InvalidSettings
-from duckicelake.settings import Settings
+from duckicelake.settings.model import Settings
+from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.signing import OwnKeys
-from duckicelake.storage.stores import open_store
-from duckicelake.storage.vending import StaticVendor, StsVendor
-from tests.backends import Bucket
+from duckicelake.storage.signer import ServerKeys
+from duckicelake.storage.vendor import StaticVendor, StsVendor
+from tests.support.backends import Bucket
 
 WAREHOUSE = "s3://bucket/lake"
 OWN = {"s3_access_key_id": "own", "s3_secret_access_key": "geheim"}
@@ -27,7 +27,7 @@ ROLE = {"s3_role_arn": "arn:aws:iam::1:role/r"}
 
 def access(warehouse: str = WAREHOUSE, **changes: Any) -> StorageAccess:
     settings = Settings(**OWN | changes)
-    return access_of(settings, (warehouse,), s3_options(settings), lambda: 0)
+    return build_storage_access(settings, (warehouse,), build_s3_options(settings), lambda: 0)
 
 
 def kinds(given: StorageAccess) -> tuple[type | None, type | None]:
@@ -44,8 +44,8 @@ def kinds(given: StorageAccess) -> tuple[type | None, type | None]:
         ({"s3_sts_endpoint": "http://sts"}, (StsVendor, StsVendor)),
         ({"s3_vending": "sts", **ROLE}, (StsVendor, StsVendor)),
         ({"s3_vending": "none", **MINIO}, (None, None)),
-        ({"s3_vending": "remote-signing"}, (None, OwnKeys)),
-        ({"s3_vending": "remote-signing", **MINIO}, (None, OwnKeys)),
+        ({"s3_vending": "remote-signing"}, (None, ServerKeys)),
+        ({"s3_vending": "remote-signing", **MINIO}, (None, ServerKeys)),
         ({"s3_vending": "remote-signing", **ROLE}, (None, StsVendor)),
         ({"s3_vending": "remote-signing", "s3_sts_endpoint": "http://sts"}, (None, StsVendor)),
         (STATIC, (StaticVendor, StaticVendor)),
@@ -91,7 +91,7 @@ def test_static_key_that_is_the_environments_own_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "known")
     settings = Settings(**STATIC)
     with pytest.raises(InvalidSettings, match="the server's own key"):
-        access_of(settings, (WAREHOUSE,), s3_options(settings), lambda: 0)
+        build_storage_access(settings, (WAREHOUSE,), build_s3_options(settings), lambda: 0)
 
 
 @pytest.fixture
@@ -117,6 +117,6 @@ def test_own_signatures_are_refused_where_the_store_obeys_what_nobody_signed(buc
 def test_part_of_a_store_that_is_in_s3_is_found(bucket: Bucket, tmp_path: Any) -> None:
     local = str(tmp_path)
     with closing(open_store(local, bucket.uri, s3=bucket.options())) as both:
-        assert isinstance(s3_of(both, (local, bucket.uri)), S3Store)
+        assert isinstance(find_s3_store(both, (local, bucket.uri)), S3Store)
     with closing(open_store(local)) as folder:
-        assert s3_of(folder, (local,)) is None
+        assert find_s3_store(folder, (local,)) is None

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from duckicelake.catalog.delta.importing import Imported
-from duckicelake.cli.delta.importing import ranges, summary
 from duckicelake.cli.main import app
+from duckicelake.delta.command_bodies import format_ranges, format_summary
+from duckicelake.delta.import_.importer import DeltaImportResult
 from tests.cli.test_commands import lake, serving
 
 __all__ = ["lake"]
@@ -59,6 +59,6 @@ def test_timestamps_in_the_old_form_are_noted(lake: Path) -> None:
 
 
 def test_versions_left_out_are_drawn_together() -> None:
-    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
-    assert ranges([]) == ""
-    assert summary(Imported(1, 0, 1, 1200, 1, ())) == "1 version, 1,200 files, 1 row, up to version 0"
+    assert format_ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+    assert format_ranges([]) == ""
+    assert format_summary(DeltaImportResult(1, 0, 1, 1200, 1, ())) == "1 version, 1,200 files, 1 row, up to version 0"

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_lake
 from tests.lake.lineage.events import at, columns, event, facet, foreign, table
 
@@ -32,7 +32,7 @@ def settings(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactor
             event(3, inputs=(ORDERS, RAW | guess), outputs=(SUMS,), job="sum", processing_engine=engine),
         ]
         with database.transaction() as cursor:
-            record(cursor, told, origin="catalog")
+            record_events(cursor, told, origin="catalog")
         yield {"DUCKICELAKE_DATABASE_URL": url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
 
 

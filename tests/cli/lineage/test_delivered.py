@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from duckicelake.cli.main import app
-from duckicelake.lake.lineage import deliveries
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
+from duckicelake.lineage.delivery import outbox
+from duckicelake.lineage.graph.store import record_events
+from duckicelake.postgres.database import Database
 from tests.lake.lineage.events import event
 
 MARQUEZ, OTHER = "http://marquez:5000", "console"
@@ -18,12 +18,12 @@ MARQUEZ, OTHER = "http://marquez:5000", "console"
 @pytest.fixture
 def told(database: Database) -> Database:
     """Ten events, of which one receiver has had six, refused the third, and another has had none."""
-    deliveries.register(database, [MARQUEZ, OTHER])
+    outbox.register_receivers(database, [MARQUEZ, OTHER])
     with database.transaction() as cursor:
-        record(cursor, [event(number) for number in range(10)], origin="catalog")
-        ((id_, text),) = deliveries.events(cursor, 2, 3, 10)
-        deliveries.bury(cursor, MARQUEZ, (id_, text), 400, "400 Bad Request: no \x1b[31m", 1)
-        assert deliveries.move(cursor, MARQUEZ, 0, 6, delivered=5, dropped=0)
+        record_events(cursor, [event(number) for number in range(10)], origin="catalog")
+        ((id_, text),) = outbox.read_events(cursor, 2, 3, 10)
+        outbox.record_dead_letter(cursor, MARQUEZ, (id_, text), 400, "400 Bad Request: no \x1b[31m", 1)
+        assert outbox.move_position(cursor, MARQUEZ, 0, 6, delivered=5, dropped=0)
     return database
 
 

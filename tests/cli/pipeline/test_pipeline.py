@@ -20,21 +20,27 @@ from rich.progress import Progress, TextColumn
 from typer.testing import CliRunner
 
 from duckicelake import errors
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
-from duckicelake.cli.pipeline import showing
-from duckicelake.cli.pipeline.exits import DIFFERENT, EXITS, INTERRUPTED, exit_code, one_line_errors
-from duckicelake.cli.pipeline.showing import Bars, Count, Lines
+from duckicelake.cli.pipeline import run as showing
+from duckicelake.cli.pipeline.exit_codes import (
+    DIFFERENT_EXIT_CODE,
+    EXIT_CODES,
+    INTERRUPTED_EXIT_CODE,
+    find_exit_code,
+    one_line_errors,
+)
+from duckicelake.cli.pipeline.run import BarDisplay, CountColumn, LineDisplay
 from duckicelake.errors import BadInput, PipelineError
-from duckicelake.pipeline.progress import Tasks
-from duckicelake.pipeline.running import running
+from duckicelake.pipeline.job import run_job
+from duckicelake.pipeline.progress import TaskProgress
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
-from duckicelake.server.identity.oauth_clients import Client
-from tests.documents import PAGES, ROOT
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.server.conftest import serve
 from tests.server.logins import SECRET, Server
+from tests.support.documents import PAGES, ROOT
 
 __all__ = ["serve"]
 
@@ -51,9 +57,9 @@ def uri(services: Services, serve: Serve) -> str:
     """A catalog on which a job has run, one has failed and one runs."""
     uri = str(serve(create_app(services)).base_url)
     client = CatalogClient(Connection(uri))
-    with running(client, "ingest", ("a.b", "c"), "t") as job:
+    with run_job(client, "ingest", ("a.b", "c"), "t") as job:
         job.ends("done", snapshot_ids=[2**60], rows=1_000)
-    with pytest.raises(BadInput), running(client, "sort", ("ns",), "u"):
+    with pytest.raises(BadInput), run_job(client, "sort", ("ns",), "u"):
         raise BadInput("no \x1b[31msuch column")
     return uri
 
@@ -105,7 +111,7 @@ def test_help_is_as_wide_as_the_terminal() -> None:
 
 def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve) -> None:
     server = Server()
-    authentication = server.authentication(Client("bi", SECRET, ("ns:sales:r",)))
+    authentication = server.authentication(OAuthClient("bi", SECRET, ("ns:sales:r",)))
     uri = str(serve(server.app(services, authentication)).base_url)
     assert run("jobs", "--uri", uri)[0] == 5
     code, _, err = run("jobs", "--uri", uri, "--credential", "bi:wrong")
@@ -159,17 +165,17 @@ def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineErro
 
 def test_documentation_names_every_exit_code_that_there_is() -> None:
     documented = {int(code) for code in re.findall(r"^\| (\d+) \| ", PAGES["docs/pipeline.md"], re.MULTILINE)}
-    assert documented == {0, DIFFERENT, INTERRUPTED, *EXITS.values()}
-    assert len(classes()) > len(EXITS)
+    assert documented == {0, DIFFERENT_EXIT_CODE, INTERRUPTED_EXIT_CODE, *EXIT_CODES.values()}
+    assert len(classes()) > len(EXIT_CODES)
     for kind in classes():
-        assert exit_code(kind("why")) == EXITS[next(each for each in kind.__mro__ if each in EXITS)]
+        assert find_exit_code(kind("why")) == EXIT_CODES[next(each for each in kind.__mro__ if each in EXIT_CODES)]
         assert kind.__name__ in str(errors.__doc__)
 
 
 def test_interruption_is_a_line_and_a_bug_is_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as raised, one_line_errors():
         raise KeyboardInterrupt
-    assert raised.value.exit_code == INTERRUPTED
+    assert raised.value.exit_code == INTERRUPTED_EXIT_CODE
     assert "interrupted" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError), one_line_errors():
         print(1 // 0)
@@ -218,13 +224,13 @@ def test_progress_elsewhere_than_on_a_terminal_is_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(showing, "_SECONDS_BETWEEN_LINES", 0.0)
-    lines = Lines()
+    lines = LineDisplay()
     lines.begin("reading", 3_000, "files")
     lines.advance(1_000)
-    lines.tasks(Tasks(3, 40, 2_000_000, 5_000_000))
+    lines.tasks(TaskProgress(3, 40, 2_000_000, 5_000_000))
     lines.tasks(None)
     lines.begin("sorting")
-    lines.tasks(Tasks(0, 1, 0, 0))
+    lines.tasks(TaskProgress(0, 1, 0, 0))
     lines.say("so it goes")
     lines.done()
     out, err = capsys.readouterr()
@@ -244,11 +250,11 @@ def test_progress_elsewhere_than_on_a_terminal_is_lines(
 def test_progress_on_a_terminal_is_bars_that_stay_and_one_of_sparks_that_goes() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with Progress(TextColumn("{task.description}"), TextColumn("{task.fields[unit]}"), console=console) as progress:
-        bars = Bars(progress)
+        bars = BarDisplay(progress)
         bars.begin("reading", 3, "files")
         bars.advance(3)
-        bars.tasks(Tasks(1, 2, 7, 0))
-        bars.tasks(Tasks(2, 2, 9, 0))
+        bars.tasks(TaskProgress(1, 2, 7, 0))
+        bars.tasks(TaskProgress(2, 2, 9, 0))
         assert [(task.description, task.completed, task.total) for task in progress.tasks] == [
             ("reading", 3, 3),
             ("  Spark", 2, 2),
@@ -261,15 +267,15 @@ def test_progress_on_a_terminal_is_bars_that_stay_and_one_of_sparks_that_goes() 
 
 def test_only_what_can_be_counted_is() -> None:
     progress = Progress()
-    bars = Bars(progress)
+    bars = BarDisplay(progress)
     bars.begin("starting Spark")
     (step,) = progress.tasks
-    assert str(Count().render(step)) == ""
+    assert str(CountColumn().render(step)) == ""
     bars.done()
-    assert str(Count().render(step)) == ""
+    assert str(CountColumn().render(step)) == ""
     bars.begin("reading", 3_000, "files")
     bars.advance(1_000)
-    assert str(Count().render(progress.tasks[1])) == "1,000/3,000"
+    assert str(CountColumn().render(progress.tasks[1])) == "1,000/3,000"
     bars.begin("changes", unit="snapshots")
     bars.advance(7)
-    assert str(Count().render(progress.tasks[2])) == "7"
+    assert str(CountColumn().render(progress.tasks[2])) == "7"

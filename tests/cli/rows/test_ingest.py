@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.cli.rows.files import Places
-from duckicelake.cli.rows.progress import told
-from duckicelake.client import Progress
+from duckicelake.cli.rows.files import SourceLines
+from duckicelake.cli.rows.progress import describe_progress
+from duckicelake.client.stream import Progress
 from tests.cli.test_commands import COMMAND, environment
 from tests.client.conftest import LiveLake, live, shared_lake
 
@@ -136,7 +136,7 @@ def test_rows_of_a_pipe_are_there_after_ctrl_c(live: LiveLake) -> None:
 
 
 def test_places_of_rows_are_kept_by_runs() -> None:
-    places = Places()
+    places = SourceLines()
     places.add("a", range(1, 101))
     places.add("a", range(101, 151))
     places.add("a", [155, 156, 160])
@@ -146,6 +146,6 @@ def test_places_of_rows_are_kept_by_runs() -> None:
 
 
 def test_progress_says_what_it_waits_for() -> None:
-    assert told(Progress(written=2000, skipped=5, retries=3, trouble="nobody answers"), 2) == (
+    assert describe_progress(Progress(written=2000, skipped=5, retries=3, trouble="nobody answers"), 2) == (
         "2,000 rows, 1,000 rows/s, 5 skipped, 3 retries, waiting: nobody answers"
     )

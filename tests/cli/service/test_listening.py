@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from duckicelake.cli.service.listening import bind, listen, uri, uri_of
+from duckicelake.cli.serve.address import bind, build_uri, find_uri, listen
 from duckicelake.errors import StartupError
 
 
@@ -13,7 +13,7 @@ def test_port_zero_finds_a_free_port_and_the_uri_names_it() -> None:
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         assert port > 0
-        assert uri_of(listener) == f"http://127.0.0.1:{port}"
+        assert find_uri(listener) == f"http://127.0.0.1:{port}"
 
 
 def test_listener_takes_connections_at_its_uri() -> None:
@@ -24,7 +24,7 @@ def test_listener_takes_connections_at_its_uri() -> None:
         server.socket = listener
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        with urllib.request.urlopen(uri_of(listener)) as answer:
+        with urllib.request.urlopen(find_uri(listener)) as answer:
             assert answer.status == 200
         thread.join()
 
@@ -70,4 +70,4 @@ def test_address_of_another_machine_says_so(host: str) -> None:
     ],
 )
 def test_uri_is_one_that_clients_on_this_machine_can_use(host: str, expected: str) -> None:
-    assert uri(host, 8181) == expected
+    assert build_uri(host, 8181) == expected

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from duckicelake.cli.service import serving
-from duckicelake.cli.service.deadline import ShutdownDeadline
+from duckicelake.cli.serve import server
+from duckicelake.cli.serve.process import ShutdownDeadline
 from duckicelake.errors import InvalidSettings, Unavailable
-from duckicelake.settings import Settings
+from duckicelake.settings.model import Settings
 
 
 def caused_by(cause: Exception | None) -> InvalidSettings:
@@ -29,14 +29,14 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool | Exception]:
             raise outcome
         return outcome
 
-    monkeypatch.setattr(serving, "_serve_until_left", start)
-    monkeypatch.setattr(serving, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(server, "_serve_until_left", start)
+    monkeypatch.setattr(server, "_PAUSE_SECONDS", 0)
     return outcomes
 
 
 def serve() -> None:
     with socket.socket() as listener:
-        serving._serve_here(Settings(), listener, lambda: None, ShutdownDeadline(60), creates=False)
+        server._serve_here(Settings(), listener, lambda: None, ShutdownDeadline(60), creates=False)
 
 
 def test_postgres_and_store_that_are_away_are_waited_for(starts: list[bool | Exception]) -> None:

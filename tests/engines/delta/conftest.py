@@ -16,12 +16,12 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from duckicelake import delta
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.services import Services
-from duckicelake.cli.assembly.opened import opened
-from duckicelake.delta.duckdb import Connection
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.wiring.services import open_lake
+from duckicelake.delta.duckdb.connection import DeltaConnection
+from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import CatalogError
-from duckicelake.settings import read_settings
+from duckicelake.settings.sources import read_settings
 from scripts.demo_job.backend import VARIABLE
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import RunningLake, running_lake
@@ -84,7 +84,7 @@ def delta_lake(corpus: Path) -> Iterator[RunningLake]:
 
 @pytest.fixture(scope="session")
 def services(delta_lake: RunningLake, corpus: Path) -> Iterator[Services]:
-    with opened(read_settings({"lake": delta_lake.folder, "allowed_locations": str(corpus)})) as found:
+    with open_lake(read_settings({"lake": delta_lake.folder, "allowed_locations": str(corpus)})) as found:
         yield found
 
 
@@ -125,7 +125,7 @@ def duck_delta() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture(scope="session")
-def read_delta() -> Iterator[Connection]:
+def read_delta() -> Iterator[DeltaConnection]:
     with delta.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection

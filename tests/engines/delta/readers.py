@@ -14,7 +14,7 @@ from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb.connection import DeltaConnection
 from duckicelake.errors import CatalogError
 from tests.delta.corpus.recorded import DeltaTable
 from tests.delta.corpus.recording import with_texts
@@ -58,7 +58,7 @@ class DuckDelta:
 class ReadDelta:
     """Our macros for DuckDB."""
 
-    connection: Connection
+    connection: DeltaConnection
 
     def __call__(self, table: DeltaTable, version: int) -> pa.Table:
         return queried(self.connection, f"read_delta({text(table.root)}, version => {version})", table, version)

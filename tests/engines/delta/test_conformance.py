@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
-from duckicelake.delta.duckdb import Connection
+from duckicelake.delta.duckdb.connection import DeltaConnection
 from tests.delta.corpus.families import NAMES
 from tests.delta.corpus.recorded import DeltaTable
 from tests.engines.delta.cells import assert_same_cells
@@ -62,7 +62,7 @@ def test_duckdb_delta_reads_what_spark_delta_reads(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_read_delta_reads_what_spark_delta_reads(tables: Tables, name: str, read_delta: Connection) -> None:
+def test_read_delta_reads_what_spark_delta_reads(tables: Tables, name: str, read_delta: DeltaConnection) -> None:
     assert_reads_all("read_delta", ReadDelta(read_delta), tables[name])
 
 

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 from pyiceberg.catalog import Catalog
 
-from duckicelake.catalog.delta.importing import DeltaImport, import_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
+from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import CatalogError
 from scripts.demo_job.server import RunningLake
 from tests.delta.corpus.recorded import DeltaTable

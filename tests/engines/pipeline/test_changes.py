@@ -12,11 +12,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.changes import ChangesRequest, changes, follow_changes, send_changes
+from duckicelake.pipeline.changes import (
+    Bookmark,
+    ChangesRequest,
+    JsonLinesOutlet,
+    follow_changes,
+    open_change_table,
+    read_changes,
+    send_changes,
+)
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.history import Step
-from duckicelake.pipeline.outlets import Bookmark, JsonLines, change_table
-from duckicelake.pipeline.reporting import SILENT
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.row_changes import SnapshotStep
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
@@ -43,7 +50,7 @@ def told(spark: SparkSession, client: CatalogClient, request: ChangesRequest) ->
     """(snapshot, kind, the row as text) of each step."""
     return [
         Counter((row[2], row[0], repr(tuple(row[3:]))) for row in rows.collect())
-        for _, rows in changes(spark, client, request)
+        for _, rows in read_changes(spark, client, request)
     ]
 
 
@@ -141,7 +148,7 @@ def test_changes_of_a_mixed_history_lead_from_the_rows_of_each_snapshot_to_those
         expected.append(difference(before, states(engines.spark, namespace, at, version)))
     found = [
         Counter((row[0], tuple(row[-COLUMNS:])) for row in rows.collect())
-        for _, rows in changes(engines.spark, client, request)
+        for _, rows in read_changes(engines.spark, client, request)
     ]
     assert found == expected
     assert [len(step) for step in found[:4]] == [60, 3, 3, 6]
@@ -198,7 +205,7 @@ def test_rows_without_ids_and_keys_are_deleted_and_inserted_and_those_copied_are
 
     def kinds(keys: tuple[str, ...] = ()) -> list[list[tuple[str, int]]]:
         asked = ChangesRequest(request.namespace, "t", request.after, keys=keys)
-        return [sorted((row[0], row.id) for row in rows.collect()) for _, rows in changes(spark, client, asked)]
+        return [sorted((row[0], row.id) for row in rows.collect()) for _, rows in read_changes(spark, client, asked)]
 
     assert kinds() == [[("DELETE", 2), ("INSERT", 2)], [("DELETE", 1)] * 2 + [("INSERT", 1)] * 2]
     updates = [[("UPDATE_AFTER", 2), ("UPDATE_BEFORE", 2)], [("UPDATE_AFTER", 1)] * 2 + [("UPDATE_BEFORE", 1)] * 2]
@@ -227,8 +234,8 @@ def test_follower_goes_on_where_its_bookmark_is_though_what_was_told_has_expired
         old = ", ".join(map(str, main_of(client, namespace)[:-1]))
         spark.sql(f"CALL lake.system.expire_snapshots(table => '{table}', snapshot_ids => array({old}))")
 
-    def lines() -> JsonLines:
-        return JsonLines(io.StringIO(), Bookmark(tmp_path / "state", uuid))
+    def lines() -> JsonLinesOutlet:
+        return JsonLinesOutlet(io.StringIO(), Bookmark(tmp_path / "state", uuid))
 
     with pytest.raises(KeyboardInterrupt):
         follow_changes(spark, client, request, following := lines(), SILENT, wait)
@@ -246,10 +253,10 @@ def test_follower_goes_on_where_its_bookmark_is_though_what_was_told_has_expired
     with pytest.raises(BadInput, match=f"the oldest from which changes can be told is {oldest}"):
         send_changes(spark, client, request, lines(), SILENT)
     with pytest.raises(BadInput, match="is of another table"):
-        JsonLines(io.StringIO(), Bookmark(tmp_path / "state", "another"))
+        JsonLinesOutlet(io.StringIO(), Bookmark(tmp_path / "state", "another"))
 
 
-def read(lines: JsonLines) -> set[Change]:
+def read(lines: JsonLinesOutlet) -> set[Change]:
     out = lines._out
     assert isinstance(out, io.StringIO)
     told = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -267,7 +274,7 @@ def test_table_of_changes_has_each_once_and_the_columns_that_come(
     uuid = client.load_table((namespace,), "t")["metadata"]["table-uuid"]
 
     def opened() -> Any:
-        return change_table(engines.spark, client, "t", uuid, target)
+        return open_change_table(engines.spark, client, "t", uuid, target)
 
     engines.duck.execute(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')")
     with opened() as one, opened() as other:
@@ -300,7 +307,7 @@ def test_lines_of_json_lose_neither_nulls_nor_microseconds(spark: SparkSession) 
         "SELECT NULL AS nothing, TIMESTAMP '2024-01-01 10:00:00.000001Z' AS at, "
         "TIMESTAMP_NTZ '2024-01-01 10:00:00.000002' AS there, 9007199254740993 AS large, array(NULL, 0.10BD) AS listed"
     )
-    JsonLines(out := io.StringIO()).take(Step(1, None), rows)
+    JsonLinesOutlet(out := io.StringIO()).take(SnapshotStep(1, None), rows)
     assert out.getvalue() == (
         '{"nothing":null,"at":"2024-01-01T10:00:00.000001Z","there":"2024-01-01T10:00:00.000002",'
         '"large":9007199254740993,"listed":[null,0.10]}\n'

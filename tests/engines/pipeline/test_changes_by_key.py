@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.changes import ChangesRequest, changes
-from duckicelake.pipeline.foreign import attach_source
-from duckicelake.pipeline.importing import ImportRequest, import_tables
+from duckicelake.pipeline.changes import ChangesRequest, read_changes
+from duckicelake.pipeline.foreign_catalog import attach_source
+from duckicelake.pipeline.importer import ImportRequest, import_tables
 from duckicelake.pipeline.java import Jvm
-from duckicelake.pipeline.reporting import SILENT
+from duckicelake.pipeline.progress import SILENT
 from duckicelake.rest.client import CatalogClient
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines
@@ -61,7 +61,9 @@ def told(
 ) -> list[Counter[tuple[Any, ...]]]:
     """What each snapshot changed."""
     request = ChangesRequest((namespace,), "t", keys=keys)
-    return [Counter((row[0], row.id, row.v) for row in rows.collect()) for _, rows in changes(spark, client, request)]
+    return [
+        Counter((row[0], row.id, row.v) for row in rows.collect()) for _, rows in read_changes(spark, client, request)
+    ]
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.destination import Target, load_into
+from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, ingest
-from duckicelake.pipeline.maintain import MaintainRequest, maintain, plan_of
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.session import spark_session
-from duckicelake.pipeline.sources import source_of
+from duckicelake.pipeline.maintenance import MaintainRequest, build_plan, run_plan
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.session import open_spark_session
+from duckicelake.pipeline.sources import parse_source
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from tests.engines.engines import Engines, sorted_rows
@@ -54,7 +54,7 @@ def too_late(
     """Spark and the catalog as the pipeline sees them through a Meddler."""
     with serving(Meddler(connection.uri, acts, times)) as proxy:
         way = replace(connection, uri=proxy.uri)
-        with spark_session(way) as spark:
+        with open_spark_session(way) as spark:
             yield spark, CatalogClient(way), proxy
 
 
@@ -80,25 +80,25 @@ def test_job_whose_rows_are_deleted_before_its_commit_is_done_again(
     engines: Engines, connection: Connection, client: CatalogClient, namespace: str, kind: str
 ) -> None:
     name = made(engines, namespace, kind)
-    plan = plan_of(client, MaintainRequest((namespace,), "t", (kind,), EAGER), 0)
+    plan = build_plan(client, MaintainRequest((namespace,), "t", (kind,), EAGER), 0)
     with too_late(connection, lambda _: engines.duck.execute(f"DELETE FROM {name} WHERE id = 3"), 1) as (spark, way, _):
-        (done,) = maintain(spark, way, plan, SILENT)
+        (done,) = run_plan(spark, way, plan, SILENT)
     assert (done.kind, done.result, done.counts["failed files" if kind == "compact" else "added files"]) == (
         kind, "done", 0 if kind == "compact" else 1,
     )  # fmt: skip
     assert rows_of(engines, namespace) == [(number, "old") for number in range(20) if number != 3]
-    assert plan_of(client, MaintainRequest((namespace,), "t", (kind,), EAGER), 0).jobs == ()
+    assert build_plan(client, MaintainRequest((namespace,), "t", (kind,), EAGER), 0).jobs == ()
 
 
 def test_job_that_others_are_always_faster_than_is_skipped_soon_and_its_row_says_why(
     engines: Engines, connection: Connection, client: CatalogClient, namespace: str
 ) -> None:
     name = made(engines, namespace, "compact")
-    plan = plan_of(client, MaintainRequest((namespace,), "t", ("compact",), EAGER), 0)
+    plan = build_plan(client, MaintainRequest((namespace,), "t", ("compact",), EAGER), 0)
     update = f"UPDATE {name} SET v = '{{}}' WHERE id = 3"
     acts = lambda number: engines.duck.execute(update.format(number))  # noqa: E731
     with too_late(connection, acts, FOR_EVER) as (spark, way, meddler):
-        (done,) = maintain(spark, way, plan, SILENT)
+        (done,) = run_plan(spark, way, plan, SILENT)
     assert done.result == "skipped"
     assert meddler.commits <= 3 * 2
     (row,) = client.jobs(namespace=namespace)
@@ -123,7 +123,7 @@ def test_merge_beside_a_writer_who_is_faster_takes_in_what_that_one_wrote_or_is_
     table = engines.catalog.load_table(f"{namespace}.t")
     news = tmp_path / "news.csv"
     news.write_text("id,v\n3,new\n30,new\n")
-    load = load_into(Target((namespace,), "t"), "merge", ("id",))
+    load = build_load_request(Target((namespace,), "t"), "merge", ("id",))
 
     def acts(_: int) -> None:
         table.refresh()
@@ -131,7 +131,7 @@ def test_merge_beside_a_writer_who_is_faster_takes_in_what_that_one_wrote_or_is_
 
     with too_late(connection, acts, times) as (spark, way, meddler):
         try:
-            ingest(spark, way, IngestRequest(source_of([str(news)], None, (), None), load), SILENT)
+            ingest(spark, way, IngestRequest(parse_source([str(news)], None, (), None), load), SILENT)
         except JobConflict:
             assert times == FOR_EVER
     (row,) = client.jobs(namespace=namespace)

@@ -13,9 +13,9 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from duckicelake.bridge.constraints.properties import parse
-from duckicelake.bridge.constraints.sql import condition_sql
-from duckicelake.pipeline.constraints import violates
+from duckicelake.constraints.duckdb_check import render_condition
+from duckicelake.constraints.properties import parse_constraint
+from duckicelake.pipeline.quarantine import build_violation_test
 from duckicelake.rest.client import CatalogClient
 from tests.bridge.constraints.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
@@ -120,10 +120,11 @@ def test_spark_and_duckdb_take_every_constraint_for_the_same(spark: SparkSession
     every = list(texts())
     frame = spark.createDataFrame(rows, DDL).coalesce(1)
     by_spark = [
-        tuple(row) for row in frame.select(*(violates(text).alias(f"c{n}") for n, text in enumerate(every))).collect()
+        tuple(row)
+        for row in frame.select(*(build_violation_test(text).alias(f"c{n}") for n, text in enumerate(every))).collect()
     ]
     r = pa.table({name: pa.array(values, ARROW[name]) for name, values in table.items()})
-    conditions = (condition_sql(parse("c", text, SCHEMA).condition) for text in every)
+    conditions = (render_condition(parse_constraint("c", text, SCHEMA).condition) for text in every)
     found = duckdb.sql(f"SELECT {', '.join(f'({each}) IS NOT TRUE' for each in conditions)} FROM r").fetchall()
     assert r.num_rows == count
     differing = [

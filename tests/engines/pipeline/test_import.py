@@ -12,14 +12,19 @@ from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
 from duckicelake.errors import JobConflict, LeaseLost
-from duckicelake.pipeline.copying import ORIGIN
-from duckicelake.pipeline.foreign import ForeignCatalog, attach_source
-from duckicelake.pipeline.importing import Imported, ImportRequest, ImportResult, import_tables
-from duckicelake.pipeline.registering import register_table
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.running import running
-from duckicelake.pipeline.spark_names import CATALOG
-from duckicelake.pipeline.verify import Comparison, verify
+from duckicelake.pipeline.destination import CATALOG_NAME
+from duckicelake.pipeline.foreign_catalog import ForeignCatalog, attach_source
+from duckicelake.pipeline.importer import (
+    ORIGIN_PROPERTY,
+    ImportedTable,
+    ImportRequest,
+    ImportResult,
+    import_tables,
+    register_table,
+)
+from duckicelake.pipeline.job import run_job
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.verification import Comparison, compare_tables
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.connect import duckdb_lake
@@ -71,7 +76,7 @@ class Other:
         """Whether the lake's table, as Spark or DuckDB reads it, has the other catalog's rows."""
         ours = f"{'' if attach is None else 'duckdb:'}{self.namespace}.{table}"
         theirs = f"source:{self.namespace}.{table}"
-        return verify(self.spark, Comparison(theirs, ours, source=self.properties, attach=attach), SILENT).equal
+        return compare_tables(self.spark, Comparison(theirs, ours, source=self.properties, attach=attach), SILENT).equal
 
     def ours(self, table: str) -> dict[str, str]:
         """Properties of the lake's table."""
@@ -101,10 +106,10 @@ def test_registered_table_has_history_and_files_of_the_other_catalog_and_neither
     files = hadoop.sql("SELECT file_path FROM {n}.birds.all_files ORDER BY 1")
     result = hadoop.bring()
     assert result.tables == (
-        Imported(f"{hadoop.namespace}.birds", "registered", 3),
-        Imported(f"{hadoop.namespace}.empty", "registered"),
+        ImportedTable(f"{hadoop.namespace}.birds", "registered", 3),
+        ImportedTable(f"{hadoop.namespace}.empty", "registered"),
     )
-    lakes = f"{CATALOG}.{hadoop.namespace}.birds"
+    lakes = f"{CATALOG_NAME}.{hadoop.namespace}.birds"
     assert [
         tuple(row) for row in hadoop.spark.sql(f"SELECT file_path FROM {lakes}.all_files ORDER BY 1").collect()
     ] == files
@@ -122,7 +127,7 @@ def test_registered_table_has_history_and_files_of_the_other_catalog_and_neither
 def test_import_that_is_repeated_brings_what_is_missing_and_says_what_has_changed(hadoop: Other) -> None:
     hadoop.create("birds")
     hadoop.sql("CREATE TABLE {n}.taken (id bigint) USING iceberg")
-    hadoop.spark.sql(f"CREATE TABLE {CATALOG}.{hadoop.namespace}.taken (x string)")
+    hadoop.spark.sql(f"CREATE TABLE {CATALOG_NAME}.{hadoop.namespace}.taken (x string)")
     assert [table.result for table in hadoop.bring().tables] == ["registered", "failed"]
     hadoop.sql("CREATE TABLE {n}.late (id bigint) USING iceberg")
     birds, late, taken = hadoop.bring().tables
@@ -141,7 +146,7 @@ def test_import_that_is_overtaken_leaves_the_source_guarded(hadoop: Other) -> No
     before = theirs.load((hadoop.namespace,), "birds")
     hadoop.bring("birds")
     parameters = (hadoop.client, "import", before.namespace, before.name)
-    with running(*parameters) as job:
+    with run_job(*parameters) as job:
         with pytest.raises(JobConflict, match="already exists"):
             register_table(hadoop.client, theirs, before, job, leave_source=False)
         hadoop.client.end_job(before.namespace, before.name, job.id, {"result": "failed"})
@@ -180,14 +185,14 @@ def test_copy_has_schema_partitions_order_and_rows_in_files_of_its_own(hadoop: O
     (copied,) = hadoop.bring("birds", copy=True).tables
     assert (copied.result, copied.snapshots) == ("copied", 1)
     assert hadoop.same("birds", lake.ducklake_attach)
-    made = hadoop.spark.sql(f"SHOW CREATE TABLE {CATALOG}.{hadoop.namespace}.birds").collect()[0][0]
+    made = hadoop.spark.sql(f"SHOW CREATE TABLE {CATALOG_NAME}.{hadoop.namespace}.birds").collect()[0][0]
     assert "id BIGINT NOT NULL COMMENT 'key'" in made
     assert "PARTITIONED BY (bucket(2, id))" in made
     assert "'sort-order' = 'name ASC NULLS FIRST'" in made
     assert hadoop.ours("birds")["owner.team"] == "zoo"
     assert "gc.enabled" not in hadoop.ours("birds")
     hadoop.sql("DROP TABLE {n}.birds PURGE")
-    assert hadoop.spark.table(f"{CATALOG}.{hadoop.namespace}.birds").count() == 2
+    assert hadoop.spark.table(f"{CATALOG_NAME}.{hadoop.namespace}.birds").count() == 2
 
 
 def test_copy_has_the_columns_of_now_though_nothing_was_written_since_they_changed(hadoop: Other) -> None:
@@ -197,7 +202,7 @@ def test_copy_has_the_columns_of_now_though_nothing_was_written_since_they_chang
         hadoop.sql(f"ALTER TABLE {{n}}.t {change}")
     (copied,) = hadoop.bring("t", copy=True).tables
     assert (copied.result, copied.snapshots) == ("copied", 1)
-    (row,) = hadoop.spark.table(f"{CATALOG}.{hadoop.namespace}.t").collect()
+    (row,) = hadoop.spark.table(f"{CATALOG_NAME}.{hadoop.namespace}.t").collect()
     assert row.asDict() == {"b": "B", "c": "A", "gone": None}
     assert hadoop.same("t")
 
@@ -207,7 +212,9 @@ def test_copy_that_was_interrupted_gets_its_rows_once(hadoop: Other) -> None:
     theirs = ForeignCatalog(hadoop.spark, hadoop.name)
     birds = theirs.load((hadoop.namespace,), "birds")
     model = theirs.java_table((hadoop.namespace,), "birds")
-    ForeignCatalog(hadoop.spark, CATALOG).create_like((hadoop.namespace,), "birds", model, 2, {ORIGIN: birds.uuid})
+    ForeignCatalog(hadoop.spark, CATALOG_NAME).create_like(
+        (hadoop.namespace,), "birds", model, 2, {ORIGIN_PROPERTY: birds.uuid}
+    )
     results = [hadoop.bring("birds", copy=True).tables[0].result for _ in range(2)]
     assert results == ["copied", "there"]
     assert hadoop.same("birds")
@@ -259,8 +266,8 @@ def test_import_command_brings_all_that_another_duckicelake_has_even_what_duckdb
         assert other.same("birds", lake.ducklake_attach)
         namespaces = other.client.get(other.client.iceberg("namespaces", other.namespace))
         assert namespaces["properties"]["team"] == "zoo"
-        other.spark.sql(f"DELETE FROM {CATALOG}.{other.namespace}.birds WHERE id = 7")
-        assert other.spark.table(f"{CATALOG}.{other.namespace}.birds").count() == 1
+        other.spark.sql(f"DELETE FROM {CATALOG_NAME}.{other.namespace}.birds WHERE id = 7")
+        assert other.spark.table(f"{CATALOG_NAME}.{other.namespace}.birds").count() == 1
         assert other.sql("SELECT count(*) FROM {n}.birds") == [(2,)]
 
 

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn, BadInput
-from duckicelake.pipeline.destination import Load, Target, load_into
+from duckicelake.pipeline.destination import LoadRequest, Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, IngestResult, ingest
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.sources import source_of
-from duckicelake.pipeline.writing import SOURCE_KEY, Epoch, write_once
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.sources import parse_source
+from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch, write_once
 from duckicelake.rest.client import CatalogClient
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
@@ -28,11 +28,11 @@ class Ingests:
         self.spark, self.client, self.namespace, self.folder = spark, client, namespace, folder
 
     def run(self, *locations: object, table: str = "t", run_id: str | None = None, **how: Any) -> IngestResult:
-        source = source_of(
+        source = parse_source(
             [str(each) for each in locations], how.pop("format", None), how.pop("options", ()), how.pop("schema", None)
         )
         layout = {name: how.pop(name, None) for name in ("partition_by", "sort_by")}
-        load: Load = load_into(Target((self.namespace,), table, **layout), **how)
+        load: LoadRequest = build_load_request(Target((self.namespace,), table, **layout), **how)
         request = IngestRequest(source, load, run_id) if run_id else IngestRequest(source, load)
         return ingest(self.spark, self.client, request, SILENT)
 

@@ -7,11 +7,11 @@ import pytest
 from pyarrow import parquet
 
 from duckicelake.errors import BadColumn, BadSource
-from duckicelake.pipeline.creating import namespace_for
 from duckicelake.pipeline.destination import Target
-from duckicelake.pipeline.failures import explained
+from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.ingest import IngestResult
-from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, partitions_of, sort_keys_of
+from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
+from duckicelake.pipeline.table_writer import ensure_namespace
 from tests.engines.pipeline.test_ingest import Ingests, ingests
 
 __all__ = ["ingests"]
@@ -36,7 +36,7 @@ def test_layout_by_columns_that_there_are_not(ingests: Ingests, layout: dict[str
     path = ingests.file("a.csv", "id,n\n1,x\n")
     with pytest.raises(Exception, match=words) as raised:
         ingests.run(path, **layout)
-    assert isinstance(explained(raised.value), BadColumn)
+    assert isinstance(explain_failure(raised.value), BadColumn)
     assert list(ingests.client.tables((ingests.namespace,))) == []
 
 
@@ -57,7 +57,7 @@ def test_namespace_that_a_run_makes_goes_again_where_it_fails(ingests: Ingests) 
 )
 def test_namespace_that_others_use_by_then_stays(ingests: Ingests, route: str, body: dict[str, Any]) -> None:
     namespace = f"{ingests.namespace}_{route}"
-    failing = namespace_for(ingests.client, Target((namespace,), "t"))
+    failing = ensure_namespace(ingests.client, Target((namespace,), "t"))
     failing.__enter__()
     ingests.client.post(f"/v1/namespaces/{namespace}/{route}", body)
     assert not failing.__exit__(BadSource, BadSource("no file"), None)
@@ -68,7 +68,7 @@ def test_header_that_names_a_column_twice(ingests: Ingests) -> None:
     path = ingests.file("a.csv", "id,v,ID\n1,x,2\n")
     with pytest.raises(Exception, match="CSV header") as raised:
         ingests.run(path)
-    failure = explained(raised.value)
+    failure = explain_failure(raised.value)
     assert isinstance(failure, BadSource)
     assert str(failure) == "Header: id, v, ID; a CSV file names a column twice, regardless of case"
 
@@ -106,14 +106,14 @@ def test_run_that_fails_midway_leaves_no_table_and_is_done_when_it_is_tried_agai
 
     with pytest.raises(Exception, match=damaged.name) as raised:
         run()
-    assert isinstance(explained(raised.value), BadSource)
+    assert isinstance(explain_failure(raised.value), BadSource)
     assert list(ingests.client.tables((ingests.namespace,))) == []
     damaged.write_bytes(whole)
     assert (run().rows, run().result) == (6, "unchanged")
     assert ingests.rows("t.snapshots", "1, summary['added-records']") == [(1, "6")]
     metadata = ingests.client.load_table((ingests.namespace,), "t", "refs")["metadata"]
-    assert partitions_of(metadata) == parse_partitions("bucket(2, id), part")
-    assert sort_keys_of(metadata) == parse_sort_keys(layout["sort_by"])
+    assert read_partitions(metadata) == parse_partitions("bucket(2, id), part")
+    assert read_sort_keys(metadata) == parse_sort_keys(layout["sort_by"])
     assert [field["required"] for field in metadata["schemas"][0]["fields"]] == [False] * 3
 
 

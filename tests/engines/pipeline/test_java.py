@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import JobConflict
-from duckicelake.pipeline.failures import explained, is_conflict
-from duckicelake.pipeline.java import Jvm, planned
+from duckicelake.pipeline.failures import explain_failure, is_conflict
+from duckicelake.pipeline.java import Jvm, plan_tasks
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
@@ -18,13 +18,13 @@ def test_conflict_with_others_is_told_from_what_iceberg_never_does(spark: SparkS
     spark.sql(f"INSERT INTO {name} VALUES (1)")
     mine: Any = jvm.table(name)
     rewrite = mine.newRewrite().validateFromSnapshot(mine.currentSnapshot().snapshotId())
-    for task in planned(mine.newScan()):
+    for task in plan_tasks(mine.newScan()):
         rewrite.deleteFile(task.file())
     spark.sql(f"DELETE FROM {name}")
     with pytest.raises(Exception, match="Missing required files to delete") as raised:
         rewrite.commit()
     assert is_conflict(raised.value)
-    assert type(explained(raised.value)) is JobConflict
+    assert type(explain_failure(raised.value)) is JobConflict
     with pytest.raises(Exception, match="GC is disabled") as raised:
         jvm.table(name).expireSnapshots()
     assert not is_conflict(raised.value)

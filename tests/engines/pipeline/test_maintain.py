@@ -18,12 +18,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from duckicelake.pipeline.layout import Order
-from duckicelake.pipeline.maintain import JobDone, MaintainRequest, maintain, plan_of, states_of
-from duckicelake.pipeline.optimize import optimization, order_of
-from duckicelake.pipeline.plan import Plan
-from duckicelake.pipeline.reporting import SILENT, Silent
-from duckicelake.pipeline.running import JOB_KEY, running
+from duckicelake.pipeline.job import JOB_KEY, run_job
+from duckicelake.pipeline.layout import RowOrder
+from duckicelake.pipeline.maintenance import FinishedJob, MaintainRequest, build_plan, read_states, run_plan
+from duckicelake.pipeline.plan import Plan, parse_order_options, plan_optimization
+from duckicelake.pipeline.progress import SILENT, SilentReporter
 from duckicelake.rest.client import CatalogClient
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake
@@ -50,12 +49,12 @@ EAGER = {
 def planned(client: CatalogClient, namespace: str, *kinds: str, **more: str) -> Plan:
     overrides = EAGER | {name.replace("_", "."): value for name, value in more.items()}
     request = MaintainRequest((namespace,), None, kinds, overrides)
-    return plan_of(client, request, time.time_ns() // 1_000_000)
+    return build_plan(client, request, time.time_ns() // 1_000_000)
 
 
-def maintained(spark: SparkSession, client: CatalogClient, namespace: str, *kinds: str) -> dict[str, JobDone]:
+def maintained(spark: SparkSession, client: CatalogClient, namespace: str, *kinds: str) -> dict[str, FinishedJob]:
     """What came of each kind of job on the one table of the namespace."""
-    return {done.kind: done for done in maintain(spark, client, planned(client, namespace, *kinds), SILENT)}
+    return {done.kind: done for done in run_plan(spark, client, planned(client, namespace, *kinds), SILENT)}
 
 
 @pytest.mark.parametrize("form", ["v2-merge-on-read", "v3-merge-on-read"])
@@ -144,9 +143,9 @@ def test_optimize_rewrites_the_files_of_a_condition_now_and_says_what_it_cannot(
         )
     rows = sorted_rows(engines.spark.table(f"lake.{name}").toArrow())
 
-    def optimized(order: Order | None, where: str | None = None) -> JobDone:
-        plan = optimization(states_of(client, MaintainRequest((namespace,), "t")), name, order, where, None)
-        (done,) = maintain(engines.spark, client, plan, SILENT)
+    def optimized(order: RowOrder | None, where: str | None = None) -> FinishedJob:
+        plan = plan_optimization(read_states(client, MaintainRequest((namespace,), "t")), name, order, where, None)
+        (done,) = run_plan(engines.spark, client, plan, SILENT)
         return done
 
     def files() -> Counter[int]:
@@ -154,7 +153,7 @@ def test_optimize_rewrites_the_files_of_a_condition_now_and_says_what_it_cannot(
         return Counter(row.day for row in paths)
 
     assert files() == {0: 3, 1: 3}
-    assert optimized(order_of(None, "x,y"), "day = 1").counts["rewritten files"] == 3
+    assert optimized(parse_order_options(None, "x,y"), "day = 1").counts["rewritten files"] == 3
     assert files() == {0: 3, 1: 1}
     done = optimized(None)
     assert (done.kind, done.counts["rewritten files"], done.counts["added files"]) == ("compact", 3, 1)
@@ -220,15 +219,15 @@ def test_two_runs_do_not_fight(engines: Engines, client: CatalogClient, namespac
         engines.spark.sql(f"CREATE TABLE lake.{namespace}.{table} (id bigint)")
         engines.duck.execute(f"INSERT INTO lake.{namespace}.{table} VALUES (1)")
     plan = planned(client, namespace, "flush")
-    with running(client, "compact", (namespace,), "a", lease="maintenance") as other:
-        done = maintain(engines.spark, client, plan, SILENT, parallel=2)
+    with run_job(client, "compact", (namespace,), "a", lease="maintenance") as other:
+        done = run_plan(engines.spark, client, plan, SILENT, parallel=2)
     results = {job.table: job for job in done}
     assert results[f"{namespace}.a"].result == "skipped"
     assert f"{namespace}.a is held by job {other.id} (compact of " in str(results[f"{namespace}.a"].message)
     assert (results[f"{namespace}.b"].result, results[f"{namespace}.b"].counts["rows in Postgres"]) == ("done", 1)
 
 
-class Impatient(Silent):
+class Impatient(SilentReporter):
     """Somebody who presses Ctrl-C when the first job has ended."""
 
     def advance(self, amount: int = 1) -> None:  # noqa: ARG002 - the protocol has it
@@ -245,7 +244,7 @@ def test_jobs_that_have_not_begun_when_a_run_is_stopped_never_begin(
     plan = planned(client, namespace)
     assert [job.kind for job in plan.jobs] == ["flush", "statistics", "remove-orphans"]
     with pytest.raises(KeyboardInterrupt):
-        maintain(engines.spark, client, plan, Impatient())
+        run_plan(engines.spark, client, plan, Impatient())
     begun = [job["kind"] for job in client.jobs(namespace=namespace)]
     assert begun[-1] == "flush"
     assert len(begun) < len(plan.jobs)
@@ -268,11 +267,11 @@ def test_next_run_does_what_a_killed_one_has_not(
         time.sleep(0.02)
     killed.kill()
     killed.communicate()
-    (other,) = maintain(engines.spark, client, planned(client, namespace, "compact"), SILENT)
+    (other,) = run_plan(engines.spark, client, planned(client, namespace, "compact"), SILENT)
     assert other.result == "skipped"
     give_up = f"UPDATE duckicelake_job SET lease_until = started WHERE id = ''{jobs[0]['id']}''"
     engines.duck.execute(f"CALL postgres_execute('__ducklake_metadata_lake', '{give_up}')")
-    (done,) = maintain(engines.spark, client, planned(client, namespace, "compact"), SILENT)
+    (done,) = run_plan(engines.spark, client, planned(client, namespace, "compact"), SILENT)
     assert done.result == "done"
     assert planned(client, namespace, "compact").jobs == ()
     assert sorted(row.id for row in engines.spark.table(name).collect()) == list(range(800))
@@ -306,7 +305,7 @@ def test_nothing_is_lost_or_doubled_beside_writers_of_both_kinds(
         ]
         try:
             while min(done["flush", "done"], done["compact", "done"]) < 2 and done.total() < MOST_JOBS:
-                each = maintain(engines.spark, client, planned(client, namespace, "flush", "compact"), SILENT)
+                each = run_plan(engines.spark, client, planned(client, namespace, "flush", "compact"), SILENT)
                 done.update((job.kind, job.result) for job in each)
                 failed += [str(job) for job in each if job.result == "failed"]
                 if each and all(job.result == "skipped" for job in each):

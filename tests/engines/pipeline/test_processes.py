@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from duckicelake.cli.pipeline import submit
-from duckicelake.pipeline.launching import ICEBERG, ICEBERG_AWS
+from duckicelake.pipeline.launcher import ICEBERG_AWS_PACKAGE, ICEBERG_PACKAGE
 from scripts.demo_job.server import RunningLake
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -32,7 +32,7 @@ def test_spark_submit_runs_a_job_with_the_same_arguments(
 ) -> None:
     source = tmp_path / "birds.csv"
     source.write_text("name,legs\nduck,2\nspider,8\n")
-    packages = f"{ICEBERG},{ICEBERG_AWS}" if lake.backend.minio else ICEBERG
+    packages = f"{ICEBERG_PACKAGE},{ICEBERG_AWS_PACKAGE}" if lake.backend.minio else ICEBERG_PACKAGE
     command = [str(SPARK_SUBMIT), "--master", "local[2]", "--packages", packages, *ON_LOOPBACK, str(submit.__file__)]
     arguments = ["ingest", str(source), "--table", f"{namespace}.birds", "--uri", lake.uri, "--json"]
     login = {"DUCKICELAKE_PIPELINE_CREDENTIAL": lake.backend.catalog.get("credential", "")}
@@ -47,7 +47,7 @@ def test_spark_submit_runs_a_job_with_the_same_arguments(
 
 OUT_OF_MEMORY = """
 import typer
-from duckicelake.cli.pipeline.exits import one_line_errors
+from duckicelake.cli.pipeline.exit_codes import one_line_errors
 from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.session import spark_session
 
@@ -77,7 +77,7 @@ import sys
 import threading
 import time
 import typer
-from duckicelake.cli.pipeline.exits import one_line_errors
+from duckicelake.cli.pipeline.exit_codes import one_line_errors
 from duckicelake.pipeline.session import spark_session
 from duckicelake.rest.connection import Connection
 
@@ -114,7 +114,7 @@ SECRETS = """
 import sys
 import time
 from duckicelake.rest.connection import Connection
-from duckicelake.pipeline.foreign import attach_source
+from duckicelake.pipeline.foreign_catalog import attach_source
 from duckicelake.pipeline.session import spark_session
 
 log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false"}

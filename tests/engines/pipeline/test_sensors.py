@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.sensors import COLUMNS
-from duckicelake.pipeline.verify import Comparison, verify
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.sensor_bench import SENSOR_COLUMNS
+from duckicelake.pipeline.verification import Comparison, compare_tables
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
@@ -32,8 +32,8 @@ def test_engines_write_the_same_rows_in_batches_and_maintain_them(
     tables = sorted(row.tableName for row in spark.sql(f"SHOW TABLES IN lake.{namespace}").collect())
     duckdbs, pyicebergs, sparks = (f"{namespace}.{table}" for table in tables)
     for other in (pyicebergs, sparks):
-        found = verify(spark, Comparison(f"duckdb:{duckdbs}", other, attach=lake.ducklake_attach), SILENT)
-        assert (found.equal, found.rows, len(found.compared)) == (True, (25, 25), len(COLUMNS))
+        found = compare_tables(spark, Comparison(f"duckdb:{duckdbs}", other, attach=lake.ducklake_attach), SILENT)
+        assert (found.equal, found.rows, len(found.compared)) == (True, (25, 25), len(SENSOR_COLUMNS))
     files = [spark.sql(f"SELECT count(*) FROM lake.{table}.files").collect()[0][0] for table in (pyicebergs, sparks)]
     assert files == [1, 1]
 

@@ -8,18 +8,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import (
-    BadColumn,
-    BadInput,
-    BadSource,
-    CatalogUnreachable,
-    NoTable,
-    PipelineError,
-)
-from duckicelake.pipeline.failures import explained
-from duckicelake.pipeline.progress import Tasks, watching
-from duckicelake.pipeline.running import JOB_KEY, RUN_ID_KEY, running
-from duckicelake.pipeline.session import spark_session, stamped
+from duckicelake.errors import BadColumn, BadInput, BadSource, CatalogUnreachable, NoTable, PipelineError
+from duckicelake.pipeline.failures import explain_failure
+from duckicelake.pipeline.job import JOB_KEY, RUN_ID_KEY, run_job
+from duckicelake.pipeline.progress import TaskProgress, watch_tasks
+from duckicelake.pipeline.session import open_spark_session, stamp_snapshots
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
@@ -37,9 +30,12 @@ def test_session_joins_a_spark_that_runs_and_its_snapshots_name_job_and_run(
     lake: RunningLake, spark: SparkSession, catalog: Catalog, namespace: str
 ) -> None:
     client = CatalogClient(connection_to(lake))
-    with spark_session(connection_to(lake)) as session, running(client, "ingest", (namespace,), "t", run_id="r") as job:
+    with (
+        open_spark_session(connection_to(lake)) as session,
+        run_job(client, "ingest", (namespace,), "t", run_id="r") as job,
+    ):
         session.sql(f"CREATE TABLE lake.{namespace}.t (a int)")
-        with stamped(session, job):
+        with stamp_snapshots(session, job):
             session.sql(f"INSERT INTO lake.{namespace}.t VALUES (1)")
         session.sql(f"INSERT INTO lake.{namespace}.t VALUES (2)")
     assert spark.sql(f"SELECT a FROM lake.{namespace}.t ORDER BY a").collect() == [(1,), (2,)]
@@ -70,14 +66,14 @@ def test_error_of_spark_says_what_and_what_to_do(
     lake: RunningLake, spark: SparkSession, namespace: str, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statement, kind, words = CASES[case]
-    with spark_session(connection_to(lake)) as session:
+    with open_spark_session(connection_to(lake)) as session:
         session.conf.set("spark.sql.catalog.nowhere", "org.apache.iceberg.spark.SparkCatalog")
         session.conf.set("spark.sql.catalog.nowhere.type", "rest")
         session.conf.set("spark.sql.catalog.nowhere.uri", "http://127.0.0.1:1")
         session.sql(f"CREATE TABLE lake.{namespace}.t (a int, b int)")
         with pytest.raises(Exception) as raised:  # noqa: PT011 - what it becomes is what counts
             session.sql(statement.format(ns=namespace)).collect()
-        failure = explained(raised.value)
+        failure = explain_failure(raised.value)
     assert type(failure) is kind
     assert words in str(failure)
     assert "\n" not in str(failure)
@@ -86,7 +82,7 @@ def test_error_of_spark_says_what_and_what_to_do(
 
 def test_progress_of_spark_is_told_and_that_it_is_idle(spark: SparkSession) -> None:
     told = Told()
-    with watching(spark, told):
+    with watch_tasks(spark, told):
         keep_busy(spark, told.tasks)
         assert told.idle.wait(60)
     assert all(0 <= tasks.done <= tasks.total for tasks in told.all if tasks is not None)
@@ -94,7 +90,7 @@ def test_progress_of_spark_is_told_and_that_it_is_idle(spark: SparkSession) -> N
 
 def test_progress_that_was_told_ends_with_the_block(spark: SparkSession) -> None:
     told = Told()
-    with watching(spark, told):
+    with watch_tasks(spark, told):
         keep_busy(spark, told.tasks)
     assert told.all[-1] is None
 
@@ -103,10 +99,10 @@ class Told:
     """What a watcher told."""
 
     def __init__(self) -> None:
-        self.all: list[Tasks | None] = []
+        self.all: list[TaskProgress | None] = []
         self.tasks, self.idle = Event(), Event()
 
-    def __call__(self, tasks: Tasks | None) -> None:
+    def __call__(self, tasks: TaskProgress | None) -> None:
         self.all.append(tasks)
         (self.idle if tasks is None else self.tasks).set()
 

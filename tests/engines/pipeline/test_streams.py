@@ -8,22 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from duckicelake.errors import BadColumn
-from duckicelake.pipeline.destination import Load, Target, load_into
-from duckicelake.pipeline.following import FollowRequest, follow
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.sources import source_of
-from duckicelake.pipeline.streaming import StreamRequest, write_stream
+from duckicelake.pipeline.destination import LoadRequest, Target, build_load_request
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.sources import parse_source
+from duckicelake.pipeline.stream import FollowRequest, StreamRequest, follow_files, write_stream
 from duckicelake.rest.client import CatalogClient
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
 
 def follow_once(
-    spark: SparkSession, client: CatalogClient, incoming: Path, load: Load, checkpoint: Path
+    spark: SparkSession, client: CatalogClient, incoming: Path, load: LoadRequest, checkpoint: Path
 ) -> tuple[int, int]:
     """How many rows came to the table, and to its quarantine."""
-    source = source_of([str(incoming)], "json")
-    result = follow(spark, client, FollowRequest(source, load, str(checkpoint), until_idle=True), SILENT)
+    source = parse_source([str(incoming)], "json")
+    result = follow_files(spark, client, FollowRequest(source, load, str(checkpoint), until_idle=True), SILENT)
     assert result.table == str(load.target)
     return result.rows, result.quarantined
 
@@ -33,7 +32,7 @@ def test_files_that_come_into_a_folder_are_ingested_once_by_their_own_columns(
 ) -> None:
     incoming, checkpoint = tmp_path / "incoming", tmp_path / "checkpoint"
     incoming.mkdir()
-    load = load_into(Target((namespace,), "t"), "merge", ("id",))
+    load = build_load_request(Target((namespace,), "t"), "merge", ("id",))
     (incoming / "1.json").write_text('{"id": 1, "v": "a"}\n{"id": 2, "v"\n')
     assert follow_once(spark, client, incoming, load, checkpoint) == (1, 1)
     assert follow_once(spark, client, incoming, load, checkpoint) == (0, 0)
@@ -45,7 +44,7 @@ def test_files_that_come_into_a_folder_are_ingested_once_by_their_own_columns(
     assert [row.record for row in spark.sql(f"SELECT record FROM lake.{namespace}.t_quarantine").collect()] == [
         '{"id": 2, "v"'
     ]
-    strict = load_into(Target((namespace,), "t"), "merge", ("id",), may_change=False)
+    strict = build_load_request(Target((namespace,), "t"), "merge", ("id",), may_change=False)
     (incoming / "3.json").write_text('{"id": 4, "other": 1}\n')
     with pytest.raises(BadColumn, match="other isn't a column of the table"):
         follow_once(spark, client, incoming, strict, checkpoint)
@@ -62,7 +61,9 @@ def test_any_stream_goes_to_a_table_with_every_row_once(
     for number in range(4):
         spark.range(number * 100, number * 100 + 100).write.parquet(f"{tmp_path}/in/{number}.parquet")
     stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(f"{tmp_path}/in/*.parquet")
-    request = StreamRequest(load_into(Target((namespace,), "t")), str(tmp_path / "checkpoint"), until_idle=True)
+    request = StreamRequest(
+        build_load_request(Target((namespace,), "t")), str(tmp_path / "checkpoint"), until_idle=True
+    )
     for _ in range(2):
         write_stream(client, stream, request, SILENT)
     rows = spark.table(f"lake.{namespace}.t")

@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
 from duckicelake.errors import BadColumn, BadInput, JobConflict, NoTable
-from duckicelake.pipeline.reporting import SILENT
-from duckicelake.pipeline.row_differences import RowDifference
-from duckicelake.pipeline.sides import SparkSide, parse_reference
-from duckicelake.pipeline.spark_names import CATALOG
-from duckicelake.pipeline.verify import Comparison, VerifyResult, verify
+from duckicelake.pipeline.destination import CATALOG_NAME
+from duckicelake.pipeline.progress import SILENT
+from duckicelake.pipeline.sides import RowDifference, SparkSide, parse_reference
+from duckicelake.pipeline.verification import Comparison, VerifyResult, compare_tables
 from scripts.demo_job.server import RunningLake
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("duckdb_has_keys")]
@@ -39,7 +38,7 @@ ROWS = (FIRST, SECOND, THIRD, NULLS, NULLS)
 
 
 def compare(spark: SparkSession, left: str, right: str, **more: object) -> VerifyResult:
-    return verify(spark, Comparison(left, right, **more), SILENT)  # type: ignore[arg-type]
+    return compare_tables(spark, Comparison(left, right, **more), SILENT)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -109,9 +108,9 @@ def test_columns_are_those_of_now_though_nothing_was_written_since_they_changed(
 def test_table_that_is_written_to_while_it_is_read_is_said_to_be(spark: SparkSession, namespace: str) -> None:
     spark.sql(f"CREATE TABLE lake.{namespace}.t (a int)")
     spark.sql(f"INSERT INTO lake.{namespace}.t VALUES (1)")
-    side = SparkSide(spark, CATALOG, parse_reference(f"{namespace}.t"))
+    side = SparkSide(spark, CATALOG_NAME, parse_reference(f"{namespace}.t"))
     (snapshot,) = spark.sql(f"SELECT snapshot_id FROM lake.{namespace}.t.snapshots").collect()[0]
-    pinned = SparkSide(spark, CATALOG, parse_reference(f"{namespace}.t@{snapshot}"))
+    pinned = SparkSide(spark, CATALOG_NAME, parse_reference(f"{namespace}.t@{snapshot}"))
     side.check()
     spark.sql(f"INSERT INTO lake.{namespace}.t VALUES (2)")
     with pytest.raises(JobConflict, match=f"compare @{snapshot}"):

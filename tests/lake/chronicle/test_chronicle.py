@@ -21,54 +21,62 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
 
-from duckicelake.catalog.chronicle.folding import MOST, fold, fold_all
-from duckicelake.catalog.chronicle.following import TRIES, Follower, following
-from duckicelake.catalog.chronicle.requests import Requests
-from duckicelake.catalog.chronicle.things import Thing
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from duckicelake.catalog.services import Services
-from duckicelake.errors import InvalidRequest
-from duckicelake.lake.chronicle.entries import (
-    END,
+from duckicelake.changelog.changed_objects import ChangedObject
+from duckicelake.changelog.entries import (
+    END_POSITION,
     LAST_ORDINAL,
-    START,
-    Change,
-    Kind,
-    Position,
+    START_POSITION,
+    ChangeKind,
+    LoggedChange,
+    LogPosition,
     WantedChanges,
-    be_awaited,
-    changes,
-    latest,
-    newest,
-    oldest,
-    prune,
+    await_folding,
+    prune_entries,
+    read_changes,
+    read_latest,
+    read_newest_position,
+    read_oldest,
 )
-from duckicelake.lake.chronicle.followed import Heard, Snapshot
-from duckicelake.lake.postgres.database import Database
+from duckicelake.changelog.requests import SnapshotRequests
+from duckicelake.changelog.source import AuditedRequest, LakeSnapshot
+from duckicelake.changelog.writer import (
+    MAX_BATCH_SNAPSHOTS,
+    MAX_TRIES,
+    ChangelogWriter,
+    follow_in_background,
+    write_all_changes,
+    write_new_changes,
+)
+from duckicelake.errors import InvalidRequest
+from duckicelake.postgres.database import Database
 from tests.conftest import Attach, services_of
-from tests.lakes import Lake
+from tests.support.lakes import Lake
 
 NUMBERS = pa.schema([("i", pa.int32())])
 Told = tuple[str, str, dict[str, int]]
 
 
-def told(database: Database, after: Position = START, wanted: WantedChanges | None = None) -> list[Change]:
+def told(
+    database: Database, after: LogPosition = START_POSITION, wanted: WantedChanges | None = None
+) -> list[LoggedChange]:
     with database.reading() as cursor:
-        return changes(cursor, after, 100_000, wanted or WantedChanges())
+        return read_changes(cursor, after, 100_000, wanted or WantedChanges())
 
 
-def folded(services: Services, after: Position = START) -> list[Change]:
-    fold_all(services)
+def folded(services: Services, after: LogPosition = START_POSITION) -> list[LoggedChange]:
+    write_all_changes(services)
     return told(services.database, after)
 
 
-def counted(change: Change) -> dict[str, int]:
+def counted(change: LoggedChange) -> dict[str, int]:
     """Its metrics without those in bytes."""
     metrics = change.facts.get("metrics", {})
     return {name: value for name, value in metrics.items() if "size" not in name and not name.startswith("total-")}
 
 
-def brief(found: Sequence[Change]) -> list[Told]:
+def brief(found: Sequence[LoggedChange]) -> list[Told]:
     return [(change.kind.value, change.resource, counted(change)) for change in found]
 
 
@@ -135,11 +143,11 @@ def test_everything_that_duckdb_does_is_told_with_what_it_changed(services: Serv
     everything = told(services.database)
     assert [each.snapshot_id for each in everything] == sorted(each.snapshot_id for each in everything)
     assert {(each.source, each.principal, each.request_id) for each in everything} == {("duckdb", None, None)}
-    renames = [each.previous for each in everything if each.kind in {Kind.RENAME_TABLE, Kind.RENAME_VIEW}]
+    renames = [each.previous for each in everything if each.kind in {ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW}]
     assert renames == ["s.v", "s.b"]
     both = [each.facts["kinds"] for each in everything if "kinds" in each.facts]
     assert both == [["create-table", "append"], ["create-table", "append"], ["alter-table", "append"]]
-    made = next(each for each in everything if each.kind == Kind.CREATE_TABLE)
+    made = next(each for each in everything if each.kind == ChangeKind.CREATE_TABLE)
     assert made.facts["schema"]["fields"] == [{"id": 1, "name": "i", "required": False, "type": "int"}]
     assert made.facts["location"].endswith(f"-{str(made.uuid)[-8:]}")
 
@@ -230,7 +238,7 @@ def test_rows_of_several_requests_in_one_snapshot_are_one_change_that_names_them
         thread.start()
     for thread in threads:
         thread.join()
-    appends = [each for each in folded(services) if each.kind == Kind.APPEND]
+    appends = [each for each in folded(services) if each.kind == ChangeKind.APPEND]
     assert sum(each.facts["metrics"]["added-records"] for each in appends) == 40
     assert sum(len(each.facts.get("requests", [1])) for each in appends) == 20
 
@@ -246,20 +254,20 @@ def test_changes_without_snapshot_stand_after_the_last_snapshot_before_them(
     lake.run("INSERT INTO t VALUES (2)")
     found = folded(services)[1:]
     assert [(str(each.position), each.kind) for each in found] == [
-        ("1.0", Kind.CREATE_TABLE),
-        ("1.1", Kind.UPDATE_TABLE),
-        ("1.2", Kind.UPDATE_TABLE),
-        ("2.0", Kind.APPEND),
-        ("2.1", Kind.UPDATE_TABLE),
-        ("3.0", Kind.APPEND),
+        ("1.0", ChangeKind.CREATE_TABLE),
+        ("1.1", ChangeKind.UPDATE_TABLE),
+        ("1.2", ChangeKind.UPDATE_TABLE),
+        ("2.0", ChangeKind.APPEND),
+        ("2.1", ChangeKind.UPDATE_TABLE),
+        ("3.0", ChangeKind.APPEND),
     ]
     _set(table, "3")
     catalog.load_table("main.t")
     assert [str(each.position) for each in folded(services, found[-1].position)] == ["3.1"]
     _set(table, "4")
-    assert [str(each.position) for each in folded(services, Position(3, 1))] == ["3.2"]
+    assert [str(each.position) for each in folded(services, LogPosition(3, 1))] == ["3.2"]
     with services.database.reading() as cursor:
-        assert newest(cursor) == Position(3, 2)
+        assert read_newest_position(cursor) == LogPosition(3, 2)
 
 
 def _set(table: Table, value: str) -> None:
@@ -269,7 +277,7 @@ def _set(table: Table, value: str) -> None:
 
 def test_what_was_expired_before_it_was_seen_is_left_out_and_the_rest_is_told(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)", "CREATE TABLE gone (i INT)", *["INSERT INTO t FROM range(50)"] * 5)
-    fold_all(services)
+    write_all_changes(services)
     lake.run("DROP TABLE gone", "INSERT INTO t FROM range(50)", "DELETE FROM t WHERE i < 40")
     lake.run("INSERT INTO t VALUES (7)")
     lake.run(f"CALL ducklake_expire_snapshots('lake', versions => [{', '.join(map(str, range(8)))}])")
@@ -286,17 +294,17 @@ def test_what_was_expired_before_it_was_seen_is_left_out_and_the_rest_is_told(se
 
 def test_hole_of_expired_snapshots_attributes_no_files_to_the_next_one(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)")
-    fold_all(services)
+    write_all_changes(services)
     first = lake.newest()
     lake.run(*["INSERT INTO t FROM range(50)"] * 3, "INSERT INTO t FROM range(20)")
     lake.run(f"CALL ducklake_expire_snapshots('lake', versions => [{first + 1}, {first + 2}, {first + 3}])")
-    (last,) = folded(services, Position(first, LAST_ORDINAL))
+    (last,) = folded(services, LogPosition(first, LAST_ORDINAL))
     assert brief([last]) == [("append", "main.t", {"added-data-files": 1, "added-records": 20})]
 
 
 def test_lake_with_more_old_snapshots_than_a_fold_takes_is_folded_to_its_end(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)")
-    count = 2 * MOST + 500
+    count = 2 * MAX_BATCH_SNAPSHOTS + 500
     with services.database.transaction() as cursor:
         cursor.execute(
             "INSERT INTO ducklake_snapshot SELECT 1 + i, now() + i * interval '1 ms', 1, 2, i"
@@ -316,8 +324,8 @@ def test_lake_with_more_old_snapshots_than_a_fold_takes_is_folded_to_its_end(ser
     found = folded(services)
     assert [each.facts["metrics"]["added-records"] for each in found[2:]] == list(range(1, count + 1))
     with services.database.reading() as cursor:
-        assert newest(cursor) == Position(count + 1, 0)
-        assert oldest(cursor) == Position(0, 0)
+        assert read_newest_position(cursor) == LogPosition(count + 1, 0)
+        assert read_oldest(cursor) == LogPosition(0, 0)
 
 
 def test_rows_of_ducklake_that_make_no_sense_stop_nobody(services: Services, lake: Lake) -> None:
@@ -338,31 +346,36 @@ def test_old_changes_can_be_pruned_and_the_rest_stays_where_it_is(services: Serv
     whole = folded(services)
     with services.database.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_change SET at = at - interval '100 days' WHERE snapshot_id < 2")
-    assert prune(services.database, datetime.now(UTC) - timedelta(days=90), batch=1) == 2
+    assert prune_entries(services.database, datetime.now(UTC) - timedelta(days=90), batch=1) == 2
     assert folded(services) == whole[2:]
     with services.database.reading() as cursor:
-        assert oldest(cursor) == whole[2].position
-        assert latest(cursor, END, 1) == whole[-1:]
+        assert read_oldest(cursor) == whole[2].position
+        assert read_latest(cursor, END_POSITION, 1) == whole[-1:]
 
 
 def test_positions_are_spelled_and_read() -> None:
-    assert str(Position.parse("17.3")) == "17.3"
-    assert Position.parse("17.3") < Position.parse("17") < Position.parse("18.0")
+    assert str(LogPosition.parse("17.3")) == "17.3"
+    assert LogPosition.parse("17.3") < LogPosition.parse("17") < LogPosition.parse("18.0")
     for text in ("", "x", "17.", ".1", "-1", "17.1.1", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 40):
         with pytest.raises(InvalidRequest):
-            Position.parse(text)
+            LogPosition.parse(text)
 
 
 def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Services, lake: Lake) -> None:
     failures: list[Exception] = []
-    with following(services, failures.append), services.database.notices("duckicelake_change").listening() as cursor:
+    with (
+        follow_in_background(services, failures.append),
+        services.database.notices("duckicelake_change").listening() as cursor,
+    ):
         lake.run("CREATE TABLE t (i INT)")
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and not any(each.name == "t" for each in changes(cursor, START, 10)):
+        while time.monotonic() < deadline and not any(
+            each.name == "t" for each in read_changes(cursor, START_POSITION, 10)
+        ):
             time.sleep(0.005)
         began = time.monotonic()
         lake.run("INSERT INTO t VALUES (1)")
-        while not any(each.kind == Kind.APPEND for each in changes(cursor, START, 10)):
+        while not any(each.kind == ChangeKind.APPEND for each in read_changes(cursor, START_POSITION, 10)):
             time.sleep(0.005)
         assert time.monotonic() - began < 2, "it was notified, and didn't look by itself"
     assert failures == []
@@ -371,22 +384,22 @@ def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Ser
 def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Services, lake: Lake) -> None:
     database = services.database
     with database.notices("x").listening() as cursor:
-        assert not fold(services, cursor).is_awaited
+        assert not write_new_changes(services, cursor).is_awaited
         with database.notices("y").listening() as reader:
-            be_awaited(reader)
-            assert fold(services, cursor).is_awaited
+            await_folding(reader)
+            assert write_new_changes(services, cursor).is_awaited
         lake.run("CREATE TABLE t (i INT)")
-        while fold(services, cursor).is_awaited:
+        while write_new_changes(services, cursor).is_awaited:
             time.sleep(0.01)  # until Postgres has noticed that the reader's session is over
 
 
 def test_request_is_told_of_what_it_names_in_whichever_snapshot_of_its_transaction() -> None:
-    a, b = (Heard("p", name, "commit", f"main.{name}", None, None) for name in "ab")
+    a, b = (AuditedRequest("p", name, "commit", f"main.{name}", None, None) for name in "ab")
     at = datetime.now(UTC)
-    first, last = (Snapshot(number, at, 0, None, None, None, [], [entry]) for number, entry in ((1, a), (2, b)))
-    alone = Snapshot(3, at + timedelta(seconds=1), 0, None, None, None, [], [a])
-    requests = Requests([first, last, alone])
-    of_a, of_b = (Thing((Kind.APPEND,), "main", name) for name in "ab")
+    first, last = (LakeSnapshot(number, at, 0, None, None, None, [], [entry]) for number, entry in ((1, a), (2, b)))
+    alone = LakeSnapshot(3, at + timedelta(seconds=1), 0, None, None, None, [], [a])
+    requests = SnapshotRequests([first, last, alone])
+    of_a, of_b = (ChangedObject((ChangeKind.APPEND,), "main", name) for name in "ab")
     assert [requests.of(first, of_a), requests.of(first, of_b), requests.of(last, of_a)] == [[a], [b], [a]]
     assert requests.of(alone, of_b) == [a], "what nobody names came with what somebody did"
 
@@ -397,9 +410,9 @@ def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(serv
     with services.database.transaction() as cursor:
         cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = 'infinity' WHERE snapshot_id = %s", [last - 2])
     failures: list[Exception] = []
-    follower = Follower(services, failures.append)
+    follower = ChangelogWriter(services, failures.append)
     with services.database.notices(None).listening() as cursor:
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             with pytest.raises(psycopg.DataError):
                 follower.fold(cursor)
         assert told(services.database) == []
@@ -420,7 +433,7 @@ def test_every_change_is_told_once_however_many_follow_and_are_killed(
     ducks[0].execute("CREATE TABLE a (i INT); CREATE TABLE b (i INT)")
     for duck in ducks:
         duck.execute("SET ducklake_max_retry_count = 100")  # of three writers on a busy machine one may lose ten times
-    ended, seen = Event(), list[Change]()
+    ended, seen = Event(), list[LoggedChange]()
     writers = [
         *(Thread(target=_insert, args=(duck, name, ended)) for duck, name in zip(ducks, "ab", strict=True)),
         Thread(target=_post, args=(services, ended)),
@@ -472,11 +485,11 @@ def _post(services: Services, ended: Event) -> None:
         ended.wait(0.02)
 
 
-def _tail(database: Database, seen: list[Change], ended: Event) -> None:
+def _tail(database: Database, seen: list[LoggedChange], ended: Event) -> None:
     """Read what is new, as subscribers do, until it is over, and once more."""
     while True:
         is_last = ended.is_set()
-        seen += told(database, seen[-1].position if seen else START)
+        seen += told(database, seen[-1].position if seen else START_POSITION)
         if is_last:
             return
         time.sleep(0.002)
@@ -488,16 +501,16 @@ def _follow(url: str, warehouse: str, begins: Connection) -> None:
         services = services_of(database, Path(warehouse))
         begins.send(None)
         while True:
-            fold(services, cursor)
+            write_new_changes(services, cursor)
 
 
 def test_another_follower_takes_over_when_the_first_has_gone(services: Services, lake: Lake) -> None:
     failures: list[Exception] = []
-    with following(services, failures.append):
-        with following(services, failures.append):
+    with follow_in_background(services, failures.append):
+        with follow_in_background(services, failures.append):
             _wait_for(services, lake, "a")
         _wait_for(services, lake, "b")
-    with following(services, failures.append):
+    with follow_in_background(services, failures.append):
         _wait_for(services, lake, "c")
     assert failures == []
 

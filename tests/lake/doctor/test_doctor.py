@@ -1,11 +1,11 @@
 import pytest
 
-from duckicelake.lake.chronicle.followed import lead
+from duckicelake.changelog.source import take_lead
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.migrate import known_migrations
-from duckicelake.lake.postgres.database import Database
+from duckicelake.lake.setup.migrations import load_migrations
+from duckicelake.postgres.database import Database
 
-KNOWN = len(known_migrations())
+KNOWN = len(load_migrations())
 
 
 def sick(database):
@@ -98,7 +98,7 @@ def test_what_waits_for_long_is_a_fault_only_while_somebody_follows_the_lake(dat
         )
     assert sick(database) == {}
     with database.notices(None).listening() as follower:
-        assert lead(follower)
+        assert take_lead(follower)
         assert sick(database).keys() == {"chronicle", "lineage", "deliveries"}
         assert {finding.name for finding in diagnose(database, with_lineage=False) if not finding.ok} == {
             "chronicle",

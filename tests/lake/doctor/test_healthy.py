@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable
 import duckdb
 import psycopg
 
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.lake.doctor.checks import diagnose
-from duckicelake.lake.format import prepare
-from duckicelake.lake.postgres.database import Database
-from tests.lakes import Lake, assert_same_rows
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.postgres.database import Database
+from tests.support.lakes import Lake, assert_same_rows
 
 LIFE = """
     CREATE TABLE a (i INTEGER, s VARCHAR, l INTEGER[], st STRUCT(q INTEGER), m MAP(VARCHAR, INTEGER));
@@ -74,7 +74,7 @@ def test_gaps_of_before_a_lake_was_served_are_sound(
         lake.execute(f"CREATE TABLE t{number} (i INTEGER)")
     lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])")
     database = Database(empty_database_url, pool_size=1)
-    prepare(database, "/ignored/", creates=False)
+    prepare_catalog(database, "/ignored/", creates=False)
     assert faults(database) == []
     database.close()
 
@@ -113,7 +113,7 @@ def test_flush_and_expiry_of_a_served_table_are_no_damage(
     ducklake.execute("CREATE TABLE u AS SELECT range AS i FROM range(50)")
     ducklake.execute("DELETE FROM u WHERE i < 3")  # inlined
     for table in ("t", "u"):
-        current_table(services, ("main",), table)
+        load_current_table(services, ("main",), table)
 
     ducklake.execute("CALL ducklake_flush_inlined_data('lake')")
     ducklake.execute("CREATE TABLE other AS SELECT 1 AS i")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lakes import assert_same_rows
-from tests.row_lineage import lineage
+from tests.support.lakes import assert_same_rows
+from tests.support.row_lineage import lineage
 
 STATEMENTS = [
     "INSERT INTO t VALUES (1, 'a'), (2, 'b')",

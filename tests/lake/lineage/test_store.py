@@ -7,9 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from duckicelake.lake.lineage.forgetting import forget, kept
-from duckicelake.lake.lineage.store import record
-from duckicelake.lake.postgres.database import Database
+from duckicelake.lineage.graph.store import count_kept, forget_runs, record_events
+from duckicelake.postgres.database import Database
 from tests.lake.lineage.events import (
     CATALOG,
     START,
@@ -41,7 +40,7 @@ class Store:
 
     def record(self, *events: Json, origin: str = "catalog") -> int:
         with self.database.transaction() as cursor:
-            return record(cursor, events, origin=origin)
+            return record_events(cursor, events, origin=origin)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self.database.reading() as cursor:
@@ -349,9 +348,9 @@ def test_facets_are_those_told_last_and_one_that_is_deleted_is_gone(store: Store
 
 def test_recorders_wait_for_each_other_so_that_ids_are_in_the_order_of_commits(store: Store, database_url: str) -> None:
     with psycopg.connect(database_url) as first:
-        record(first.cursor(), [event(1)], origin="catalog")
+        record_events(first.cursor(), [event(1)], origin="catalog")
         with psycopg.connect(database_url, options="-c lock_timeout=100ms") as second, pytest.raises(psycopg.Error):
-            record(second.cursor(), [event(2)], origin="catalog")
+            record_events(second.cursor(), [event(2)], origin="catalog")
     assert store.rows("SELECT run_id::text FROM duckicelake_lineage_event") == [(run_id(1),)]
 
 
@@ -363,9 +362,9 @@ def test_time_of_an_event_is_kept_whatever_its_zone(store: Store) -> None:
 def test_old_runs_and_events_are_forgotten_and_the_graph_stays(store: Store) -> None:
     store.record(*(event(number, inputs=(RAW,), outputs=(ORDERS,)) for number in range(1, 6)))
     before = store.edges()
-    assert forget(store.database, START + timedelta(minutes=3), batch=1) == (2, 2)
+    assert forget_runs(store.database, START + timedelta(minutes=3), batch=1) == (2, 2)
     assert store.rows("SELECT count(*), count(DISTINCT run_id) FROM duckicelake_lineage_io") == [(6, 3)]
-    assert forget(store.database, START + timedelta(days=1)) == (2, 3), "the newest event stays"
+    assert forget_runs(store.database, START + timedelta(days=1)) == (2, 3), "the newest event stays"
     assert store.edges() == before
 
 
@@ -374,6 +373,6 @@ def test_events_that_a_receiver_is_yet_to_get_are_not_forgotten(store: Store) ->
     with store.database.transaction() as cursor:
         cursor.execute("INSERT INTO duckicelake_delivery (transport, event_id) VALUES ('http://slow', 1)")
     tomorrow = START + timedelta(days=1)
-    assert forget(store.database, tomorrow).events == 1
-    assert kept(store.database, tomorrow) == [("http://slow", 2)]
-    assert kept(store.database, START) == []
+    assert forget_runs(store.database, tomorrow).events == 1
+    assert count_kept(store.database, tomorrow) == [("http://slow", 2)]
+    assert count_kept(store.database, START) == []

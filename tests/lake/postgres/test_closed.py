@@ -12,12 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duckicelake.lake.postgres.address import embedded_url
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
-from duckicelake.lake.postgres.install import account_of, programs_for
-from duckicelake.lake.postgres.socket_folder import socket_folder
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_embedded_url
+from duckicelake.postgres.install import find_account, find_programs, find_socket_folder
 from duckicelake.storage.local import LocalStore
-from tests.clusters import place_cluster
+from tests.support.clusters import place_cluster
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 CONNECT = "import psycopg, sys; psycopg.connect(sys.argv[1])"
@@ -71,11 +69,11 @@ def test_folder_that_was_there_keeps_its_mode(lake: Path) -> None:
 
 def test_long_path_has_its_socket_in_a_closed_folder_that_goes_again(long_lake: Path) -> None:
     with EmbeddedPostgres(long_lake) as postgres:
-        sockets = socket_folder(long_lake / "postgres")
+        sockets = find_socket_folder(long_lake / "postgres")
         assert sockets.parent == Path(tempfile.gettempdir())
         assert mode(sockets) == 0o700
         assert mode(sockets / ".s.PGSQL.5432") == 0o700
-        assert embedded_url(long_lake) == postgres.url
+        assert build_embedded_url(long_lake) == postgres.url
         psycopg.connect(postgres.url).close()
         assert [path.name for path in sockets.parent.iterdir()] == [sockets.name], "and no lock file"
     assert list(sockets.parent.iterdir()) == []
@@ -83,12 +81,12 @@ def test_long_path_has_its_socket_in_a_closed_folder_that_goes_again(long_lake: 
 
 def test_folder_that_others_have_opened_or_taken_is_left_for_another(long_lake: Path) -> None:
     EmbeddedPostgres(long_lake).stop()
-    taken = socket_folder(long_lake / "postgres")
+    taken = find_socket_folder(long_lake / "postgres")
     for take in (lambda: taken.mkdir(0o777), lambda: taken.symlink_to(long_lake)):
         (long_lake / ".socket").write_text(str(taken))
         take()
         with EmbeddedPostgres(long_lake) as postgres:
-            assert socket_folder(long_lake / "postgres") != taken
+            assert find_socket_folder(long_lake / "postgres") != taken
             psycopg.connect(postgres.url).close()
         taken.unlink() if taken.is_symlink() else taken.rmdir()
 
@@ -118,7 +116,7 @@ def test_other_users_can_not_connect_even_where_they_reach_the_socket(long_lake:
 
     with EmbeddedPostgres(long_lake) as postgres:
         assert "Permission denied" in connect(postgres.url)
-        sockets = socket_folder(long_lake / "postgres")
+        sockets = find_socket_folder(long_lake / "postgres")
         sockets.chmod(0o755)
         (sockets / ".s.PGSQL.5432").chmod(0o777)
         for role in ("postgres", "nobody"):
@@ -129,10 +127,10 @@ def test_postgres_that_let_everybody_in_is_started_anew(lake: Path) -> None:
     """As a server of an earlier version left it that was killed."""
     data = lake / "postgres"
     (data / "pg_hba.conf").write_text("local all all trust\n")
-    account = account_of(data)
+    account = find_account(data)
     user = {} if account.other is None else {"user": account.other[0], "group": account.other[1], "extra_groups": []}
     place = "/proc/self/cwd" if account.other else str(data)
-    command = [str(programs_for(data, account) / "postgres"), "-D", place, "-h", "", "-k", place]
+    command = [str(find_programs(data, account) / "postgres"), "-D", place, "-h", "", "-k", place]
     left = subprocess.Popen(command, cwd=data, stderr=subprocess.DEVNULL, **user)  # type: ignore[call-overload]
     while "ready" not in ((data / "postmaster.pid").read_text() if (data / "postmaster.pid").exists() else ""):
         assert left.poll() is None
@@ -146,12 +144,12 @@ def test_postgres_that_let_everybody_in_is_started_anew(lake: Path) -> None:
 def test_programs_in_a_folder_of_roots_are_copied_to_where_postgres_reads_them(
     lake: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = programs_for(lake / "postgres", account_of(lake / "postgres")).parent
+    wheel = find_programs(lake / "postgres", find_account(lake / "postgres")).parent
     hidden = parent / "site-packages"
     hidden.mkdir(0o700)
     (hidden / wheel.name).symlink_to(wheel)
     found = type("Found", (), {"submodule_search_locations": [str(hidden)]})
-    monkeypatch.setattr("duckicelake.lake.postgres.install.find_spec", lambda _: found)
+    monkeypatch.setattr("duckicelake.postgres.install.find_spec", lambda _: found)
     with EmbeddedPostgres(lake) as postgres, psycopg.connect(postgres.url) as connection:
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
         copies = list(Path(tempfile.gettempdir()).glob("duckicelake-postgres-*"))

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
-from duckicelake.lake.postgres.database import Database, Overtaken, is_retryable, without_timeout
-from duckicelake.lake.writing.files import StaleBase
-from tests.replicas import following, running_cluster, url_of
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.postgres.database import Database, OvertakenError, disable_timeout, is_retryable
+from tests.support.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() "
@@ -225,7 +225,7 @@ def test_statement_that_takes_too_long_is_unavailable_and_the_connection_goes_on
 
 def test_transaction_without_timeout_takes_its_time_and_the_next_one_does_not(hasty):
     with hasty.transaction() as cursor:
-        without_timeout(cursor)
+        disable_timeout(cursor)
         cursor.execute("SELECT pg_sleep(1.5)")
     with pytest.raises(Unavailable, match="took too long"), hasty.transaction() as cursor:
         cursor.execute("SELECT pg_sleep(10)")
@@ -295,7 +295,7 @@ def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
         for value in range(1000, 1010):
             ask(small, value)
         for value in (1010, 1011):
-            with pytest.raises(Overtaken):
+            with pytest.raises(OvertakenError):
                 ask(small, None)
             ask(small, value)
         with small.reading() as cursor:
@@ -306,7 +306,7 @@ def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
     assert stored == (12,)
 
 
-@pytest.mark.parametrize("error", [Overtaken, StaleBase])
+@pytest.mark.parametrize("error", [OvertakenError, StaleBaseError])
 @pytest.mark.parametrize("before", range(8))
 def test_statement_that_a_failure_kept_from_being_prepared_is_prepared_the_next_time(database_url, before, error):
     """psycopg takes for prepared what it has sent: here the sixth time."""
@@ -315,11 +315,11 @@ def test_statement_that_a_failure_kept_from_being_prepared_is_prepared_the_next_
         with small.transaction(pipelined=True) as cursor:
             cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (%s)", [value])
             asked = cursor.connection.cursor().execute("SELECT %s::bigint + 1", [1])
-            if error is StaleBase:
+            if error is StaleBaseError:
                 try:
                     asked.fetchone()
                 except psycopg.Error as refused:
-                    raise StaleBase from refused
+                    raise StaleBaseError from refused
 
     with closing(Database(database_url, 1)) as small:
         for value in range(before):

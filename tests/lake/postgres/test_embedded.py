@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres, duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 
 HOLD_UNTIL_STDIN_CLOSES = """
 import sys
 from pathlib import Path
-from duckicelake.lake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.embedded import EmbeddedPostgres
 with EmbeddedPostgres(Path(sys.argv[1])):
     print("started", flush=True)
     sys.stdin.read()
@@ -93,7 +93,7 @@ def test_stopping_twice_does_nothing(folder):
 
 
 def test_attach_quotes_what_sql_and_conninfo_need_quoted():
-    sql = duckdb_attach("postgresql://u:pass%27w%20d@host/db", alias='my "lake"', data_path="/it's/")
+    sql = build_duckdb_attach("postgresql://u:pass%27w%20d@host/db", alias='my "lake"', data_path="/it's/")
 
     assert sql.startswith("ATTACH 'ducklake:postgres:")
     assert "password=''pass\\''w d''" in sql

@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.pipelines import send_off
-from tests.replicas import running_cluster
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.pipeline import flush_pipeline
+from tests.support.replicas import running_cluster
 
 SECONDS = 0.5
 MOST = 4.0
@@ -90,7 +90,7 @@ def test_commit_that_gets_no_answer_may_have_happened_and_says_so(cluster, datab
         def commit():
             with opened(database) as cursor:
                 insert(cursor)
-                send_off(cursor)
+                flush_pipeline(cursor)
                 read(cursor)
                 stopped.__enter__()
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import sql
 
 from duckicelake.errors import Unavailable
-from duckicelake.lake.postgres.database import Database
+from duckicelake.postgres.database import Database
 
 
 @pytest.fixture

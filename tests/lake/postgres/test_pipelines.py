@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.lake.postgres.pipelines import send_off
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.pipeline import flush_pipeline
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_what_is_sent_off_is_done_while_nobody_waits(numbers: Database) -> None:
     with numbers.transaction() as cursor, cursor.connection.pipeline():
         cursor.execute("SELECT pg_advisory_xact_lock(77)")
         assert not is_locked()
-        send_off(cursor)
+        flush_pipeline(cursor)
         assert any(is_locked() for _ in range(1000))
 
 

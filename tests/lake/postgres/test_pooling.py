@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.pooling import check_sessions
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.session import check_sessions
 from scripts.backends_job.processes import free_port
-from tests.replicas import Cluster, running_cluster
+from tests.support.replicas import Cluster, running_cluster
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 

@@ -1,10 +1,10 @@
 import pytest
 
-from duckicelake.lake.postgres.queries import Queries, queries
+from duckicelake.postgres.queries import Queries, load_queries
 
 
 def test_a_query_is_found_by_its_name_without_its_head():
-    assert queries("snapshots").lock.startswith("SELECT pg_advisory_xact_lock")
+    assert load_queries("lake", "snapshots").lock.startswith("SELECT pg_advisory_xact_lock")
 
 
 def test_an_unknown_query_is_refused_with_the_known_ones():
@@ -13,7 +13,7 @@ def test_an_unknown_query_is_refused_with_the_known_ones():
         "leave_lane, leave_queue, lock, queue, queue_alone"
     )
     with pytest.raises(AttributeError, match=f"no query 'unlock', only {known}$"):
-        _ = queries("snapshots").unlock
+        _ = load_queries("lake", "snapshots").unlock
 
 
 def test_two_queries_of_one_name_are_refused():

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from duckicelake.lake.postgres.database import Database, Transaction
-from duckicelake.lake.postgres.telling import tell
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.pipeline import execute_no_result
 
 INSERT = "INSERT INTO told (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
 
@@ -29,7 +29,7 @@ def pipelined(database: Database) -> Iterator[Transaction]:
 
 
 def insert(cursor: Transaction, n: int | None, said: str | None = None) -> None:
-    tell(cursor, INSERT, {"n": n, "said": said, "many": [1, 2**40], "document": {"a": [None, "é"]}})
+    execute_no_result(cursor, INSERT, {"n": n, "said": said, "many": [1, 2**40], "document": {"a": [None, "é"]}})
 
 
 def insert_all(database: Database, *numbers: int | None, then: str | None = None) -> None:
@@ -38,7 +38,7 @@ def insert_all(database: Database, *numbers: int | None, then: str | None = None
         for n in numbers:
             insert(cursor, n)
         if then is not None:
-            tell(cursor, then, {"n": 1, "said": "updated"})
+            execute_no_result(cursor, then, {"n": 1, "said": "updated"})
 
 
 def numbers(database: Database) -> list[int]:
@@ -50,8 +50,8 @@ def numbers(database: Database) -> list[int]:
 def test_values_of_all_kinds_arrive_as_they_are(told: Database, in_pipeline: bool) -> None:
     parameters = {"n": -5, "said": "it's \\N, {1} and 100 %\n\U0001f986", "many": [1, -(2**40)]}
     with pipelined(told) if in_pipeline else told.transaction() as cursor:
-        tell(cursor, INSERT, {**parameters, "document": json.dumps([1, "\0"])})
-        tell(cursor, INSERT, {"n": 6, "said": None, "many": [], "document": None})
+        execute_no_result(cursor, INSERT, {**parameters, "document": json.dumps([1, "\0"])})
+        execute_no_result(cursor, INSERT, {"n": 6, "said": None, "many": [], "document": None})
     with told.reading() as cursor:
         found = cursor.execute("SELECT n, said, many, document FROM told ORDER BY n").fetchall()
     assert found == [(*parameters.values(), [1, "\0"]), (6, None, [], None)]
@@ -88,7 +88,7 @@ def test_statement_that_was_never_prepared_as_one_before_it_failed_is_prepared_t
 def test_statement_that_cannot_be_prepared_is_an_error_each_time(told: Database) -> None:
     for _ in range(2):
         with pytest.raises(psycopg.errors.UndefinedTable), pipelined(told) as cursor:
-            tell(cursor, "DELETE FROM nowhere WHERE n = %(n)s", {"n": 1})
+            execute_no_result(cursor, "DELETE FROM nowhere WHERE n = %(n)s", {"n": 1})
 
 
 def test_session_that_lost_all_that_it_had_prepared_prepares_it_again(told: Database) -> None:
@@ -109,7 +109,7 @@ def test_percent_sign_is_one_and_a_parameter_may_stand_several_times(told: Datab
     with pipelined(told) as cursor:
         insert(cursor, 1, "a")
         insert(cursor, 2, "b")
-        tell(cursor, "DELETE FROM told WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
+        execute_no_result(cursor, "DELETE FROM told WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
     assert numbers(told) == [1]
 
 

@@ -6,17 +6,17 @@ import psycopg
 import pytest
 
 from duckicelake.errors import FailedOver, Unavailable
-from duckicelake.lake.format import prepare
-from duckicelake.lake.freshness import FreshnessLine
-from duckicelake.lake.postgres.database import Database
-from duckicelake.lake.postgres.session import PinnedSession
-from duckicelake.lake.postgres.timeline import Timeline, timeline_of
-from tests.replicas import Cluster, following, running_cluster, url_of
+from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.session import PinnedSession
+from duckicelake.postgres.timeline import TimelineGuard, read_timeline
+from tests.support.replicas import Cluster, following, running_cluster, url_of
 
 
 def test_timeline_that_postgres_does_not_tell_is_any() -> None:
     left: list[bool] = []
-    timeline = Timeline(lambda: left.append(True))
+    timeline = TimelineGuard(lambda: left.append(True))
     for met in (None, "00000001", None, "00000001"):
         timeline.check(met)
     assert not left
@@ -24,7 +24,7 @@ def test_timeline_that_postgres_does_not_tell_is_any() -> None:
 
 def test_timeline_is_left_once_and_for_good() -> None:
     left: list[bool] = []
-    timeline = Timeline(lambda: left.append(True))
+    timeline = TimelineGuard(lambda: left.append(True))
     timeline.check("00000001")
     for met in ("00000002", "00000002", "00000001", None):
         with pytest.raises(FailedOver):
@@ -81,11 +81,11 @@ def test_freshness_is_asked_of_no_standby() -> None:
     """A line lasts, and on it nobody would hear that the standby has become the primary."""
     with running_cluster() as primary, following(primary) as standby:
         with closing(Database(primary.url, 1)) as database:
-            prepare(database, "/lake/")
+            prepare_catalog(database, "/lake/")
         standby.wait_for(primary)
 
         async def ask() -> None:
-            line = FreshnessLine(standby.url, {}, PinnedSession(), Timeline(pytest.fail))
+            line = FreshnessLine(standby.url, {}, PinnedSession(), TimelineGuard(pytest.fail))
             for _ in range(10):
                 with pytest.raises(Unavailable, match="no line"):
                     await line.freshness([])
@@ -99,8 +99,8 @@ def test_freshness_is_not_asked_of_another_timeline() -> None:
     left: list[bool] = []
     with running_cluster() as primary, following(primary) as standby:
         with psycopg.connect(primary.url) as connection:
-            timeline = Timeline(lambda: left.append(True))
-            timeline.check(timeline_of(connection))
+            timeline = TimelineGuard(lambda: left.append(True))
+            timeline.check(read_timeline(connection))
         fail_over(primary, standby)
 
         async def ask() -> None:
@@ -118,12 +118,12 @@ def test_freshness_is_not_asked_of_another_timeline() -> None:
 def test_role_that_may_not_see_the_timeline_may_use_the_database() -> None:
     with running_cluster() as postgres:
         with psycopg.connect(postgres.url, autocommit=True) as connection:
-            assert timeline_of(connection) == "00000001"
+            assert read_timeline(connection) == "00000001"
             connection.execute("REVOKE EXECUTE ON FUNCTION pg_walfile_name(pg_lsn) FROM PUBLIC")
             connection.execute("CREATE ROLE guest LOGIN")
         url = postgres.url.replace("postgres@", "guest@")
         with psycopg.connect(url) as connection:
-            assert timeline_of(connection) is None
+            assert read_timeline(connection) is None
         with closing(Database(url, 1, left=pytest.fail)) as database, database.reading() as cursor:
             assert cursor.execute("SELECT current_user").fetchone() == ("guest",)
 

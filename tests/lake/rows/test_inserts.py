@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from duckicelake.catalog.flush import flush_rows
-from duckicelake.catalog.loads.damage import undamaged
+from duckicelake.catalog.table.load import read_or_report_damage
 from duckicelake.errors import DamagedTable
-from duckicelake.lake.rows import inlined
-from tests.lakes import Lake, assert_same_rows
+from duckicelake.lake.ducklake import inlined_rows
+from tests.support.lakes import Lake, assert_same_rows
 
 FLUSH = "CALL ducklake_flush_inlined_data('lake')"
 
@@ -85,7 +85,7 @@ def test_load_looks_again_as_often_as_flushes_take_what_it_read(lake: Lake, monk
     """Each time between its reading of keys and of values, be it DuckDB's flush or the server's."""
     lake.run("CREATE TABLE t (id BIGINT, name VARCHAR)")
     insert(lake, 0, 5)
-    copy_rows, flushed = inlined.copy_rows, list[int]()
+    copy_rows, flushed = inlined_rows.copy_keyed_rows, list[int]()
 
     def after_a_flush(*arguments: Any) -> Any:
         if len(flushed) < 4:
@@ -97,7 +97,7 @@ def test_load_looks_again_as_often_as_flushes_take_what_it_read(lake: Lake, monk
             insert(lake, 5 + len(flushed), 1)
         return copy_rows(*arguments)
 
-    monkeypatch.setattr(inlined, "copy_rows", after_a_flush)
+    monkeypatch.setattr(inlined_rows, "copy_keyed_rows", after_a_flush)
     assert records(lake) == [1, 1, 1, 1, 5]
     assert_same_rows(lake)
 
@@ -116,7 +116,7 @@ def test_damage_is_named_once_no_flush_explains_it(lake: Lake) -> None:
         raise DamagedTable("it has lost rows")
 
     with pytest.raises(DamagedTable, match=r"Table main\.t is damaged: it has lost rows"):
-        undamaged(lake.services, table_id, look)
+        read_or_report_damage(lake.services, table_id, look)
     assert len(looks) == 3
 
 

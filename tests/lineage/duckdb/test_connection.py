@@ -13,12 +13,12 @@ import pytest
 from openlineage.client.transport.console import ConsoleConfig, ConsoleTransport
 from openlineage.client.transport.file import FileConfig, FileTransport
 
-from duckicelake.lineage.duckdb import Connection, connect
-from tests.openlineage import check_event
-from tests.receiver import Answer, Receiver, always, receiving
+from duckicelake.lineage.duckdb.connection import LineageConnection, connect
+from tests.support.openlineage import check_event
+from tests.support.receiver import Answer, Receiver, always, receiving
 
 Json = dict[str, Any]
-Opens = Callable[..., Connection]
+Opens = Callable[..., LineageConnection]
 MEMORY = "duckdb://memory"
 
 
@@ -31,9 +31,9 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def opens(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opens]:
     monkeypatch.delenv("DUCKICELAKE_LINEAGE_LITERALS", raising=False)
-    opened: list[Connection] = []
+    opened: list[LineageConnection] = []
 
-    def start(*arguments: Any, **options: Any) -> Connection:
+    def start(*arguments: Any, **options: Any) -> LineageConnection:
         opened.append(connect(*arguments, **{"catalog_uri": receiver.uri, "job_name": "p", **options}))
         return opened[-1]
 
@@ -43,12 +43,12 @@ def opens(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opens
 
 
 @pytest.fixture
-def db(opens: Opens) -> Connection:
+def db(opens: Opens) -> LineageConnection:
     connection = opens()
     return connection.execute("CREATE TABLE t (a INT, b TEXT); CREATE TABLE u (n INT, m TEXT)")
 
 
-def told(connection: Connection, receiver: Receiver, kind: str | None = None) -> list[Json]:
+def told(connection: LineageConnection, receiver: Receiver, kind: str | None = None) -> list[Json]:
     """All events, once the connection is closed; each is as OpenLineage's schemas have it."""
     connection.close()
     for each in receiver.taken:
@@ -69,7 +69,7 @@ def types(events: list[Json]) -> list[str]:
     return [each["eventType"] for each in events]
 
 
-def test_insert_tells_its_beginning_and_what_flowed_where(db: Connection, receiver: Receiver) -> None:
+def test_insert_tells_its_beginning_and_what_flowed_where(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     db.execute("INSERT INTO u SELECT a + 1, b FROM t WHERE a > 1")
     start, complete = told(db, receiver)[-2:]
@@ -87,7 +87,7 @@ def test_insert_tells_its_beginning_and_what_flowed_where(db: Connection, receiv
 
 
 def test_job_is_the_same_for_other_literals_and_another_for_another_statement(
-    db: Connection, receiver: Receiver
+    db: LineageConnection, receiver: Receiver
 ) -> None:
     for statement in (
         "INSERT INTO t VALUES (1, 'x')",
@@ -100,7 +100,7 @@ def test_job_is_the_same_for_other_literals_and_another_for_another_statement(
     assert one.startswith("p.insert.t.")
 
 
-def test_results_are_duckdbs_own(db: Connection) -> None:
+def test_results_are_duckdbs_own(db: LineageConnection) -> None:
     assert db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')").fetchall() == [(2,)]
     assert db.execute("INSERT INTO t VALUES (3, 'z')").fetchone() == (1,)
     assert [each[0] for each in db.execute("DELETE FROM t WHERE a = 3").description] == ["Count"]
@@ -115,7 +115,7 @@ def test_results_are_duckdbs_own(db: Connection) -> None:
     assert db.begin().execute("DELETE FROM t").rollback().execute("SELECT count(*) FROM t").fetchone() == (3,)
 
 
-def test_variables_of_the_caller_are_tables(db: Connection) -> None:
+def test_variables_of_the_caller_are_tables(db: LineageConnection) -> None:
     def inside() -> list[tuple[int]]:
         query = pa.table({"q": [1, 2]})
         assert query.num_rows == 2
@@ -126,7 +126,7 @@ def test_variables_of_the_caller_are_tables(db: Connection) -> None:
         db.execute("FROM parameters")
 
 
-def test_failure_is_raised_as_it_is_and_told_without_values(db: Connection, receiver: Receiver) -> None:
+def test_failure_is_raised_as_it_is_and_told_without_values(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("INSERT INTO t VALUES (1, 'hidden')")
     with pytest.raises(duckdb.ConversionException, match="hidden"):
         db.execute("INSERT INTO u SELECT b, b FROM t")
@@ -139,7 +139,9 @@ def test_failure_is_raised_as_it_is_and_told_without_values(db: Connection, rece
     assert "hidden" not in json.dumps(receiver.taken)
 
 
-def test_what_is_rolled_back_is_aborted_and_what_is_committed_complete(db: Connection, receiver: Receiver) -> None:
+def test_what_is_rolled_back_is_aborted_and_what_is_committed_complete(
+    db: LineageConnection, receiver: Receiver
+) -> None:
     db.execute("BEGIN").execute("INSERT INTO t VALUES (1, 'x')").execute("ROLLBACK")
     db.begin().execute("INSERT INTO t SELECT n, m FROM u").rollback()
     db.execute("BEGIN; DELETE FROM t; UPDATE u SET n = 2; COMMIT;")
@@ -148,7 +150,7 @@ def test_what_is_rolled_back_is_aborted_and_what_is_committed_complete(db: Conne
     assert sorted(kinds.values()) == ["ABORT", "ABORT", "COMPLETE", "COMPLETE", "COMPLETE"]
 
 
-def test_nothing_is_complete_before_its_transaction_is(db: Connection, receiver: Receiver) -> None:
+def test_nothing_is_complete_before_its_transaction_is(db: LineageConnection, receiver: Receiver) -> None:
     db.begin().execute("INSERT INTO t VALUES (1, 'x')")
     receiver.until_taken(1)
     time.sleep(0.1)
@@ -168,27 +170,27 @@ def test_failed_commit_fails_what_it_would_have_committed(opens: Opens, receiver
     assert types(told(db, receiver)).count("FAIL") == 1
 
 
-def test_table_made_of_a_query_has_its_columns(db: Connection, receiver: Receiver) -> None:
+def test_table_made_of_a_query_has_its_columns(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TABLE made AS SELECT a AS n, count(*) AS c, b FROM t GROUP BY ALL")
     (event,) = told(db, receiver, "COMPLETE")
     assert columns(event) == {"n": [("t", "a")], "b": [("t", "b")]}
     assert event["outputs"][0]["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "CREATE"
 
 
-def test_table_that_was_there_is_not_made_again(db: Connection, receiver: Receiver) -> None:
+def test_table_that_was_there_is_not_made_again(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TABLE IF NOT EXISTS u AS SELECT a AS n, b AS m FROM t")
     (event,) = told(db, receiver, "COMPLETE")
     assert event["outputs"] == []
 
 
-def test_view_is_an_output_and_then_an_input_of_its_own(db: Connection, receiver: Receiver) -> None:
+def test_view_is_an_output_and_then_an_input_of_its_own(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE VIEW v AS SELECT a AS n FROM t; INSERT INTO u (n) SELECT n FROM v")
     view, insert = told(db, receiver, "COMPLETE")
     assert columns(view) == {"n": [("t", "a")]}
     assert columns(insert) == {"n": [("v", "n")]}
 
 
-def test_files_are_datasets(db: Connection, receiver: Receiver, tmp_path: Path) -> None:
+def test_files_are_datasets(db: LineageConnection, receiver: Receiver, tmp_path: Path) -> None:
     db.execute(f"COPY t TO '{tmp_path}/t.parquet'; CREATE TABLE f AS SELECT * FROM '{tmp_path}/t.parquet'")
     db.execute(f"COPY u FROM '{tmp_path}/t.parquet'")
     copied, made, loaded = told(db, receiver, "COMPLETE")
@@ -199,7 +201,7 @@ def test_files_are_datasets(db: Connection, receiver: Receiver, tmp_path: Path) 
     assert columns(loaded) == {}
 
 
-def test_temporary_table_is_not_the_one_of_its_name(db: Connection, receiver: Receiver) -> None:
+def test_temporary_table_is_not_the_one_of_its_name(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TEMP TABLE t AS SELECT 1 AS a, 'x' AS b; INSERT INTO u FROM t")
     inputs = [each["name"] for event in told(db, receiver, "COMPLETE") for each in event["inputs"]]
     assert inputs == ["p.temp.main.t"]
@@ -213,7 +215,9 @@ def test_database_in_a_file_is_named_by_it(opens: Opens, receiver: Receiver, tmp
     assert name == (f"duckdb://{tmp_path}/d.duckdb", "a b.s", "a b.t")
 
 
-def test_no_literal_parameter_or_comment_enters_an_event(db: Connection, receiver: Receiver, tmp_path: Path) -> None:
+def test_no_literal_parameter_or_comment_enters_an_event(
+    db: LineageConnection, receiver: Receiver, tmp_path: Path
+) -> None:
     db.execute("CREATE TABLE secret AS SELECT 'xyzzy' || b, a = 424242, b AS ok FROM t WHERE b = 'xyzzy' -- xyzzy")
     db.execute("/* xyzzy */ INSERT INTO t VALUES (424242, $$xyzzy$$)")
     db.execute("INSERT INTO t VALUES (?, ?)", [424242, "xyzzy"])
@@ -315,7 +319,9 @@ def test_more_than_fits_is_dropped_and_counted() -> None:
     db.close()
 
 
-def test_cursors_tell_as_their_connection_does_and_the_last_one_waits(db: Connection, receiver: Receiver) -> None:
+def test_cursors_tell_as_their_connection_does_and_the_last_one_waits(
+    db: LineageConnection, receiver: Receiver
+) -> None:
     with db.cursor() as cursor:
         assert cursor.execute("INSERT INTO t VALUES (1, 'x')").fetchall() == [(1,)]
     db.execute("INSERT INTO u SELECT a, b FROM t")
@@ -326,7 +332,7 @@ def test_cursors_tell_as_their_connection_does_and_the_last_one_waits(db: Connec
     "statement",
     ["SELEC", "", ";", "SELECT 1; SELEC", "INSERT INTO", "SELECT * FROM nowhere", "PIVOT t ON b USING sum(a)", "\0"],
 )
-def test_what_duckdb_says_is_what_the_user_hears(db: Connection, statement: str) -> None:
+def test_what_duckdb_says_is_what_the_user_hears(db: LineageConnection, statement: str) -> None:
     plain = duckdb.connect()
     plain.execute("CREATE TABLE t (a INT, b TEXT)")
     assert heard(db, statement) == heard(plain, statement)
@@ -340,7 +346,7 @@ def heard(connection: Any, statement: str) -> object:
         return type(error), str(error)
 
 
-def test_prepared_statement_is_told_as_what_it_is(db: Connection, receiver: Receiver) -> None:
+def test_prepared_statement_is_told_as_what_it_is(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("PREPARE fill AS INSERT INTO u SELECT a, b FROM t WHERE a = $1")
     db.execute("INSERT INTO t VALUES (7, 'x')")
     assert db.execute("EXECUTE Fill(424242)").fetchall() == [(0,)]
@@ -352,7 +358,7 @@ def test_prepared_statement_is_told_as_what_it_is(db: Connection, receiver: Rece
     assert "424242" not in json.dumps(receiver.taken)
 
 
-def test_long_insert_of_values_is_told_by_its_table(db: Connection, receiver: Receiver) -> None:
+def test_long_insert_of_values_is_told_by_its_table(db: LineageConnection, receiver: Receiver) -> None:
     db.execute(f"INSERT INTO t VALUES {', '.join(['(1, NULL)'] * 20_000)}")
     (event,) = told(db, receiver, "COMPLETE")
     assert event["outputs"][0]["name"] == "p.memory.main.t"

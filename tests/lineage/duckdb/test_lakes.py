@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from duckicelake.catalog.loads.loading import current_table
-from duckicelake.catalog.services import Services
-from duckicelake.lake.postgres.embedded import duckdb_attach
-from duckicelake.lineage.duckdb import Connection, connect
-from duckicelake.lineage.naming import located
-from tests.openlineage import check_event
-from tests.receiver import Receiver, receiving
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.lineage.duckdb.connection import LineageConnection, connect
+from duckicelake.lineage.openlineage.names import name_location
+from duckicelake.postgres.embedded import build_duckdb_attach
+from tests.support.openlineage import check_event
+from tests.support.receiver import Receiver, receiving
 
 Json = dict[str, Any]
 
@@ -23,17 +23,17 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def lake(receiver: Receiver, database_url: str, extensions: None) -> Iterator[Connection]:
+def lake(receiver: Receiver, database_url: str, extensions: None) -> Iterator[LineageConnection]:
     """A connection whose current catalog is the lake, which has a table `zoo.birds` of two rows."""
     options = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
     with connect(catalog_uri=receiver.uri, job_name="p", **options) as connection:
-        connection.execute("LOAD ducklake; LOAD postgres_scanner").execute(duckdb_attach(database_url))
+        connection.execute("LOAD ducklake; LOAD postgres_scanner").execute(build_duckdb_attach(database_url))
         connection.execute("USE lake; CREATE SCHEMA zoo; CREATE TABLE zoo.birds (name TEXT, legs INT)")
         connection.execute("INSERT INTO zoo.birds VALUES ('duck', 2), ('penguin', 2)")
         yield connection
 
 
-def completed(connection: Connection, receiver: Receiver) -> list[Json]:
+def completed(connection: LineageConnection, receiver: Receiver) -> list[Json]:
     connection.close()
     for each in receiver.taken:
         check_event(each)
@@ -45,24 +45,24 @@ def named(dataset: Json) -> tuple[str, str]:
 
 
 def test_table_is_named_by_where_the_catalog_has_it_or_will_have_it(
-    lake: Connection, receiver: Receiver, services: Services, warehouse: Any
+    lake: LineageConnection, receiver: Receiver, services: Services, warehouse: Any
 ) -> None:
-    table = current_table(services, ("zoo",), "birds").materialized.metadata
+    table = load_current_table(services, ("zoo",), "birds").materialized.metadata
     lake.execute("DROP TABLE IF EXISTS nothing")
     lake.execute("INSERT INTO lake.zoo.birds SELECT name, legs + 1 FROM zoo.birds")
     before, after = completed(lake, receiver)
-    assert named(before["outputs"][0]) == named(after["outputs"][0]) == located(table.location)
+    assert named(before["outputs"][0]) == named(after["outputs"][0]) == name_location(table.location)
     assert after["inputs"][0]["name"] == after["outputs"][0]["name"]
 
 
-def test_table_has_its_other_name_in_the_catalog(lake: Connection, receiver: Receiver) -> None:
+def test_table_has_its_other_name_in_the_catalog(lake: LineageConnection, receiver: Receiver) -> None:
     (event,) = completed(lake, receiver)
     (identifier,) = event["outputs"][0]["facets"]["symlinks"]["identifiers"]
     assert identifier == {"namespace": receiver.uri, "name": "zoo.birds", "type": "TABLE"}
     assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 2
 
 
-def test_version_is_the_snapshot_that_was_made(lake: Connection, receiver: Receiver) -> None:
+def test_version_is_the_snapshot_that_was_made(lake: LineageConnection, receiver: Receiver) -> None:
     lake.execute("BEGIN; UPDATE zoo.birds SET legs = 3; DELETE FROM zoo.birds WHERE legs = 2; COMMIT")
     ((newest,),) = lake.execute("SELECT id FROM lake.current_snapshot()").fetchall()
     *_, update, delete = completed(lake, receiver)
@@ -70,7 +70,7 @@ def test_version_is_the_snapshot_that_was_made(lake: Connection, receiver: Recei
     assert versions == {str(newest)}
 
 
-def test_view_lies_nowhere_and_has_the_catalogs_name(lake: Connection, receiver: Receiver) -> None:
+def test_view_lies_nowhere_and_has_the_catalogs_name(lake: LineageConnection, receiver: Receiver) -> None:
     lake.execute("CREATE VIEW zoo.names AS SELECT name FROM zoo.birds")
     lake.execute("CREATE TABLE zoo.copy AS SELECT upper(name) AS n FROM zoo.names")
     _, view, copy = completed(lake, receiver)
@@ -80,14 +80,16 @@ def test_view_lies_nowhere_and_has_the_catalogs_name(lake: Connection, receiver:
     assert (field["namespace"], field["name"], field["field"]) == (receiver.uri, "zoo.names", "name")
 
 
-def test_table_made_in_a_transaction_is_known_by_its_end(lake: Connection, receiver: Receiver, warehouse: Any) -> None:
+def test_table_made_in_a_transaction_is_known_by_its_end(
+    lake: LineageConnection, receiver: Receiver, warehouse: Any
+) -> None:
     lake.execute("BEGIN").execute("CREATE TABLE zoo.made AS FROM zoo.birds").execute("COMMIT")
     *_, event = completed(lake, receiver)
     assert event["outputs"][0]["name"].startswith(f"{warehouse}/data/zoo/made-")
     assert set(event["outputs"][0]["facets"]["columnLineage"]["fields"]) == {"name", "legs"}
 
 
-def test_merge_into_the_lake_from_memory_tells_both(lake: Connection, receiver: Receiver) -> None:
+def test_merge_into_the_lake_from_memory_tells_both(lake: LineageConnection, receiver: Receiver) -> None:
     lake.execute("CREATE TABLE memory.main.news AS SELECT 'emu' AS name, 2 AS legs")
     lake.execute(
         "MERGE INTO zoo.birds b USING memory.main.news n ON b.name = n.name "
@@ -100,7 +102,7 @@ def test_merge_into_the_lake_from_memory_tells_both(lake: Connection, receiver: 
 
 
 def test_lake_that_no_catalog_knows_is_named_by_its_folder(
-    opened_elsewhere: Connection, receiver: Receiver, tmp_path: Any
+    opened_elsewhere: LineageConnection, receiver: Receiver, tmp_path: Any
 ) -> None:
     *_, event = completed(opened_elsewhere, receiver)
     assert named(event["outputs"][0]) == ("file", f"{tmp_path}/files/main/t")
@@ -108,7 +110,7 @@ def test_lake_that_no_catalog_knows_is_named_by_its_folder(
 
 
 @pytest.fixture
-def opened_elsewhere(receiver: Receiver, tmp_path: Any, extensions: None) -> Iterator[Connection]:
+def opened_elsewhere(receiver: Receiver, tmp_path: Any, extensions: None) -> Iterator[LineageConnection]:
     options = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
     with connect(catalog_uri=receiver.uri, job_name="p", **options) as connection:
         connection.execute(f"LOAD ducklake; ATTACH 'ducklake:{tmp_path}/meta.db' AS l (DATA_PATH '{tmp_path}/files')")

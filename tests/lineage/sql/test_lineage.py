@@ -6,34 +6,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckicelake.lineage.sql.facets import column_lineage
-from duckicelake.lineage.sql.lineage import view_lineage
-from duckicelake.lineage.sql.model import Dataset, Effect, Flow, Lineage, Subtype
-from tests.sql_lineage_cases import QUERIES, SPARK, TABLES, TRINO, WORDS, WRITES, lineage_of
+from duckicelake.lineage.sql.lineage import build_column_lineage, read_view_lineage
+from duckicelake.lineage.sql.model import Flow, FlowEffect, FlowSubtype, SqlDataset, StatementLineage
+from tests.support.sql_lineage_cases import QUERIES, SPARK, TABLES, TRINO, WORDS, WRITES, lineage_of
 
-CODES = {subtype.value[0]: subtype for subtype in Subtype}
+CODES = {subtype.value[0]: subtype for subtype in FlowSubtype}
 KNOWN = {**TABLES, "v": ("a", "m"), "o": None, "p": None}
-BY_NAME = {name.lower(): Dataset("lake", name, columns) for name, columns in KNOWN.items()}
+BY_NAME = {name.lower(): SqlDataset("lake", name, columns) for name, columns in KNOWN.items()}
 
 
-def lookup(parts: tuple[str, ...]) -> Dataset | None:
+def lookup(parts: tuple[str, ...]) -> SqlDataset | None:
     return BY_NAME.get(parts[-1].lower())
 
 
-def shown(flow: Flow | None) -> dict[str, set[Effect]]:
+def shown(flow: Flow | None) -> dict[str, set[FlowEffect]]:
     return {f"{origin.dataset.name}.{origin.column}": set(effects) for origin, effects in (flow or {}).items()}
 
 
-def meant(text: str) -> dict[str, set[Effect]]:
-    flows: dict[str, set[Effect]] = {}
+def meant(text: str) -> dict[str, set[FlowEffect]]:
+    flows: dict[str, set[FlowEffect]] = {}
     for each in text.split():
         column, _, effects = each.rpartition(":")
         masking = effects.endswith("*")
-        flows[column] = {Effect(CODES[code], masking) for code in effects.rstrip("*")}
+        flows[column] = {FlowEffect(CODES[code], masking) for code in effects.rstrip("*")}
     return flows
 
 
-def assert_means(found: Lineage | None, expected: dict[str, str]) -> None:
+def assert_means(found: StatementLineage | None, expected: dict[str, str]) -> None:
     assert found is not None
     fields = {name: shown(flow) for name, flow in (found.fields or {}).items() if flow}
     assert fields == {name: meant(text) for name, text in expected.items() if name != "~" and text}
@@ -143,7 +142,7 @@ def test_names_that_multiply_with_every_step_are_given_up_in_time() -> None:
     assert time.process_time() - begun < 5
 
 
-WIDE = Dataset("lake", "wide", tuple(f"a{each}" for each in range(5_000)))
+WIDE = SqlDataset("lake", "wide", tuple(f"a{each}" for each in range(5_000)))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +176,7 @@ def test_long_chain_of_one_operator_is_read() -> None:
 )
 def test_any_text_has_lineage_or_none(sql: str, dialect: str) -> None:
     found = lineage_of(sql, dialect, lookup)
-    assert found is None or column_lineage(found) is None or found.inputs
+    assert found is None or build_column_lineage(found) is None or found.inputs
 
 
 @settings(max_examples=200, deadline=None)
@@ -188,7 +187,7 @@ def test_statement_that_lost_a_piece_has_lineage_or_none(sql: str, data: st.Data
     lineage_of(sql[:start] + sql[start + length :], "duckdb", lookup)
 
 
-VIEW = Dataset("lake", "n.view", ("n", "m"))
+VIEW = SqlDataset("lake", "n.view", ("n", "m"))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ VIEW = Dataset("lake", "n.view", ("n", "m"))
     ],
 )
 def test_view_has_the_lineage_of_its_query_under_its_own_columns_names(sql: str) -> None:
-    found = view_lineage(sql, "duckdb", VIEW, lookup)
+    found = read_view_lineage(sql, "duckdb", VIEW, lookup)
     assert_means(found, {"n": "t.a:I", "m": "t.b:T"})
     assert found is not None
     assert found.output == VIEW
@@ -208,32 +207,32 @@ def test_view_has_the_lineage_of_its_query_under_its_own_columns_names(sql: str)
 
 def test_name_in_a_ducklake_view_is_asked_for_with_its_placeholder() -> None:
     asked: list[tuple[str, ...]] = []
-    view_lineage('SELECT * FROM {DUCKLAKE_CATALOG}."a.b".t, s.u', "duckdb", VIEW, asked.append)
+    read_view_lineage('SELECT * FROM {DUCKLAKE_CATALOG}."a.b".t, s.u', "duckdb", VIEW, asked.append)
     assert asked == [("__lake__", "a.b", "t"), ("s", "u")]
 
 
 def test_view_in_a_view_is_named_as_the_user_named_it() -> None:
-    found = view_lineage("SELECT a, m FROM v", "spark", VIEW, lookup)
+    found = read_view_lineage("SELECT a, m FROM v", "spark", VIEW, lookup)
     assert found is not None
     assert [each.name for each in found.inputs] == ["v"]
     assert_means(found, {"n": "v.a:I", "m": "v.m:I"})
 
 
 def test_view_of_other_columns_than_its_query_has_tables_only() -> None:
-    found = view_lineage("SELECT a, b, c FROM t", "duckdb", VIEW, lookup)
+    found = read_view_lineage("SELECT a, b, c FROM t", "duckdb", VIEW, lookup)
     assert_means(found, {})
     assert found is not None
     assert [each.name for each in found.inputs] == ["t"]
 
 
 def test_view_in_another_dialect_has_no_lineage() -> None:
-    assert view_lineage("SELECT a FROM t", "cobol", VIEW, lookup) is None
+    assert read_view_lineage("SELECT a FROM t", "cobol", VIEW, lookup) is None
 
 
 def test_facet_says_it_as_openlineage_does() -> None:
     found = lineage_of("INSERT INTO out SELECT md5(a), CASE WHEN a THEN b END FROM t WHERE c", "duckdb", lookup)
     assert found is not None
-    facet = column_lineage(found)
+    facet = build_column_lineage(found)
     assert facet is not None
     assert facet["fields"]["a"] == {"inputFields": [field("a", ("DIRECT", "TRANSFORMATION", True))]}
     assert facet["fields"]["b"] == {
@@ -245,7 +244,7 @@ def test_facet_says_it_as_openlineage_does() -> None:
 def test_facet_of_what_no_column_matters_for_is_none() -> None:
     found = lineage_of("INSERT INTO out VALUES (1, 2)", "duckdb", lookup)
     assert found is not None
-    assert column_lineage(found) is None
+    assert build_column_lineage(found) is None
 
 
 def field(column: str, *transformations: tuple[str, str, bool]) -> dict[str, object]:

@@ -7,8 +7,8 @@ from typing import Any, Final
 import duckdb
 import pytest
 
-from duckicelake.lineage.sql.model import Dataset
-from tests.sql_lineage_cases import QUERIES, lineage_of
+from duckicelake.lineage.sql.model import SqlDataset
+from tests.support.sql_lineage_cases import QUERIES, lineage_of
 
 TYPES: Final = {
     "t": {"a": "INT", "b": "INT", "c": "INT", "k": "INT", "s": "STRUCT(f STRUCT(g INT), h INT)", "l": "INT[]"},
@@ -92,9 +92,9 @@ def choose(db: duckdb.DuckDBPyConnection, table: str, at: int, only: str | None 
     db.execute(f'CREATE OR REPLACE VIEW "{table}" AS SELECT {columns} FROM "{table} all"')
 
 
-def lookup(parts: tuple[str, ...]) -> Dataset | None:
+def lookup(parts: tuple[str, ...]) -> SqlDataset | None:
     name = next((name for name in TYPES if name.lower() == parts[-1].lower()), None)
-    return None if name is None else Dataset("lake", name, tuple(TYPES[name]))
+    return None if name is None else SqlDataset("lake", name, tuple(TYPES[name]))
 
 
 def value(kind: str, source: random.Random) -> Any:

@@ -15,21 +15,21 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from fastapi import FastAPI
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.server.identity.oauth import Asked
-from duckicelake.server.identity.oauth_clients import Client, Clients, parse_clients
-from duckicelake.server.identity.throttle import LONGEST_SECONDS, REMEMBERED, Throttle
-from duckicelake.server.identity.tokens import Key, parse_keys
+from duckicelake.server.auth.oauth import TokenRequest
+from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients, parse_clients
+from duckicelake.server.auth.throttle import MAX_FAILURE_ENTRIES, MAX_WAIT_SECONDS, LoginThrottle
+from duckicelake.server.auth.tokens import TokenKey, parse_keys
 from tests.server.logins import KEYS, NOW, SECRET, Clock, Server, bearing, login, no_lake, token
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 HASHED = "$argon2id$v=19$m=65536,t=3,p=4$7eUsy7IWnteU1rRfUjZwpg$GboGi1/wr9IhrfFCNlz5im2YoouyjwL/Vdto9BDJ9iA"
 """What `hash_secret` made of SECRET once: the names of tests must be the same in each run."""
-READER = Client("reader", SECRET, ("ns:sales:r", "ns:hr.pay:rw"))
-HASHING = Client("hashing", HASHED, ("ns:sales:rw",))
-ROOT = Client("root", SECRET, ("*",))
+READER = OAuthClient("reader", SECRET, ("ns:sales:r", "ns:hr.pay:rw"))
+HASHING = OAuthClient("hashing", HASHED, ("ns:sales:rw",))
+ROOT = OAuthClient("root", SECRET, ("*",))
 Serve = Callable[[FastAPI], httpx.Client]
 
 
@@ -168,7 +168,7 @@ def test_wrong_secret_and_unknown_client_get_one_answer(http: httpx.Client, clie
 
 
 def test_refusals_take_one_hash_whoever_is_named() -> None:
-    clients = Clients([READER, HASHING])
+    clients = OAuthClients([READER, HASHING])
     assert clients.authenticate("hashing", SECRET) == HASHING
     took = {}
     for client_id in ("reader", "hashing", "nobody"):
@@ -360,7 +360,7 @@ def test_forged_token_is_refused(http: httpx.Client, forged: str) -> None:
 
 
 def test_keys_rotate_without_ending_tokens(server: Server, nothing: Services, serve: Serve) -> None:
-    older, newer = Key("a", "a" * 32), Key("b", "b" * 32)
+    older, newer = TokenKey("a", "a" * 32), TokenKey("b", "b" * 32)
     before = serve(server.app(nothing, server.authentication(ROOT, keys=(older,))))
     text = token(before, "root")
     both = serve(server.app(nothing, server.authentication(ROOT, keys=(newer, older))))
@@ -374,7 +374,7 @@ def test_keys_rotate_without_ending_tokens(server: Server, nothing: Services, se
 def test_token_is_worth_no_more_than_its_client_is_now(server: Server, nothing: Services, serve: Serve) -> None:
     before = serve(server.app(nothing, server.authentication(READER)))
     text = token(before, "reader")
-    less = Client("reader", SECRET, ("ns:hr:r", "ns:sales:*"))
+    less = OAuthClient("reader", SECRET, ("ns:hr:r", "ns:sales:*"))
     after = serve(server.app(nothing, server.authentication(less)))
     assert exchange(after, bearing(text), text).json()["scope"] == "ns:sales:r"
     gone = serve(server.app(nothing, server.authentication(ROOT)))
@@ -430,7 +430,7 @@ def test_client_whose_secret_is_known_gets_in_where_others_have_failed(
 
 
 def test_throttle_keeps_little_of_names_however_long() -> None:
-    throttle = Throttle(Clock())
+    throttle = LoginThrottle(Clock())
     for number in range(5):
         throttle.failed("c" * 60_000 + str(number), "a" * 60_000)
     assert throttle.wait("c" * 60_000, "a" * 60_000) == 1
@@ -438,26 +438,26 @@ def test_throttle_keeps_little_of_names_however_long() -> None:
 
 
 def test_what_a_login_shows_is_in_no_repr() -> None:
-    assert repr(Asked({"client_secret": SECRET}, f"Basic {SECRET}", "10.0.0.1")) == "Asked(address='10.0.0.1')"
+    assert repr(TokenRequest({"client_secret": SECRET}, f"Basic {SECRET}", "10.0.0.1")) == "Asked(address='10.0.0.1')"
 
 
 def test_throttle_remembers_a_bounded_number_and_for_a_bounded_time() -> None:
     clock = Clock(0.0)
-    throttle = Throttle(clock)
-    for number in range(2 * REMEMBERED):
+    throttle = LoginThrottle(clock)
+    for number in range(2 * MAX_FAILURE_ENTRIES):
         throttle.failed(f"client{number}", f"address{number}")
-    assert len(throttle._failures) == REMEMBERED
+    assert len(throttle._failures) == MAX_FAILURE_ENTRIES
     for _ in range(40):
         throttle.failed("c", "a")
-    assert throttle.wait("c", "a") == LONGEST_SECONDS
+    assert throttle.wait("c", "a") == MAX_WAIT_SECONDS
     assert throttle.wait("c", "b") == 0
-    clock.now += 3 * LONGEST_SECONDS + 1
+    clock.now += 3 * MAX_WAIT_SECONDS + 1
     assert throttle.wait("c", "a") == 0
     assert len(throttle._failures) == 0
 
 
 def test_throttle_takes_a_network_of_ipv6_for_one_address() -> None:
-    throttle = Throttle(Clock())
+    throttle = LoginThrottle(Clock())
     for number in range(20):
         throttle.failed("c", f"2001:db8:1:2::{number}")
         throttle.failed("c", f"::ffff:10.0.0.{number}")
@@ -493,9 +493,9 @@ def test_server_that_asks_nobody_says_so_to_who_brings_a_credential(
 
 def test_clients_are_read_hashes_commas_and_all() -> None:
     assert parse_clients(f"a:x|*, b:{HASHED}|ns:s:r ns:t.u:*,c:p:w,d|ns:100%25:w,") == (
-        Client("a", "x", ("*",)),
-        Client("b", HASHED, ("ns:s:r", "ns:t.u:*")),
-        Client("c", "p:w,d", ("ns:100%25:w",)),
+        OAuthClient("a", "x", ("*",)),
+        OAuthClient("b", HASHED, ("ns:s:r", "ns:t.u:*")),
+        OAuthClient("c", "p:w,d", ("ns:100%25:w",)),
     )
 
 

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fastapi import FastAPI
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.identity.oidc import Provider, Verifier, parse_mapping
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping
 from tests.server.identity.test_oauth import ACCESS_TOKEN, claims, exchange, refusal
 from tests.server.logins import NOW, SECRET, Server, bearing, no_lake, token
 
@@ -123,9 +123,11 @@ def start(server: Server, issuer: Issuer, nothing: Services, serve: Serve) -> St
     """Serve with the issuer trusted, in the way that is said."""
 
     def started(**settings: Any) -> httpx.Client:
-        provider = Provider(issuer.uri, AUDIENCE, server.clock, **({"scopes": MAPPING} | settings))
+        provider = OidcProvider(issuer.uri, AUDIENCE, server.clock, **({"scopes": MAPPING} | settings))
         return serve(
-            server.app(nothing, server.authentication(Client("etl", SECRET, ("*",)), provider=Verifier(provider)))
+            server.app(
+                nothing, server.authentication(OAuthClient("etl", SECRET, ("*",)), provider=OidcVerifier(provider))
+            )
         )
 
     return started
@@ -319,7 +321,7 @@ def test_exchanged_token_ends_with_the_one_it_was_got_for(http: httpx.Client, is
 
 
 def test_mapping_is_read_and_what_is_wrong_in_it_is_said() -> None:
-    assert parse_mapping("analysts=ns:sales:r ns:hr:r, cn=admins=*,") == {
+    assert parse_scope_mapping("analysts=ns:sales:r ns:hr:r, cn=admins=*,") == {
         "analysts": ("ns:sales:r", "ns:hr:r"),
         "cn=admins": ("*",),
     }
@@ -329,12 +331,12 @@ def test_mapping_is_read_and_what_is_wrong_in_it_is_said() -> None:
         ("a=read", "is not a scope"),
     ):
         with pytest.raises(InvalidSettings, match=says):
-            parse_mapping(text)
+            parse_scope_mapping(text)
 
 
 def test_issuer_can_not_have_the_servers_own_name() -> None:
     with pytest.raises(InvalidSettings, match="can't be duckicelake"):
-        Provider("duckicelake", AUDIENCE, lambda: NOW)
+        OidcProvider("duckicelake", AUDIENCE, lambda: NOW)
 
 
 def test_exchanges_that_wait_for_the_issuer_leave_threads_to_others(http: httpx.Client, issuer: Issuer) -> None:

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from duckicelake.server.quick.gathering import Gathering, More
+from duckicelake.server.routes.coalescer import Coalescer, More
 
 
 def test_works_asked_for_while_one_is_done_are_done_together() -> None:
@@ -18,7 +18,7 @@ def test_works_asked_for_while_one_is_done_are_done_together() -> None:
         return [ValueError(work) if work == 3 else 10 * work for work in works]
 
     async def ask() -> list[int | BaseException]:
-        gathering = Gathering[int, int](act, "test")
+        gathering = Coalescer[int, int](act, "test")
         first = asyncio.create_task(gathering.do(1))
         while not groups:
             await asyncio.sleep(0)
@@ -42,7 +42,7 @@ def test_what_the_act_raises_is_raised_for_all_and_the_next_are_done() -> None:
         return list(works)
 
     async def ask() -> int:
-        gathering = Gathering[int, int](act, "test")
+        gathering = Coalescer[int, int](act, "test")
         with pytest.raises(LookupError):
             await gathering.do(1)
         return await gathering.do(2)
@@ -60,7 +60,7 @@ def test_works_taken_besides_are_answered_with_those_that_wait() -> None:
         return [*groups[-1]]
 
     async def ask() -> list[int]:
-        gathering = Gathering[int, int](act, "test")
+        gathering = Coalescer[int, int](act, "test")
         first = asyncio.create_task(gathering.do(1))
         while not groups:
             await asyncio.sleep(0)

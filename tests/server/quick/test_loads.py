@@ -13,12 +13,12 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog import namespaces, tables
-from duckicelake.catalog.loads.cache import TableCache
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.rest import CommitTableRequest, RenameTableRequest
 from duckicelake.server.app import create_app
-from duckicelake.server.identity.oauth_clients import Client as Login
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.auth.oauth_clients import OAuthClient as Login
+from duckicelake.server.telemetry.logs import make_logger
 from tests.catalog.client import NS, SCHEMA, Client, Json, append, new_client, set_ref
 from tests.conftest import Attach
 from tests.server.logins import SECRET, Server, bearing, token

@@ -20,15 +20,15 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Server
 
 from duckicelake.catalog import tables
-from duckicelake.catalog.services import Services
-from duckicelake.cli.service.edge import config_of
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.serve.edge import build_config
 from duckicelake.server.app import App, Edge, create_app
-from duckicelake.server.telemetry.logging import make_logger
-from duckicelake.settings import Settings
-from duckicelake.tracing.opening import tracing
+from duckicelake.server.telemetry.logs import make_logger
+from duckicelake.settings.model import Settings
+from duckicelake.tracing.factory import open_tracer
 from tests.catalog.client import NS, Client, new_client
-from tests.collector import Collector
 from tests.server.conftest import in_a_thread
+from tests.support.collector import Collector
 
 TABLE = "/v1/namespaces/ns/tables/t"
 LOAD = f"GET {TABLE} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
@@ -104,7 +104,7 @@ def serving(app: App, **settings: Any) -> Iterator[Served]:
         await layers(scope, receive, send)
 
     app.layers = counted
-    server = Server(config_of(Settings(**settings), app))
+    server = Server(build_config(Settings(**settings), app))
     with in_a_thread(server) as address:
         yield Served(server, address, layered)
 
@@ -322,7 +322,11 @@ def test_web_page_is_told_each_time_that_it_may_read(services: Services, writer:
 def test_each_repeated_load_has_its_span_where_requests_are_traced(
     services: Services, writer: Client, collector: Collector
 ) -> None:
-    with tracing(collector.uri) as spans, serving(create_app(services, tracer=spans)) as served, served.wire() as wire:
+    with (
+        open_tracer(collector.uri) as spans,
+        serving(create_app(services, tracer=spans)) as served,
+        served.wire() as wire,
+    ):
         assert [wire.ask(LOAD)[0] for _ in range(5)] == [200] * 5
     assert [span.name for span in collector.spans].count("GET /v1/namespaces/{namespace}/tables/{table}") == 5
 

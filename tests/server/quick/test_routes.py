@@ -11,17 +11,15 @@ from fastapi import Cookie, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitFailed
-from duckicelake.server.access import Access, Register
-from duckicelake.server.app import App, Edge, create_app, routes_only
-from duckicelake.server.errors import install
-from duckicelake.server.guard import guarded
-from duckicelake.server.identity.oauth_clients import Client
-from duckicelake.server.own_routes import OwnRoute
-from duckicelake.server.quick.routes import QuickRoute
-from duckicelake.server.quick.short_way import ShortWay
-from duckicelake.server.telemetry.logging import make_logger
+from duckicelake.server.app import App, Edge, create_app, create_routes
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.http.errors import install_error_handlers
+from duckicelake.server.http.route import FastRoute, FastRouter, StrictRoute
+from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.routes.guard import guard_routes
+from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.catalog.client import SCHEMA, Json, new_client
 from tests.server.conftest import Serve
@@ -45,25 +43,28 @@ Asked = tuple[str, str, bytes | Iterator[bytes], dict[str, str]]
 """(Method, path, body, headers)"""
 
 
-def quick_routes(app: FastAPI) -> list[QuickRoute]:
-    return [route for route in app.router.routes if isinstance(route, QuickRoute)]
+def quick_routes(app: FastAPI) -> list[FastRoute]:
+    return [route for route in app.router.routes if isinstance(route, FastRoute)]
 
 
 def as_fastapi_serves(app: App) -> App:
     """The app without its short way."""
     described = ("endpoint", "methods", "status_code", "response_model")
     slow = [
-        (OwnRoute if isinstance(each, OwnRoute) else APIRoute)(
+        (StrictRoute if isinstance(each, StrictRoute) else APIRoute)(
             each.path, **{name: getattr(each, name) for name in described}
         )
-        for each in quick_routes(routes_only())
+        for each in quick_routes(create_routes())
     ]
     app.short_way = None
-    app.router.routes[:] = [*guarded(slow), *(each for each in app.router.routes if not isinstance(each, QuickRoute))]
+    app.router.routes[:] = [
+        *guard_routes(slow),
+        *(each for each in app.router.routes if not isinstance(each, FastRoute)),
+    ]
     return app
 
 
-def refused(route: QuickRoute) -> Iterator[Asked]:
+def refused(route: FastRoute) -> Iterator[Asked]:
     """What changes nothing."""
     paths = [route.path.replace("{namespace}", namespace).replace("{table}", table) for namespace, table in NAMES]
     there, missing, *_ = [*dict.fromkeys(paths), route.path]
@@ -92,7 +93,7 @@ def answer_to(http: httpx.Client, asked: Asked) -> Json:
 def test_refusals_are_those_of_fastapi(services: Services, serve: Serve) -> None:
     new_client(services).create()
     server = Server()
-    who = server.authentication(Client("ann", SECRET, ("*",)), Client("bob", SECRET, ("ns:elsewhere:*",)))
+    who = server.authentication(OAuthClient("ann", SECRET, ("*",)), OAuthClient("bob", SECRET, ("ns:elsewhere:*",)))
     quick = create_app(services, edge=Edge(max_body_bytes=LIMIT), authentication=who)
     slow = as_fastapi_serves(create_app(services, edge=Edge(max_body_bytes=LIMIT), authentication=who))
     routes = quick_routes(quick)
@@ -165,8 +166,8 @@ def app_of(route_class: type[APIRoute]) -> App:
     app.router.route_class = route_class
     for path, endpoint in ENDPOINTS.items():
         app.post(path)(endpoint)
-    install(app)
-    app.short_way = ShortWay(app)
+    install_error_handlers(app)
+    app.short_way = FastRouter(app)
     return app
 
 
@@ -185,21 +186,21 @@ def app_of(route_class: type[APIRoute]) -> App:
 def test_signatures_mean_what_they_mean_to_fastapi(
     serve: Serve, path: str, headers: dict[str, str], status: int
 ) -> None:
-    quick, slow = (answer_to(serve(app_of(kind)), ("POST", path, b"", headers)) for kind in (QuickRoute, APIRoute))
+    quick, slow = (answer_to(serve(app_of(kind)), ("POST", path, b"", headers)) for kind in (FastRoute, APIRoute))
     assert quick == slow
     assert quick["status"] == status
 
 
 def test_bug_is_answered_by_the_edge(serve: Serve) -> None:
-    register = Register(Metrics(dict), make_logger(io.StringIO()))
-    answer = serve(Access(app_of(QuickRoute), register)).post("/thread/bug")
+    register = RequestLog(Metrics(dict), make_logger(io.StringIO()))
+    answer = serve(RequestLogMiddleware(app_of(FastRoute), register)).post("/thread/bug")
     assert answer.status_code == 500
     assert answer.headers["x-request-id"] in answer.json()["error"]["message"]
     assert "secret detail" not in answer.text
 
 
 def test_description_is_that_of_fastapi() -> None:
-    assert app_of(QuickRoute).openapi() == app_of(APIRoute).openapi()
+    assert app_of(FastRoute).openapi() == app_of(APIRoute).openapi()
 
 
 def with_number(number: int) -> Response:
@@ -232,4 +233,4 @@ def with_thread_to_depend_on(app: Annotated[Response, Depends(with_default)]) ->
 )
 def test_what_only_fastapi_understands_is_refused_when_the_route_is_made(endpoint: Any) -> None:
     with pytest.raises(TypeError):
-        QuickRoute("/path", endpoint)
+        FastRoute("/path", endpoint)

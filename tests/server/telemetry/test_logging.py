@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.server.telemetry.logging import LogFormat, make_logger
+from duckicelake.server.telemetry.logs import LogFormat, make_logger
 
 FULL = Path("/dev/full")
 

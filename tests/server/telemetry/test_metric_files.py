@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from duckicelake.errors import Unavailable
-from duckicelake.server.telemetry.metric_files import SHARED_FOLDER_VARIABLE, reserve
+from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE, reserve_metric_files
 
 OPENAPI = Path(__file__).parents[3] / "openapi"
 COUNT_ALL = """
 import json, resource, sys
 from typing import get_args
-from duckicelake.catalog.measuring import Phase, Retry, Task
+from duckicelake.catalog.context.meter import Phase, Retry, Task
 from duckicelake.server.telemetry.metrics import Metrics
 
 metrics = Metrics(dict)
@@ -61,4 +61,4 @@ def test_every_route_is_counted_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"No room for metrics in .*/none: .*; free some, or set TMPDIR"):
-        reserve(tmp_path / "none")
+        reserve_metric_files(tmp_path / "none")

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from duckicelake.catalog.services import Services
+from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
 from duckicelake.storage.s3 import S3Options, S3Store
 from tests.catalog.client import Client, append, new_client

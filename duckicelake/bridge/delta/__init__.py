@@ -1,1 +1,0 @@
-"""PURE. Delta's vocabulary and both sides' (Delta protocol)."""

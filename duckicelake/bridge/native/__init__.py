@@ -1,0 +1,1 @@
+"""PURE. DuckDB's own changes as Iceberg snapshots."""

@@ -1,0 +1,213 @@
+"""PURE. Numbers, times, summaries and the limit of a table's snapshots."""
+
+from collections import ChainMap
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Literal
+
+from duckicelake.iceberg.manifest.entry import FileContent
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
+from duckicelake.iceberg.metadata_builder import apply_updates
+from duckicelake.iceberg.puffin import FILE_FORMAT
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.iceberg.updates import AddSnapshot, RemoveSnapshots, TableUpdate
+from duckicelake.lake.additions import NewFile
+from duckicelake.lake.model import LakeFile
+from duckicelake.lake.state import FileRow
+from duckicelake.properties import get_max_listed
+
+_FOREIGN_ID_OFFSET: Final = 1 << 40
+CLOCK_TOLERANCE_MS = 30_000
+SummaryFiles = Sequence[NewFile | FileRow]
+_TOO_LONG = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNumbers:
+    """The id and sequence number of the Iceberg snapshot that a DuckLake snapshot makes."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+def build_numbering(
+    metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"], taken: Container[int]
+) -> SnapshotNumbers:
+    """The numbers of a native snapshot: its id is DuckLake's, and so is its number in mode `ducklake` and in version 3.
+
+    Version 1 has no sequence numbers: they are 0. taken: the ids of all snapshots that the table has.
+    """
+    snapshot_id = find_free_id(ducklake_id, taken)
+    if metadata.format_version < SEQUENCE_NUMBER_VERSION:
+        return SnapshotNumbers(snapshot_id, 0)
+    following = metadata.last_sequence_number + 1
+    shared = mode == "ducklake" or metadata.format_version >= ROW_LINEAGE_VERSION
+    return SnapshotNumbers(snapshot_id, max(ducklake_id, following) if shared else following)
+
+
+def find_free_id(ducklake_id: int, taken: Container[int]) -> int:
+    """A snapshot id that is DuckLake's, or far from all of DuckLake's where the table has that one from elsewhere."""
+    return next(snapshot_id for snapshot_id in count(ducklake_id, _FOREIGN_ID_OFFSET) if snapshot_id not in taken)
+
+
+def is_native_snapshot(snapshot_id: int, ducklake_id: int) -> bool:
+    """Whether a snapshot of DuckDB's got this id, and not one of a client's."""
+    return snapshot_id % _FOREIGN_ID_OFFSET == ducklake_id
+
+
+def find_data_sequence_number(file: LakeFile, metadata: TableMetadata, numbers: SnapshotNumbers) -> int:
+    """The sequence number of a data file: DuckLake's, where several of its snapshots became one of Iceberg's."""
+    return min(max(file.begin_snapshot, metadata.last_sequence_number + 1), numbers.sequence_number)
+
+
+def find_next_row_id(added: Iterable[NewFile], at_most: int) -> int:
+    """The next row id after a snapshot in the midst of DuckLake's history, as far as its added files tell."""
+    ends = (file.first_row_id + file.record_count for file in added if file.first_row_id is not None)
+    return min(max(ends, default=0), at_most)
+
+
+def set_snapshot_times(
+    updates: Sequence[TableUpdate], base: TableMetadata | None, now_ms: int
+) -> tuple[TableUpdate, ...]:
+    """The updates with `now_ms` for snapshots of the future, and no snapshot older than its parent.
+
+    Java refuses metadata whose logs go back by more than a minute; one wrong clock would make a table unreadable.
+    Negative times are left for `apply` to refuse.
+    """
+    known = ChainMap[int, Snapshot]({}, base.snapshots_by_id if base else {})
+    return tuple(_set_time(update, known, now_ms) for update in updates)
+
+
+def _set_time(update: TableUpdate, known: ChainMap[int, Snapshot], now_ms: int) -> TableUpdate:
+    """The update, its snapshot's time set right and noted in `known`."""
+    if not isinstance(update, AddSnapshot) or update.snapshot.timestamp_ms < 0:
+        return update
+    snapshot = update.snapshot
+    moment = now_ms if snapshot.timestamp_ms > now_ms + CLOCK_TOLERANCE_MS else snapshot.timestamp_ms
+    parent = None if snapshot.parent_snapshot_id is None else known.get(snapshot.parent_snapshot_id)
+    moment = moment if parent is None else max(moment, parent.timestamp_ms)
+    if moment == snapshot.timestamp_ms:
+        known[snapshot.snapshot_id] = snapshot
+        return update
+    timed = known[snapshot.snapshot_id] = snapshot.replace_fields(timestamp_ms=moment)
+    return update.replace_fields(snapshot=timed)
+
+
+def drop_snapshots_over_limit(metadata: TableMetadata) -> TableMetadata:
+    """The metadata without its oldest snapshots if it lists more than it should; what branches and tags name stays.
+
+    A tenth more leave than must, so that most commits take none out.
+    """
+    most = get_max_listed(metadata.properties)
+    if len(metadata.snapshots) <= most:
+        return metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    excess = len(metadata.snapshots) - (most - most // 10)
+    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in named][:excess]
+    if not gone:
+        return metadata
+    return apply_updates(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTotals:
+    """The running totals of a table: data files, delete files, records, bytes, position and equality deletes."""
+
+    data_files: int = 0
+    delete_files: int = 0
+    records: int = 0
+    files_size: int = 0
+    position_deletes: int = 0
+    equality_deletes: int = 0
+
+    @staticmethod
+    def of(summary: Mapping[str, str]) -> "SnapshotTotals":
+        """The totals that a snapshot's summary states; what it doesn't state is 0."""
+        names = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
+        texts = (summary.get(f"total-{name}", "0") for name in names)
+        return SnapshotTotals(*(int(text) if text.isdecimal() and len(text) < _TOO_LONG else 0 for text in texts))
+
+
+def summarize_snapshot(
+    operation: str, added: SummaryFiles, removed: SummaryFiles, before: SnapshotTotals
+) -> dict[str, str]:
+    """The summary of a snapshot that adds and removes these files; counts that are 0 are left out, totals never."""
+    new, old = _Counts.of(added), _Counts.of(removed)
+    counts = {
+        "added-data-files": new.data_files,
+        "deleted-data-files": old.data_files,
+        "added-records": new.records,
+        "deleted-records": old.records,
+        "added-files-size": new.size,
+        "removed-files-size": old.size,
+        **new.of_deletes("added"),
+        **old.of_deletes("removed"),
+        "changed-partition-count": len({(f.spec_id, str(f.partition)) for f in (*added, *removed)}),
+    }
+    totals = {
+        "total-data-files": before.data_files + new.data_files - old.data_files,
+        "total-delete-files": before.delete_files + new.delete_files - old.delete_files,
+        "total-records": before.records + new.records - old.records,
+        "total-files-size": before.files_size + new.size - old.size,
+        "total-position-deletes": before.position_deletes + new.positions - old.positions,
+        "total-equality-deletes": before.equality_deletes + new.equalities - old.equalities,
+    }
+    stated = {key: count for key, count in counts.items() if count} | totals
+    return {"operation": operation, **{key: str(max(0, count)) for key, count in stated.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    data_files: int
+    records: int
+    position_delete_files: int
+    equality_delete_files: int
+    vectors: int
+    positions: int
+    equalities: int
+    size: int
+
+    @staticmethod
+    def of(files: SummaryFiles) -> "_Counts":
+        data = [file for file in files if file.content == FileContent.DATA]
+        equality = [file for file in files if file.content == FileContent.EQUALITY_DELETES]
+        position = [file for file in files if file.content == FileContent.POSITION_DELETES]
+        vectors = [file for file in position if file.file_format == FILE_FORMAT]
+        return _Counts(
+            data_files=len(data),
+            records=_count_records(data),
+            position_delete_files=len(position) - len(vectors),
+            equality_delete_files=len(equality),
+            vectors=len(vectors),
+            positions=_count_records(position),
+            equalities=_count_records(equality),
+            size=sum(_measure_file(file) for file in files),
+        )
+
+    @property
+    def delete_files(self) -> int:
+        return self.position_delete_files + self.equality_delete_files + self.vectors
+
+    def of_deletes(self, verb: str) -> dict[str, int]:
+        """The counts of delete files, and of what they delete, under the keys of what was `added` or `removed`."""
+        return {
+            f"{verb}-delete-files": self.delete_files,
+            f"{verb}-position-delete-files": self.position_delete_files,
+            f"{verb}-equality-delete-files": self.equality_delete_files,
+            f"{verb}-dvs": self.vectors,
+            f"{verb}-position-deletes": self.positions,
+            f"{verb}-equality-deletes": self.equalities,
+        }
+
+
+def _count_records(files: SummaryFiles) -> int:
+    return sum(file.record_count for file in files)
+
+
+def _measure_file(file: NewFile | FileRow) -> int:
+    """A vector's own bytes, as Java counts them: its file holds those of other data files, too."""
+    if file.content == FileContent.DATA:
+        return file.file_size_in_bytes
+    size = file.metrics.get("content_size_in_bytes")
+    return file.file_size_in_bytes if size is None else int(size)

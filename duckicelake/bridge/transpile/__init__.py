@@ -1,1 +1,0 @@
-"""PURE. Views in the other engine's SQL."""

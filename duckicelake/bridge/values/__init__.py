@@ -1,0 +1,1 @@
+"""PURE. Types, values, columns, partitions and statistics in both vocabularies."""

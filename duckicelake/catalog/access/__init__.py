@@ -1,1 +1,0 @@
-"""Who may get at which files, and with whose keys."""

@@ -1,0 +1,1 @@
+"""Which files a principal and the server may reach."""

@@ -1,0 +1,137 @@
+"""Whose files a request names: nobody gets at another's by naming them where only the server would look.
+
+The store knows one writer, the server, so the server must ask in the caller's name. A caller whose scopes cover the
+whole catalog may use all that the server may. Others may use what belongs to tables and views of their namespaces,
+dropped ones included; in the warehouse the folders of their namespaces; and below the allowed locations what is nobody
+else's. The refusal is the same whether or not anything is there.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.side_tables import locations
+from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within, list_prefixes
+
+PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Table properties by which clients choose where they write."""
+_DISTINCT: Final = 10_000
+"""Folders of foreign files that one request may name."""
+
+
+def check_may_read(
+    services: Services, paths: Iterable[str], own: Callable[[], Sequence[str]] = tuple, table_id: int | None = None
+) -> None:
+    """Forbidden unless the caller may use all these files.
+
+    own: the folders of the table that the request is to; asked for only if something restricts the caller.
+    """
+    principal = services.caller.principal
+    if principal.may(Capability.READ, ()):
+        return
+    folders = own()
+    foreign = [path for path in paths if not any(_is_surely_within(path, folder) for folder in folders)]
+    if foreign:
+        _check(services, Capability.READ, foreign, table_id)
+
+
+def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:
+    """Forbidden unless the caller may write whatever else lives at the location, above or below it, files included."""
+    principal = services.caller.principal
+    if principal.may(Capability.WRITE, ()):
+        return
+    place = canonicalize(location)
+    with services.database.reading() as cursor:
+        owners = [
+            schema for _, schema in locations.find_owners_of_folders(cursor, list_prefixes(place), [place], table_id)
+        ]
+        owners += locations.find_schemas_with_files_below(cursor, place, table_id)
+    may = [is_granted(principal, Capability.WRITE, schema) for schema in owners]
+    if not all(may) or not (may or _is_free(services.policy, principal, Capability.WRITE, place)):
+        raise _build_refusal(location)
+
+
+def check_table_places(
+    services: Services, location: str, properties: Mapping[str, str], base: TableMetadata | None, table_id: int | None
+) -> None:
+    """Check the places that a table is given: its location, and where its properties send what clients write.
+
+    What it had before isn't checked again. Raises InvalidRequest for what no table may be given, and Forbidden.
+    """
+    if base is None or location != base.location:
+        services.policy.check_table_location(location)
+        check_may_settle(services, location, table_id)
+    before = base.properties if base is not None and location == base.location else {}
+    for name in PLACES:
+        value = properties.get(name)
+        if value is not None and value != before.get(name):
+            services.policy.check_property(name, value, location)
+            if not is_within(value, location):
+                check_may_settle(services, value, table_id)
+
+
+def _check(services: Services, capability: Capability, paths: Sequence[str], table_id: int | None) -> None:
+    principal, policy = services.caller.principal, services.policy
+    by_folder: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        place = _place(path)
+        if place is not None:
+            by_folder[place.rpartition("/")[0]].append(path)
+    if len(by_folder) > _DISTINCT:
+        raise InvalidRequest(f"The request names files of {len(by_folder)} folders that aren't the table's own")
+    prefixes = sorted({prefix for folder in by_folder for prefix in list_prefixes(folder)})
+    with services.database.reading() as cursor:
+        data_path = locations.read_data_path(cursor)
+        places = locations.find_owners_of_folders(cursor, prefixes, [], table_id) + locations.find_ducklake_folders(
+            cursor, prefixes
+        )
+        files = locations.find_owned_files(cursor, [path for each in by_folder.values() for path in each], table_id)
+    if not all(is_granted(principal, capability, schema) for _, schema in (*places, *files)):
+        raise _build_refusal(next(iter(paths)))
+    settled = {place for place, _ in places}
+    owned = {file for file, _ in files}
+    for folder, named in by_folder.items():
+        if not settled.isdisjoint(list_prefixes(folder)):
+            continue
+        if not is_within(folder, data_path) and _is_free(policy, principal, capability, folder):
+            continue
+        for path in named:
+            if canonicalize(path) not in owned:
+                raise _build_refusal(path)
+
+
+def _place(path: str) -> str | None:
+    """The canonical path; None for one that has none, which no store reads."""
+    try:
+        return canonicalize(path)
+    except InvalidRequest:
+        return None
+
+
+def _is_surely_within(path: str, folder: str) -> bool:
+    """Whether a file is in a folder; most are by their spelling, which is quicker to see."""
+    if path.startswith(folder.rstrip("/") + "/") and "/." not in path:
+        return True
+    return _place(path) is not None and is_within(path, folder)
+
+
+def is_granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
+    """Whether the principal may what the capability says in the namespace of a schema; never where there is none."""
+    return schema is not None and principal.may(capability, parse_schema_name(schema))
+
+
+def _is_free(policy: LocationPolicy, principal: Principal, capability: Capability, place: str) -> bool:
+    """Whether a place that is nobody's may be used by this caller; outside of the warehouse it is not ours to say."""
+    if not is_within(place, policy.data_zone):
+        return True
+    own = (grant.namespace for grant in principal.grants if principal.may(capability, grant.namespace))
+    return any(is_within(place, policy.namespace_folder(namespace)) for namespace in own)
+
+
+def _build_refusal(location: str) -> Forbidden:
+    return Forbidden(f"{location} lies outside of what you may use")

@@ -1,0 +1,142 @@
+"""Appends to one table at the same time, where it has `ducklake.append-rebase`: one computation makes a commit of all.
+
+Those that wait are put on top of each other (`bridge.rebase`) and committed as one request of several snapshots; each
+keeps its own entry in the audit trail and its own Idempotency-Key. If that fails, each is committed by itself, so that
+every client hears what is wrong with its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from duckicelake.bridge.commit.rebase import find_appends, join_requests
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.run import CommitOutcome, commit, commit_all, render_outcome
+from duckicelake.catalog.commit.txn import share_apps
+from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
+from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.caller import actions, build_touched
+from duckicelake.catalog.context.combiner import CombinedBatch
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.iceberg.identifiers import to_schema_name
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.ducklake.snapshots import hold_table_lock
+from duckicelake.postgres.database import Transaction
+from duckicelake.properties import may_rebase_appends
+
+
+@dataclass(slots=True)
+class _Append:
+    """One client's request, and what became of it."""
+
+    services: Services
+    commit: TableCommit
+    outcome: Materialized | Exception | None = None
+
+
+def commit_or_append(services: Services, request: TableCommit) -> Materialized:
+    """Commit to one table, an append together with others that wait; raises as `commit` does.
+
+    What its client uploaded is read before its turn comes, for which the others wait.
+    """
+    known = _shared(services, request)
+    if known is None:
+        return commit(services, request)
+    table_id = known.row.table_id
+    request = replace(request, ahead=read_ahead(services, known.metadata.location, find_appends(request.request)))
+    own, key = _Append(services, request), (request.namespace, request.name, services.caller.principal)
+    services.appends.of(key).do(own, partial(_commit_each, services, table_id))
+    if isinstance(own.outcome, Materialized):
+        return own.outcome
+    raise own.outcome or CommitStateUnknown("The server was stopped while it wrote the commit")
+
+
+def _shared(services: Services, request: TableCommit) -> Materialized | None:
+    """A version of the table, if the request only appends and it has its appends put on top of each other.
+
+    One that isn't known yet is loaded: of many that come at the same time each would be in the others' way.
+    """
+    if not find_appends(request.request):
+        return None
+    known = services.cache.find(to_schema_name(request.namespace), request.name)
+    with suppress(NoSuchTable):
+        known = known or load_current_table(services, request.namespace, request.name)
+    if known is None or not may_rebase_appends(known.materialized.metadata.properties):
+        return None
+    return known.materialized
+
+
+def _commit_each(services: Services, table_id: int, batch: CombinedBatch[_Append]) -> None:
+    """Give each its outcome, together if that can be; other processes' turns on the table come before or after."""
+    try:
+        with _lane(services, table_id):
+            batch.grow()
+            _settle(batch)
+    except CatalogError as error:
+        for each in batch:
+            each.outcome = each.outcome or error
+
+
+@contextmanager
+def _lane(services: Services, table_id: int) -> Iterator[None]:
+    """Without it the processes' commits would be computed again and again, but not go wrong."""
+    if not services.appends.keepers.acquire(blocking=False):
+        yield
+        return
+    try:
+        with services.database.statement() as cursor, hold_table_lock(cursor, table_id):
+            yield
+    finally:
+        services.appends.keepers.release()
+
+
+def _settle(batch: Sequence[_Append]) -> None:
+    if len(batch) > 1 and not share_apps([each.commit.request for each in batch]):
+        outcome = _together(batch)
+        for each in batch:
+            each.outcome = outcome
+    for each in batch:
+        if each.outcome is None:
+            each.outcome = _alone(each)
+
+
+def _alone(each: _Append) -> Materialized | Exception:
+    try:
+        return commit(each.services, each.commit)
+    except Exception as error:  # noqa: BLE001 - raised again in the thread of the client
+        return error
+
+
+def _together(batch: Sequence[_Append]) -> Materialized | Exception | None:
+    """The outcome of all, None if nothing was written since something is wrong with one of them."""
+    services = batch[0].services
+    try:
+        written = _commit_together(batch)
+    except (Unavailable, CommitStateUnknown) as error:
+        return error
+    except Exception:  # noqa: BLE001 - who is to blame hears it when each is committed by itself
+        return None
+    try:
+        return render_outcome(services, written)
+    except CommitStateUnknown as error:
+        return error
+
+
+def _commit_together(batch: Sequence[_Append]) -> CommitOutcome:
+    first = batch[0]
+    count = [len(find_appends(each.commit.request)) for each in batch]
+
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
+        ((table_id, snapshots),) = [(each.table_id, iter(each.snapshots)) for each in written]
+        for each, times in zip(batch, count, strict=True):
+            *_, own = [next(snapshots) for _ in range(times)]
+            entry = build_touched(each.commit.namespace, each.commit.name, actions(each.commit.request.updates))
+            each.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
+
+    request = join_requests([each.commit.request for each in batch])
+    all_of_them = replace(first.commit, request=request, ahead=ReadAhead.all_of(each.commit.ahead for each in batch))
+    (outcome,) = commit_all(first.services, [all_of_them], settle, prepare=True)
+    return outcome

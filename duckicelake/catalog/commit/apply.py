@@ -1,0 +1,197 @@
+"""One attempt at a commit: the request over the table as it is now, as the ChangeSet that would commit it.
+
+Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from duckicelake.bridge.commit.change_set import build_change_set
+from duckicelake.bridge.commit.increments import Base
+from duckicelake.bridge.commit.rebase import BuiltOn, find_appends, rebase_appends
+from duckicelake.bridge.commit.renumber import NextNumbers, Renumbered, find_aliases, renumber_request, set_built_on
+from duckicelake.bridge.snapshots import drop_snapshots_over_limit, set_snapshot_times
+from duckicelake.bridge.values.types import find_narrow_columns
+from duckicelake.catalog.authz.ownership import check_table_places
+from duckicelake.catalog.commit.absorption import build_absorber
+from duckicelake.catalog.commit.deletes import FoundRows
+from duckicelake.catalog.commit.increments import CommitContext, build_increments
+from duckicelake.catalog.commit.rules import check_guard, check_removals, check_schema_of_files
+from duckicelake.catalog.commit.txn import check_batches, check_runs
+from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
+from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import damage_context
+from duckicelake.constraints.rule import check_constraints
+from duckicelake.delta.export.definition import check_delta_writable
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
+from duckicelake.iceberg.metadata_builder import apply_updates, get_format_version_after
+from duckicelake.iceberg.requirements import check_requirements
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.lake.changes import ChangeSet, Creation
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.side_tables import reader
+from duckicelake.properties import DUCKLAKE_ID, check_properties, get_absorbed_rows, may_rebase_appends
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """A request to change one table, or to create it.
+
+    found: what its one new snapshot deletes from its parent, if the server found it, and all that it does. ahead: what
+    was read already of what its client uploaded.
+    """
+
+    namespace: Namespace
+    name: str
+    request: CommitTableRequest
+    found: FoundRows | None = None
+    ahead: ReadAhead = field(default_factory=ReadAhead)
+
+
+def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
+    """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
+
+    `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
+    doesn't hold, InvalidRequest, Unsupported.
+    """
+    request, built_on = _rebase(services, commit.request, cached)
+    upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
+    renumbered = set_built_on(_renumber(services, request, cached, next_id, upgrade), built_on)
+    base = cached.materialized.metadata if cached else None
+    check_requirements(renumbered.requirements, base)
+    check_runs(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    check_batches(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    now = services.clock()
+    target = apply_updates(base, set_snapshot_times(renumbered.updates, base, now), now, renumbered.ends())
+    if cached is None or base is None:
+        return creation_of(services, commit.namespace, commit.name, target, renumbered)
+    target = _with_row_ids(base, target, upgrade)
+    if target is base or _changes_only_ours(base, target):
+        return None
+    check_properties(target.properties, base.properties)
+    check_delta_writable(target, base)
+    target = drop_snapshots_over_limit(target)
+    table_id = cached.materialized.row.table_id
+    check_table_places(services, target.location, target.properties, base, table_id)
+    check_guard(services, table_id, base, target)
+    check_statistics(services, table_id, base, target)
+    known = cached.materialized.known
+    absorbs = get_absorbed_rows(target.properties) and find_appends(request)
+    absorb = build_absorber(services, commit.namespace, commit.name, target) if absorbs else None
+    brought = CommitContext(absorb=absorb, found=commit.found, ahead=commit.ahead)
+    target, new = build_increments(
+        services, cached.materialized.state, target, renumbered, known=known, brought=brought
+    )
+    check_removals(services, cached.materialized, target, new)
+    check_schema_of_files(services, target, new)
+    target, new = check_constraints(services, cached.materialized, target, new)
+    return build_change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
+
+
+def creation_of(
+    services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
+) -> ChangeSet:
+    """The creation of a table with this metadata; InvalidRequest, Unsupported."""
+    check_properties(target.properties)
+    check_delta_writable(target)
+    check_table_places(services, target.location, target.properties, None, None)
+    check_statistics(services, None, None, target)
+    creation = Creation(to_schema_name(namespace), name, target.table_uuid)
+    target, new = build_increments(services, None, target, renumbered or Renumbered(), creation)
+    check_schema_of_files(services, target, new)
+    target, new = check_constraints(services, None, target, new)
+    return build_change_set(Base(), target, new, creation)
+
+
+def _rebase(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None
+) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
+    """The request on top of what main has become, where the table wants that, and what its appends were written for."""
+    if cached is None or not may_rebase_appends(cached.materialized.metadata.properties):
+        return request, {}
+    aliases = find_aliases(cached.materialized.state.snapshots)
+    rebased = rebase_appends(request, cached.materialized.metadata, aliases)
+    if rebased is None:
+        return request, {}
+    services.meter.retried("append_rebase")
+    return rebased.request, rebased.built_on
+
+
+@dataclass(frozen=True, slots=True)
+class _Upgrade:
+    """What becoming version 3 means for row ids: the next one, and (file id, first row id) of files that have none."""
+
+    next_row_id: int = 0
+    given: tuple[tuple[int, int], ...] = ()
+
+
+def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTable) -> _Upgrade:
+    base = cached.materialized.metadata
+    if not base.format_version < ROW_LINEAGE_VERSION <= get_format_version_after(base, request.updates):
+        return _Upgrade()
+    table_id = cached.materialized.row.table_id
+    with damage_context(services, table_id), services.database.reading() as cursor:
+        stats = native.read_table_stats(cursor, table_id)
+        unnumbered = reader.read_files_without_row_ids(cursor, table_id)
+    next_row_id, given = stats[1] if stats else 0, []
+    for file_id, record_count in unnumbered:
+        given.append((file_id, next_row_id))
+        next_row_id += record_count
+    return _Upgrade(next_row_id, tuple(given))
+
+
+def _renumber(
+    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int, upgrade: _Upgrade
+) -> Renumbered:
+    base = cached.materialized.metadata if cached else None
+    version = get_format_version_after(base, request.updates)
+    numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
+    aliases = find_aliases(cached.materialized.state.snapshots) if cached else {}
+    return renumber_request(request.requirements, request.updates, base, aliases, numbers)
+
+
+def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:
+    """A table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
+    if target.next_row_id is None or base.next_row_id is not None:
+        return target
+    return target.replace_fields(next_row_id=max(target.next_row_id, upgrade.next_row_id))
+
+
+def _changes_only_ours(base: TableMetadata, target: TableMetadata) -> bool:
+    """Whether the request changes nothing but the property that the server says itself."""
+    ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
+    return (
+        ours == base.properties
+        and target.snapshots == base.snapshots
+        and target.replace_fields(properties=base.properties, last_updated_ms=base.last_updated_ms)
+        == base.replace_fields()
+    )
+
+
+def base_of(services: Services, cached: CachedTable) -> Base:
+    """DuckLake's side of the table, read unless known; it changes with `caught_up_to`, if not with the version."""
+    table = cached.materialized
+    lake, current = table.known.lake, table.state.current()
+    if lake is None or lake.caught_up_to != table.row.caught_up_to:
+        lake = table.known.lake = _read_base(services, cached)
+    listed = table.known.manifests_of(services.database, current.manifest_ids if current else ()).values()
+    return replace(lake, holds_files=any(m.content == 0 and m.live_files for m in listed))
+
+
+def _read_base(services: Services, cached: CachedTable) -> Base:
+    row = cached.materialized.row
+    with damage_context(services, row.table_id), services.database.reading() as cursor:
+        definition = native.read_definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
+        stats, column_stats = native.read_all_stats(cursor, row.table_id)
+        return Base(
+            table_id=row.table_id,
+            version=row.version,
+            caught_up_to=row.caught_up_to,
+            metadata=cached.materialized.metadata,
+            declared=definition.partition_keys if definition else (),
+            narrow=find_narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
+            stats=stats,
+            column_stats=column_stats,
+        )

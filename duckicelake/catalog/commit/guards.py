@@ -1,0 +1,70 @@
+"""Guards: tables that share files say `gc.enabled=false`, so that no Iceberg engine deletes what another table needs.
+
+Engines then refuse to expire snapshots with their files, to remove orphans and to purge. The server goes on to do all
+of that, by what rows name. It remembers which tables it guards, and takes the guard back when they share nothing more.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from duckicelake.catalog.commit.apply import TableCommit, change_over
+from duckicelake.catalog.commit.rules import GUARD, GUARD_PROPERTY
+from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import CatalogError, InvalidRequest, NoSuchTable
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.updates import RemoveProperties, SetProperties
+from duckicelake.lake.changes import ChangeSet, WrittenCommit
+from duckicelake.lake.side_tables import locations, reader
+from duckicelake.postgres.database import Transaction
+
+
+def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
+    """The change by which a table says so; None if it does."""
+    request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=GUARD),))
+    return change_over(services, TableCommit(namespace, name, request), cached, 0)
+
+
+def shares_files(services: Services, namespace: Namespace, name: str) -> bool:
+    """Whether the server guards the table, if there is one, as it shares files."""
+    with services.database.reading() as cursor:
+        table_id = reader.find_table_id(cursor, to_schema_name(namespace), name)
+        return table_id is not None and locations.is_guarded_by_us(cursor, table_id)
+
+
+def lift_guards(services: Services) -> list[str]:
+    """Take the guards back that the server set for tables which share no files any more; their full names."""
+    with services.database.reading() as cursor:
+        alone = [
+            (id_, schema, name)
+            for id_, schema, name in locations.read_guarded_tables(cursor)
+            if not locations.is_sharing(cursor, id_)
+        ]
+    return [f"{schema}.{name}" for table_id, schema, name in alone if _lift(services, table_id, schema, name)]
+
+
+def lift_quietly(services: Services) -> None:
+    """The same after a request that may have left some alone; what it leaves, the next one takes."""
+    with suppress(CatalogError):
+        lift_guards(replace(services, once=None))
+
+
+def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
+    namespace = parse_schema_name(schema)
+
+    def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
+        locations.remove_guard(cursor, table_id)
+        services.settle(
+            cursor, [build_touched(namespace, name, {"guard": "lifted"})], [each.table_id for each in written]
+        )
+
+    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GUARD_PROPERTY,)),))
+    try:
+        commit_all(services, [TableCommit(namespace, name, request)], settle)
+    except (NoSuchTable, InvalidRequest):  # it has gone, or was cloned meanwhile
+        return False
+    return True

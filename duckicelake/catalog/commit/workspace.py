@@ -1,0 +1,179 @@
+"""The files of one table as a commit sees them: the catalog's, and those that the commit itself has brought so far.
+
+Everything is read outside of any lock; the writer checks that the table is still the one that was read.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from duckicelake.bridge.main_diff import AnyFile
+from duckicelake.bridge.manifest_lists import DEFAULT_PACKING, ListedManifest, ManifestPacking, find_manifests_to_load
+from duckicelake.catalog.context.cache import ManifestCache, ManifestLostError
+from duckicelake.catalog.context.services import Services
+from duckicelake.lake.additions import NewDeletion, NewFile
+from duckicelake.lake.changes import Creation
+from duckicelake.lake.ducklake import inlined_rows, native
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.state import DeletionRow, VirtualFileRow
+
+Listed = Sequence[ListedManifest]
+
+
+class Workspace:
+    """Files and deletions by id; the table is either there or to be created.
+
+    `known` is what was read of the table before, and learns what is read now.
+    """
+
+    def __init__(self, services: Services, table: int | Creation, known: ManifestCache | None = None) -> None:
+        self._database = services.database
+        self._known = known or ManifestCache()
+        self._creation = table if isinstance(table, Creation) else None
+        self._table_id = table if isinstance(table, int) else None
+        self._new: dict[int, NewFile] = {}
+        self._deletions: list[DeletionRow] = []
+        self._live_files: dict[int, Mapping[int, int]] = {}
+
+    @property
+    def table_id(self) -> int | None:
+        """The table's; None of one that is to be created."""
+        return self._table_id
+
+    def learn(self, files: Iterable[NewFile], deletions: Iterable[NewDeletion]) -> None:
+        """Take in what a new snapshot brings."""
+        self._new |= {file.file_id: file for file in files}
+        self._deletions += [DeletionRow(row.delete_file_id, row.data_file_id, row.positions) for row in deletions]
+
+    def files(self, file_ids: Iterable[int]) -> dict[int, AnyFile]:
+        """Files by id."""
+        wanted = set(file_ids)
+        found: dict[int, AnyFile] = {file_id: self._new[file_id] for file_id in wanted & self._new.keys()}
+        missing = wanted - found.keys()
+        if missing:
+            with self._database.reading() as cursor:
+                found.update(reader.read_files(cursor, missing))
+        return found
+
+    def listed(self, manifest_ids: Sequence[int]) -> Listed:
+        """The manifests of a snapshot in the catalog, in list order, without their files."""
+        return tuple(map(ListedManifest.of, self._known.manifests_of(self._database, manifest_ids).values()))
+
+    def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
+        """The ids of a snapshot's manifests by the paths at which clients find them; Unwritten if one has none."""
+        rows = self._known.manifests_of(self._database, manifest_ids).values()
+        paths = {row.path: row.manifest_id for row in rows if row.path is not None}
+        if len(paths) < len(rows):
+            raise ManifestLostError("manifests of the table are to be written again")
+        return paths
+
+    def loaded(
+        self, listed: Listed, removed: Iterable[int], format_version: int, packing: ManifestPacking = DEFAULT_PACKING
+    ) -> Listed:
+        """The manifests, those with their live files that a next list without the removed files rewrites."""
+        holding = {manifest_id for manifest_id, files in self.holding(listed, removed).items() if files}
+        wanted = holding | find_manifests_to_load(listed, format_version, packing)
+        live = self._live(manifest for manifest in listed if manifest.manifest_id in wanted)
+        return tuple(
+            replace(manifest, live=live[manifest.manifest_id]) if manifest.manifest_id in live else manifest
+            for manifest in listed
+        )
+
+    def live(self, listed: Iterable[ListedManifest]) -> set[int]:
+        """The ids of the live files of the manifests."""
+        return {file_id for files in self._live(listed).values() for file_id in files}
+
+    def among(self, listed: Listed, file_ids: Iterable[int]) -> set[int]:
+        """Those of the files that the manifests list as live."""
+        return {file_id for files in self.holding(listed, file_ids).values() for file_id in files}
+
+    def holding(self, listed: Listed, file_ids: Iterable[int]) -> dict[int, set[int]]:
+        """Those of the files that the manifests list as live, by manifest id."""
+        wanted = set(file_ids)
+        if not wanted:
+            return {}
+        found = {m.manifest_id: wanted & m.live.keys() for m in listed if m.live is not None}
+        bare = [manifest.manifest_id for manifest in listed if manifest.live is None]
+        if bare:
+            with self._database.reading() as cursor:
+                for manifest_id, file_id in reader.find_live_among(cursor, bare, wanted):
+                    found.setdefault(manifest_id, set()).add(file_id)
+        return found
+
+    def deletions_of(self, data_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
+        """Everything that any delete file ever deleted from the data files."""
+        wanted = set(data_file_ids)
+        rows = [row for row in self._deletions if row.data_file_id in wanted]
+        old = wanted - self._new.keys()
+        if self._table_id is not None and old:
+            with self._database.reading() as cursor:
+                rows += reader.read_data_file_deletions(cursor, self._table_id, old)
+        return tuple(rows)
+
+    def targets_of(self, delete_file_ids: Iterable[int]) -> set[int]:
+        """The data files that the delete files delete from."""
+        wanted = set(delete_file_ids)
+        found = {row.data_file_id for row in self._deletions if row.delete_file_id in wanted}
+        if self._table_id is not None and wanted:
+            with self._database.reading() as cursor:
+                found |= {row.data_file_id for row in reader.read_deletions(cursor, self._table_id, wanted)}
+        return found
+
+    def at_paths(self, listed: Listed, paths: Iterable[str]) -> list[AnyFile]:
+        """Live data files of the manifests by path; a path may have been added more than once."""
+        wanted = set(paths)
+        if not wanted:
+            return []
+        ids = {file_id for file_id, file in self._new.items() if file.path in wanted and file.content == 0}
+        if self._table_id is not None:
+            with self._database.reading() as cursor:
+                ids |= reader.find_data_files_at(cursor, self._table_id, wanted)
+        return list(self.files(self.among(listed, ids)).values())
+
+    def virtual(self, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
+        """Those of the files that serve inlined rows."""
+        old = set(file_ids) - self._new.keys()
+        if self._table_id is None or not old:
+            return {}
+        with self._database.reading() as cursor:
+            return reader.read_virtual_files(cursor, self._table_id, old)
+
+    def inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
+        """The positions that DuckLake keeps deleted in rows of its own, by data file."""
+        ids = {file.ducklake_id: file.file_id for file in files if file.ducklake_id is not None}
+        if self._table_id is None or not ids:
+            return {}
+        found: dict[int, set[int]] = {}
+        with self._database.reading() as cursor:
+            for delete in inlined_rows.read_inlined_deletes(
+                cursor, self._table_id, native.read_newest_snapshot(cursor)
+            ):
+                if delete.data_file_id in ids:
+                    found.setdefault(ids[delete.data_file_id], set()).add(delete.position)
+        return {file_id: frozenset(deleted) for file_id, deleted in found.items()}
+
+    def folders(self) -> tuple[str, ...]:
+        """Where files of the table may lie besides its location: DuckLake's folder, and the locations that it had."""
+        if self._table_id is None:
+            return (self.folder(),)
+        with self._database.reading() as cursor:
+            return (native.read_path_prefix(cursor, self._table_id), *reader.read_locations(cursor, self._table_id))
+
+    def folder(self) -> str:
+        """Where DuckLake keeps the table's own files."""
+        with self._database.reading() as cursor:
+            if self._creation is not None:
+                return native.predict_path_prefix(cursor, self._creation)
+            assert self._table_id is not None
+            return native.read_path_prefix(cursor, self._table_id)
+
+    def _live(self, listed: Iterable[ListedManifest]) -> dict[int, Mapping[int, int]]:
+        """Of each manifest its live file ids with their sequence numbers."""
+        given = {manifest.manifest_id: manifest.live for manifest in listed}
+        bare = sorted(id_ for id_, live in given.items() if live is None and id_ not in self._live_files)
+        if bare:
+            read: dict[int, dict[int, int]] = {manifest_id: {} for manifest_id in bare}
+            with self._database.statement() as cursor:
+                for file in reader.read_live_files(cursor, bare):
+                    read[file.manifest_id][file.file_id] = file.sequence_number
+            self._live_files |= read
+        return {id_: self._live_files[id_] if live is None else live for id_, live in given.items()}

@@ -1,0 +1,1 @@
+"""What every use case needs: services, caller, commit queue, caches, meter."""

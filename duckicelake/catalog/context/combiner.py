@@ -1,0 +1,167 @@
+"""Combine calls of concurrent threads, and record materialized versions together."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import BoundedSemaphore, Event, Lock
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from duckicelake.lake.ducklake.snapshots import retry_transaction
+from duckicelake.lake.side_tables import written_files
+from duckicelake.lake.side_tables.written_files import WrittenVersion
+from duckicelake.postgres.database import Database
+
+MAX_TURN_THREADS: Final = 2
+"""As many as a pool of the usual size can spare."""
+MAX_COMBINED_CALLS: Final = 32
+"""So many in one turn that others don't wait for long."""
+T = TypeVar("T")
+MAX_RECORDED_VERSIONS: Final = 16
+"""Versions in one statement."""
+
+
+class CombiningQueue(Generic[T]):
+    """Gives one thread at a time the turn, in the order in which they came."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._mutex = Lock()
+        self._waiting: list[_Waiting[T]] = []
+        self._is_taken = False
+
+    def do(self, work: T, act: Callable[["CombinedBatch[T]"], None]) -> None:
+        """Return once `act` was called with the work, here or in another thread, among up to `most` of the same kind.
+
+        What `act` raises reaches the thread that called it, and no other.
+        """
+        self.do_all([work], act)
+
+    def do_all(self, works: Sequence[T], act: Callable[["CombinedBatch[T]"], None]) -> None:
+        """The same for several works, which stay together, however many there are."""
+        own = _Waiting(works)
+        self._wait(own)
+        if own.is_done:
+            return
+        taken: list[_Waiting[T]] = []
+        batch = CombinedBatch(partial(self._take, taken))
+        batch.grow()
+        try:
+            act(batch)
+        finally:
+            self._pass_on()
+            for each in taken:
+                each.is_done = True
+                each.awake.set()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have a turn without work that others could do."""
+        own = _Waiting[Any]((), shares=False)
+        self._wait(own)
+        try:
+            with self._mutex:
+                self._waiting.remove(own)
+            yield
+        finally:
+            self._pass_on()
+
+    def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
+        """The works of those that come next; the first goes however many it has, others as they may and fit."""
+        new: list[_Waiting[T]] = []
+        count = sum(len(each.works) for each in taken)
+        with self._mutex:
+            for each in self._waiting:
+                count += len(each.works)
+                may = each.shares and count <= self._most and all(map(fits, each.works))
+                if (taken or new) and not may:
+                    break
+                new.append(each)
+            del self._waiting[: len(new)]
+        taken += new
+        return [work for each in new for work in each.works]
+
+    def _wait(self, own: "_Waiting[T]") -> None:
+        """Until the work is done, or first in the line and the turn free."""
+        with self._mutex:
+            self._waiting.append(own)
+            waits, self._is_taken = self._is_taken, True
+        if waits:
+            own.awake.wait()
+
+    def _pass_on(self) -> None:
+        with self._mutex:
+            self._is_taken = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].awake.set()
+
+
+class CombinedBatch(list[T]):
+    """What is done in one turn."""
+
+    def __init__(self, take: Callable[[Callable[[T], bool]], list[T]]) -> None:
+        super().__init__()
+        self._take = take
+
+    def grow(self, fits: Callable[[T], bool] = lambda _: True) -> list[T]:
+        """Those that have come since, as far as they fit; they are in the batch from now on."""
+        new = self._take(fits)
+        self += new
+        return new
+
+
+class CombiningQueues:
+    """Turns by key; those that nobody waits for are forgotten.
+
+    Some who have a turn may keep other processes out, too: not many, as each keeps a connection for that.
+    """
+
+    def __init__(self, *, keepers: int = MAX_TURN_THREADS) -> None:
+        self.keepers = BoundedSemaphore(keepers)
+        self._mutex = Lock()
+        self._lanes: WeakValueDictionary[Hashable, CombiningQueue[Any]] = WeakValueDictionary()
+
+    def of(self, key: Hashable) -> CombiningQueue[Any]:
+        """The turns of a key, to be held on to until they are over."""
+        with self._mutex:
+            return self._lanes.setdefault(key, CombiningQueue(MAX_COMBINED_CALLS))
+
+
+class _Waiting(Generic[T]):
+    def __init__(self, works: Sequence[T], *, shares: bool = True) -> None:
+        self.works = works
+        self.shares = shares
+        self.awake = Event()
+        self.is_done = False
+
+
+@dataclass(slots=True, eq=False)
+class _Recording:
+    version: WrittenVersion
+    is_newest: bool | None = None
+    """None until it is known, and if who recorded it with others failed."""
+
+
+class VersionRecorder:
+    """Where the versions of one process wait."""
+
+    def __init__(self) -> None:
+        self._turns = CombiningQueue[_Recording](MAX_RECORDED_VERSIONS)
+
+    def record(self, database: Database, version: WrittenVersion) -> bool:
+        """Record the files of a version; whether it is its table's newest, so that its metadata.json counts."""
+        own = _Recording(version)
+        self._turns.do(own, partial(_record, database))
+        if own.is_newest is None:
+            _record(database, [own])
+        return bool(own.is_newest)
+
+
+def _record(database: Database, recordings: Sequence[_Recording]) -> None:
+    def attempt() -> list[bool]:
+        with database.statement() as cursor:
+            return written_files.record_versions(cursor, [each.version for each in recordings])
+
+    for each, is_newest in zip(recordings, retry_transaction(attempt), strict=True):
+        each.is_newest = is_newest

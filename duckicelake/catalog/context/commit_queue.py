@@ -1,0 +1,339 @@
+"""Group commit: waiting commits share one Postgres transaction, with pauses for DuckDB's writers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic, sleep
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from duckicelake.catalog.context.caller import AuditNote, note_all
+from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
+from duckicelake.catalog.context.idempotency import Once, settle_results
+from duckicelake.catalog.context.meter import Meter
+from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.lake.changes import ChangeSet, WrittenCommit, is_as_predicted
+from duckicelake.lake.ducklake.snapshots import (
+    DuckDBContention,
+    SnapshotCounters,
+    hold_queue,
+    lock_in_queue,
+    lock_writers,
+    observe_duckdb,
+    read_last_snapshot,
+    retry_transaction,
+)
+from duckicelake.lake.inlined import inserts as inlined_rows
+from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
+from duckicelake.lake.inlined.last_commit import LastRowCommit
+from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer.bases import LastOwnSnapshot
+from duckicelake.postgres.database import Database, OvertakenError, Transaction, is_retryable
+from duckicelake.postgres.pipeline import measure_lock_seconds
+
+MIN_PAUSE_SECONDS: Final = 0.025
+MAX_PAUSE_SECONDS: Final = 0.25
+"""Seconds of a pause."""
+_FIRST: Final = 0.05
+_SUSPECTED: Final = 2.0
+"""Seconds for which one that seems to have lost is left pauses: it tries again several times meanwhile."""
+_SHARE: Final = 1.5
+"""Seconds of a pause for each second that our last transaction had a snapshot id, if that is more."""
+_SHORTER: Final = 0.8
+_LONGER: Final = 1.5
+_OBSERVED_SECONDS: Final = 5.0
+"""Seconds after which a client that doesn't lose any more is taken to be gone; the longest wait of DuckDB's own."""
+MAX_GROUP_COMMITS: Final = 64
+"""Commits in one transaction, so that others don't wait for long."""
+STABLE_AFTER_COMMITS: Final = 4
+"""Commits in a row that got the snapshot ids they were planned for, after which the next is expected to."""
+Settle = Callable[[Transaction, Sequence[WrittenCommit]], None]
+"""The last step of a transaction, given what was written."""
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+class DuckDBBackoff:
+    """What one process has noticed of DuckDB's clients; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._pause = _FIRST
+        self._held = 0.0
+
+    def keep(self, cursor: Transaction, meter: Meter) -> None:
+        """Wait for as long as there must be no snapshot of ours; `lock` is held, so that there is none.
+
+        The next pause is shorter if a client of DuckDB's used this one, else longer.
+        """
+        if monotonic() >= self._until:
+            return
+        before, age = read_last_snapshot(cursor)
+        pause = max(self._pause, _SHARE * self._held)
+        if age > self._held + pause:
+            return
+        with meter.phase("duckdb_pause"):
+            sleep(pause)
+        after, _ = read_last_snapshot(cursor)
+        factor = _SHORTER if after > before else _LONGER
+        self._pause = min(max(self._pause * factor, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+
+    def noted(self, seen: DuckDBContention, held: float, *, are_quick: bool) -> None:
+        """What was seen of DuckDB's clients before COMMIT of a transaction that had a snapshot id for `held` seconds.
+
+        are_quick: these transactions are over so soon that who loses is hardly ever seen to wait. Who only reads never
+        seems to have lost, however busy.
+        """
+        self._held = held
+        now = monotonic()
+        if now >= self._until:
+            self._pause = _FIRST
+        if seen.waits:
+            self._until = now + _OBSERVED_SECONDS
+        elif seen.lost and are_quick:
+            self._until = max(self._until, now + _SUSPECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommits:
+    """How this process has left the lake, for works of each kind."""
+
+    rows: LastRowCommit = field(default_factory=LastRowCommit)
+    snapshot: LastOwnSnapshot = field(default_factory=LastOwnSnapshot)
+
+
+class CommitGroup(Protocol):
+    """Works of one kind, begun in a transaction."""
+
+    def write(self) -> Sequence[Any]:
+        """What becomes of each: its result, or why it can't be written. What is raised is of all of them."""
+
+    def finish(self) -> None:
+        """Write what needed to be known by nobody, after the last step of those that are written."""
+
+    def committed(self) -> None:
+        """Hear that the transaction is."""
+
+
+@dataclass(slots=True)
+class QueuedWork(Generic[W, R]):
+    """What is written as a whole or not at all."""
+
+    changes: W
+    since: float = field(default_factory=monotonic)
+    outcome: R | Exception | None = None
+
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
+        """Begin to write the changes of several of this kind."""
+        raise NotImplementedError
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """The last step of several of this kind, each with its result."""
+        raise NotImplementedError
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[Any]) -> None:
+        """Tell the meter of what was committed together."""
+        raise NotImplementedError
+
+    def result(self) -> R:
+        """What was written; raises what it failed with."""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        if self.outcome is None:
+            raise CommitStateUnknown("The server was stopped while it wrote the commit")
+        return self.outcome
+
+
+@dataclass(slots=True)
+class QueuedCommit(QueuedWork[Sequence[ChangeSet], Sequence[WrittenCommit]]):
+    """Changes of tables, computed from what these are. settle: the last step of the transaction, given the result."""
+
+    settle: Settle = field(kw_only=True)
+
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
+        return change_sets.ChangeSetGroup(cursor, works, memories.snapshot)
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
+        for each, result in pairs:
+            each.settle(cursor, result)
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[Any]) -> None:
+        meter.written_together(len(results))
+
+
+@dataclass(slots=True)
+class QueuedRows(QueuedWork[RowBatch, WrittenRows]):
+    """Rows for one table. once: the request, if it must not run twice. noted: for the audit trail."""
+
+    once: Once | None = field(kw_only=True)
+    noted: Callable[[WrittenRows], AuditNote] = field(kw_only=True)
+
+    @staticmethod
+    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
+        return inlined_rows.RowsGroup(cursor, works, memories.rows)
+
+    @staticmethod
+    def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
+        keyed = [(each.once, _as_parsed(result)) for each, result in pairs if each.once is not None]
+        settle_results(cursor, keyed)
+        note_all(database, cursor, [each.noted(result) for each, result in pairs])
+
+    @staticmethod
+    def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
+        meter.rows_written(len(results), sum(result.count for result in results))
+
+
+def _as_parsed(written: WrittenRows) -> tuple[int, int, int]:
+    """What is noted of rows, so that the request is answered again (`rows.inserts.RowsAnswer`)."""
+    return written.snapshot_id, written.count, written.first_row_id
+
+
+Join = Callable[[], Sequence[QueuedWork[Any, Any]]]
+"""Gives works that have come since a group was put together, and that go with it."""
+
+_NO_MORE: Final[Mapping[type[QueuedWork[Any, Any]], Join]] = {}
+
+
+def _all_of(joins: Sequence[Join]) -> list[QueuedWork[Any, Any]]:
+    return [each for join in joins for each in join()]
+
+
+def _is_of(kind: type[QueuedWork[Any, Any]], work: QueuedWork[Any, Any]) -> bool:
+    return type(work) is kind
+
+
+class CommitQueue:
+    """Where the commits of one process wait, holding no connection that others need."""
+
+    def __init__(self, foreseen: int = STABLE_AFTER_COMMITS) -> None:
+        """foreseen: so many of the last commits got the snapshot ids that they were planned for."""
+        self._turns = CombiningQueue[QueuedWork[Any, Any]](MAX_GROUP_COMMITS)
+        self._courtesy = DuckDBBackoff()
+        self._foreseen = foreseen
+        self._is_crowded = False
+        self._memories = LastCommits()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nobody else has committed between the planning and the writing of the last commits."""
+        return self._foreseen >= STABLE_AFTER_COMMITS
+
+    def note_snapshot(self, newest: SnapshotCounters) -> None:
+        """Hear of a DuckLake snapshot that this process has made past the queue."""
+        self._memories.snapshot.put(newest)
+
+    def write(self, database: Database, meter: Meter, commit: QueuedWork[W, R]) -> R:
+        """Write the commit, with others if they wait, too; StaleBase, and what `writer.write` and `settle` raise."""
+        self._turns.do(commit, partial(self._write_all, database, meter))
+        return commit.result()
+
+    def write_together(
+        self, database: Database, meter: Meter, commits: Sequence[QueuedWork[Any, Any]], more: Join = list
+    ) -> None:
+        """Write the commits, and those of the same kind that `more` gives; each knows its outcome then."""
+        self._turns.do_all(commits, partial(self._write_all, database, meter, more={type(commits[0]): more}))
+
+    @contextmanager
+    def alone(self, database: Database) -> Iterator[None]:
+        """Keep all other commits waiting, in other processes, too; what is to be written goes through `write_alone`."""
+        with self._turns.alone(), database.statement() as cursor, hold_queue(cursor):
+            yield
+
+    def write_alone(self, database: Database, meter: Meter, commit: QueuedWork[W, R]) -> R:
+        """Write the commit within `alone`, and raise as `write` does."""
+        self._write_alike(database, meter, [commit], is_alone=True)
+        return commit.result()
+
+    def _write_all(
+        self,
+        database: Database,
+        meter: Meter,
+        batch: CombinedBatch[QueuedWork[Any, Any]],
+        more: Mapping[type[QueuedWork[Any, Any]], Join] = _NO_MORE,
+    ) -> None:
+        """Settle the outcome of each; each kind has a transaction of its own."""
+        count = 0
+        for kind in dict.fromkeys(map(type, batch)):
+            group = [each for each in batch if type(each) is kind]
+            joins = (partial(batch.grow, partial(_is_of, kind)), more.get(kind, list))
+            self._write_alike(database, meter, group, partial(_all_of, joins))
+            count += len(group)
+        self._is_crowded = count > 1
+
+    def _write_alike(
+        self,
+        database: Database,
+        meter: Meter,
+        group: list[QueuedWork[Any, Any]],
+        join: Join = list,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+
+        def again(error: BaseException) -> bool:
+            """In a group it may be one commit's fault: then they are written one by one."""
+            if len(group) > 1 or not is_retryable(error):
+                return False
+            meter.retried("serialization")
+            return True
+
+        def attempt() -> None:
+            try:
+                self._attempt(database, meter, group, join, is_alone=is_alone)
+            except OvertakenError:
+                self._attempt(database, meter, group, join, is_alone=is_alone)
+
+        try:
+            retry_transaction(attempt, again)
+        except (Unavailable, CommitStateUnknown) as error:
+            for each in group:
+                each.outcome = error
+        except Exception as error:  # noqa: BLE001 - what it is becomes the outcome of the commit that made it
+            if len(group) == 1:
+                group[0].outcome = error
+                return
+            for each in group:
+                self._write_alike(database, meter, [each])
+
+    def _attempt(
+        self, database: Database, meter: Meter, group: list[QueuedWork[Any, Any]], join: Join, *, is_alone: bool
+    ) -> None:
+        """One transaction with all that still hold; nobody has an outcome before its COMMIT.
+
+        Where many write, other processes are waited for first: what has come meanwhile joins the group.
+        """
+        with database.transaction(pipelined=True) as cursor:
+            (lock_writers if is_alone else lock_in_queue)(cursor)
+            self._courtesy.keep(cursor, meter)
+            if self._is_crowded or len(group) > 1:
+                cursor.fetchone()
+                group += join()
+            together = group[0].begin(cursor, [each.changes for each in group], self._memories)
+            locked, held = monotonic(), measure_lock_seconds(cursor)
+            database.after_commit(cursor, lambda: meter.took("critical_section", held()))
+            database.after_commit(cursor, together.committed)
+            results = together.write()
+            pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
+            group[0].settle_all(database, cursor, pairs)
+            together.finish()
+            seen = observe_duckdb(cursor)
+        self._courtesy.noted(seen(), held(), are_quick=isinstance(group[0], QueuedRows))
+        written = [result for result in results if not isinstance(result, Exception)]
+        if isinstance(group[0], QueuedCommit):
+            self._note_calm(written)
+        for each, result in zip(group, results, strict=True):
+            meter.took("lock_wait", locked - each.since)
+            each.outcome = result
+        group[0].tell(meter, written)
+
+    def _note_calm(self, results: Sequence[Sequence[WrittenCommit]]) -> None:
+        if all(is_as_predicted(each) for written in results for each in written):
+            self._foreseen += 1
+        else:
+            self._foreseen = 0

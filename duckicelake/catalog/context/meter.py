@@ -1,0 +1,117 @@
+"""What the use cases tell whoever measures them: how long which phase took, and what happened on the way.
+
+`services.meter` is the seam. Without a measuring entry point it is `UNMEASURED`, which costs next to nothing.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Literal, Protocol
+
+Phase = Literal[
+    "freshness",  # asking Postgres whether what is cached is the newest
+    "catch_up",  # folding in what DuckDB did
+    "upload_read",  # reading what a client uploaded before its commit
+    "rows_read",  # reading a batch of rows, and looking at each value
+    "plan",  # computing a commit outside the lock; reading uploads included, and if nobody else commits materialising
+    "lock_wait",  # from asking for the turn until the lock is held
+    "critical_section",  # from the lock to COMMIT's return
+    "duckdb_pause",  # keeping still so that DuckDB's clients get their turn
+    "materialize",  # encoding manifests, lists and metadata.json, and writing them
+]
+Retry = Literal[
+    "stale_base",  # others changed the table since the commit was planned
+    "serialization",  # Postgres took back the transaction: SQLSTATE 40001, 40P01, 55P03, or 23505, a lost snapshot id
+    "append_rebase",  # main moved, and the append was put on top of it
+    "unasked",  # computed of a table as this process had left it, an append failed: it is asked what the table is
+]
+Task = Literal[
+    "follow",  # the lake, into its history
+    "lineage",  # events of what was followed
+    "reads",  # noting what engines read
+    "delta_log",  # keeping Delta logs beside tables
+    "delta",  # bringing the next versions of a Delta table that is followed
+    "flush",  # writing a table's rows to files
+    "uploads",  # deleting what clients uploaded for commits of long ago
+]
+Outcome = Literal[
+    "delivered",
+    "retried",  # it will be tried again
+    "dead",  # the receiver refused it
+    "dropped",  # too many were waiting
+]
+
+
+class Meter(Protocol):
+    """Hears what happens. Called from many threads; never raises, and never takes long."""
+
+    def phase(self, phase: Phase) -> AbstractContextManager[object]:
+        """Measure the block, whether or not it raises."""
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        """The same for what is no block."""
+
+    def retried(self, reason: Retry) -> None:
+        """Something is done again."""
+
+    def caught_up(self, snapshots: int) -> None:
+        """A table was found this many DuckLake snapshots of its own behind; none is not told."""
+
+    def written_together(self, commits: int) -> None:
+        """A transaction with this many clients' commits in it was committed."""
+
+    def rows_written(self, batches: int, rows: int) -> None:
+        """A transaction with this many clients' batches of rows, and in them so many rows, was committed."""
+
+    def rows_flushed(self, rows: int) -> None:
+        """So many rows went from Postgres to data files."""
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        """So many events of lineage came to this, or one try to deliver them did."""
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        """So many wait now, of which this process is in charge."""
+
+    def task_failed(self, task: Task) -> None:
+        """What is done in the background could not be done this time."""
+
+    def store_call(self, call: str) -> AbstractContextManager[object]:
+        """Measure the block, which calls the object store; what it raises counts as a failed call."""
+
+
+class _Unmeasured:
+    """Hears nothing."""
+
+    def phase(self, phase: Phase) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        pass
+
+    def retried(self, reason: Retry) -> None:
+        pass
+
+    def caught_up(self, snapshots: int) -> None:
+        pass
+
+    def written_together(self, commits: int) -> None:
+        pass
+
+    def rows_written(self, batches: int, rows: int) -> None:
+        pass
+
+    def rows_flushed(self, rows: int) -> None:
+        pass
+
+    def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
+        pass
+
+    def lineage_waiting(self, transport: str, events: int) -> None:
+        pass
+
+    def task_failed(self, task: Task) -> None:
+        pass
+
+    def store_call(self, call: str) -> AbstractContextManager[object]:  # noqa: ARG002
+        return nullcontext()
+
+
+NO_METER: Final[Meter] = _Unmeasured()

@@ -1,0 +1,75 @@
+"""Tables that rows are posted to, kept between posts."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from sys import maxsize
+from threading import Lock
+from typing import Final
+
+from duckicelake.bridge.values.statistics import widen_table_stats
+from duckicelake.catalog.context.combiner import CombiningQueues
+from duckicelake.constraints.properties import Constraint, read_constraints, read_texts
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.inlined.batches import InsertTarget
+from duckicelake.lake.model import ColumnStats, Extent
+from duckicelake.rows.layout import Layout
+
+MAX_TARGETS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowTarget:
+    """A table that rows are posted to. metadata: as of when its columns and constraints were read.
+
+    The rest of it may be older. schema: of the columns as they are. folder: where DuckLake keeps the table's files.
+    """
+
+    lake: InsertTarget
+    layout: Layout
+    metadata: TableMetadata
+    schema: Schema
+    folder: str
+    leaves: Mapping[int, PrimitiveType]
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether rows must keep more than their columns' types, so that reading them takes longer."""
+        return bool(read_texts(self.metadata.properties))
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What rows must keep; InvalidRequest if one can't be checked any more."""
+        return read_constraints(self.metadata.properties, self.schema)
+
+    def widen(
+        self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats | Extent]]
+    ) -> dict[int, ColumnStats | None]:
+        """Table-wide statistics after rows with these, which are exact."""
+        return widen_table_stats(existing, batches, self.leaves, maxsize)
+
+
+@dataclass(slots=True)
+class RowTargets:
+    """Those that were used last, by the table's name; safe to share between threads. readers: who makes them known."""
+
+    readers: CombiningQueues = field(default_factory=CombiningQueues)
+    _known: OrderedDict[tuple[Namespace, str], "RowTarget"] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def find(self, namespace: Namespace, name: str) -> "RowTarget | None":
+        with self._lock:
+            found = self._known.get((namespace, name))
+            if found is not None:
+                self._known.move_to_end((namespace, name))
+            return found
+
+    def put(self, namespace: Namespace, name: str, target: "RowTarget") -> None:
+        with self._lock:
+            self._known[namespace, name] = target
+            self._known.move_to_end((namespace, name))
+            if len(self._known) > MAX_TARGETS:
+                self._known.popitem(last=False)

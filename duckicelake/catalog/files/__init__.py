@@ -1,1 +1,0 @@
-"""Files that a table's metadata names: written, given to those who would misread others, and let go."""

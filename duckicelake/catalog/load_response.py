@@ -1,0 +1,182 @@
+"""LoadTable responses, and the fast path that answers from memory."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import orjson
+
+from duckicelake.catalog.context.cache import CachedResponse, CachedTable, LoadedTable, Materialized
+from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.context.meter import NO_METER, Meter
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.delegation import AccessRequest, Delegated
+from duckicelake.catalog.table.load import build_freshness_query, check_freshness, is_current
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.lake.state import Freshness, FreshnessQuery
+
+Tell = Callable[[Freshness | None], object]
+"""Hears how the table is at a moment after the question; None if it isn't there, or can't be asked about this way."""
+ALL: Final = "all"
+REFS: Final = "refs"
+"""The representations: with all snapshots, or only those that refs name."""
+
+
+class FreshnessChecks:
+    """For one event loop. While a check is under way, those who ask are gathered for the next."""
+
+    def __init__(self, line: FreshnessLine, meter: Meter = NO_METER) -> None:
+        self._line = line
+        self._meter = meter
+        self._waiting: defaultdict[FreshnessQuery, list[Tell]] = defaultdict(list)
+        self._checking: asyncio.Task[None] | None = None
+
+    def ask(self, asked: FreshnessQuery, tell: Tell) -> None:
+        """Check, and tell once, later: whatever happens."""
+        self._waiting[asked].append(tell)
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check_all())
+
+    async def _check_all(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # who is being read from the sockets just now shall have a share in this check
+            waiting, self._waiting = self._waiting, defaultdict(list)
+            answers = await self._answers(list(waiting))
+            for tells, fresh in zip(waiting.values(), answers, strict=True):
+                _deliver_all(tells, fresh)
+
+    async def _answers(self, asked: Sequence[FreshnessQuery]) -> Sequence[Freshness | None]:
+        """As many as were asked for: who is told None asks the other way, which can say what is wrong."""
+        sent = time.perf_counter()
+        try:
+            answers = await self._line.freshness(asked)
+            self._meter.took("freshness", time.perf_counter() - sent)
+        except Exception:  # noqa: BLE001
+            answers = []
+        return answers if len(answers) == len(asked) else [None] * len(asked)
+
+
+def _deliver_all(tells: Iterable[Tell], fresh: Freshness | None) -> None:
+    for tell in tells:
+        try:
+            tell(fresh)
+        except Exception as error:  # noqa: BLE001 - a bug of one who listens must not be felt by the others
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "Who asked for a check failed at its answer", "exception": error})
+
+
+def commit_response(table: Materialized) -> tuple[bytes, ...]:
+    """The pieces of the answer to a commit."""
+    return (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', table.body, b"}")
+
+
+def load_response(table: Materialized, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
+    """The answer to a load; metadata: that representation of it."""
+    more = orjson.dumps({"config": given.config, **given.members})
+    location = orjson.dumps(table.location)
+    tag = etag(table, representation)
+    pieces = (b'{"metadata-location":', location, b',"metadata":', metadata, b",", more[1:])
+    return LoadedTable(pieces, f"{tag}-{given.tag}" if given.tag else tag)
+
+
+def etag(table: Materialized, representation: str) -> str:
+    """Unique for each representation and equal on all workers.
+
+    A table that is registered again begins at version 0, and a failover may give a version's number to another: the
+    name of its file says what is in it.
+    """
+    name = table.location.rpartition("/")[2].removesuffix(".metadata.json")
+    return f"{table.row.table_uuid}-{table.row.table_id}-{name}-{representation}"
+
+
+def metadata_of(services: Services, table: CachedTable, representation: str) -> bytes:
+    """The table's metadata in JSON, in this representation."""
+    if representation == ALL:
+        return table.materialized.body
+    kept = table.answers.bodies.get(representation)
+    if kept is None:
+        kept = _with_refs_only(table.materialized.metadata)
+        services.cache.keep_body(table, representation, kept)
+    return kept
+
+
+def build_response_key(
+    services: Services,
+    principal: Principal,
+    address: str,
+    wish: AccessRequest,
+    named_as: tuple[str, str],
+    representation: str,
+) -> Hashable:
+    """Who asks so is told the same about the same version of a table; named_as: its schema and name."""
+    if not wish or services.access.gives_nothing:
+        return representation
+    return representation, principal, address, wish, named_as
+
+
+def keep_response(
+    services: Services, table: CachedTable, asking: Hashable, answer: LoadedTable, given: Delegated
+) -> LoadedTable:
+    """The answer, which whoever asks so again may get again."""
+    told = CachedResponse(answer, given.until_ms, table.seen if given.may_change else None)
+    services.cache.keep_told(table, asking, told)
+    return answer
+
+
+def _with_refs_only(metadata: TableMetadata) -> bytes:
+    named_snapshots = {ref.snapshot_id for ref in metadata.refs.values()}
+    return metadata.encoded(s for s in metadata.snapshots if s.snapshot_id in named_snapshots)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTableFastPath:
+    """The quick way to what `tables.load_table` and `tables.table_exists` answer, for what they have answered before.
+
+    Answers are told later, and None where the slow way must be taken.
+    """
+
+    services: Services
+    checks: FreshnessChecks
+
+    def load(
+        self,
+        principal: Principal,
+        address: str,
+        wish: AccessRequest,
+        named_as: tuple[str, str],
+        representation: str,
+        tell: Callable[[LoadedTable | None], object],
+    ) -> bool:
+        """Whether it will be told. named_as: the table's schema and name."""
+        services = self.services
+        known = services.cache.find(*named_as)
+        if known is None:
+            return False
+        told = known.answers.told.get(build_response_key(services, principal, address, wish, named_as, representation))
+        if told is None or services.clock() >= told.until_ms:
+            return False
+        self.checks.ask(build_freshness_query(*named_as, known), partial(self._tell, known, told, tell))
+        return True
+
+    def exists(self, named_as: tuple[str, str], tell: Callable[[bool], object]) -> None:
+        """Tell whether the table is there for sure."""
+        self.checks.ask(FreshnessQuery(*named_as), lambda fresh: tell(fresh is not None))
+
+    def _tell(
+        self,
+        known: CachedTable,
+        told: CachedResponse,
+        tell: Callable[[LoadedTable | None], object],
+        fresh: Freshness | None,
+    ) -> None:
+        if fresh is None or not is_current(known, fresh) or (told.seen is not None and told.seen != fresh.seen):
+            tell(None)
+            return
+        self.services.cache.count(hit=True)
+        check_freshness(self.services, known, fresh)
+        tell(told.loaded)

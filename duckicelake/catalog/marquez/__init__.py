@@ -1,1 +1,0 @@
-"""Lineage as Marquez's API tells it."""

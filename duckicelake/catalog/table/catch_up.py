@@ -1,0 +1,246 @@
+"""Fold DuckDB's changes into a table's Iceberg history (design §6.13, §6.17)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from duckicelake.bridge.native.schema import build_first_metadata
+from duckicelake.bridge.native.steps import DEFINES
+from duckicelake.bridge.project import build_target, project_metadata
+from duckicelake.catalog.authz.confinement import write_derived
+from duckicelake.catalog.context.cache import ManifestCache
+from duckicelake.catalog.context.runtime import gc_disabled
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.derived_files import open_background_writer
+from duckicelake.catalog.table.manifests import renew_some
+from duckicelake.catalog.table.materialize import (
+    EncodedVersion,
+    PendingVersion,
+    build_next_pending,
+    encode_version,
+    forget_lost,
+)
+from duckicelake.catalog.table.native_change_set import build_mended_change_set, fold_native_changes
+from duckicelake.catalog.table.native_changes import Examination, NativeChanges, read_native_changes, read_unexamined
+from duckicelake.catalog.table.reclaim import release_files
+from duckicelake.errors import DamagedTable, NoSuchTable, Unsupported
+from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.changes import CatchUpProgress, ChangeSet, WrittenCommit
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.model import TableDefinition
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.side_tables import writer as side_tables
+from duckicelake.lake.state import TableRow, TableState
+from duckicelake.lake.writer import change_sets
+from duckicelake.postgres.database import Transaction
+from duckicelake.storage.threads import start_in_thread
+
+Encoding: TypeAlias = Callable[[], EncodedVersion]
+"""Waits for the version, whose files are written then."""
+ADVANCE_AFTER = 100
+"""Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
+
+
+def encode_ahead(
+    services: Services, before: tuple[TableState, TableMetadata], change: ChangeSet, progress: CatchUpProgress
+) -> Encoding | None:
+    """Begin to write what the change makes of the version before; None where that can't be told beforehand."""
+    state, metadata = before
+    row, cached = state.row, services.cache.get(state.row.table_id)
+    if cached is None and forget_lost(services, state):
+        return None
+    is_known = cached is not None and cached.materialized.row.version == row.version
+    known = ManifestCache(cached.materialized.known.manifests) if cached is not None and is_known else ManifestCache()
+    state = replace(state, row=replace(row, epoch=progress.epoch))
+    snapshots = tuple(step.ducklake_id for step in change.steps if step.ducklake_id is not None)
+    written = WrittenCommit(row.table_id, snapshots, progress.upto, change)
+    unwritten = build_next_pending(services, state, known, change, written)
+    return (
+        None if unwritten is None else start_in_thread(partial(_write_encoded, services, unwritten, (state, metadata)))
+    )
+
+
+def _write_encoded(
+    services: Services, unwritten: PendingVersion, before: tuple[TableState, TableMetadata]
+) -> EncodedVersion:
+    prepared = encode_version(unwritten, before)
+    write_derived(services, prepared.files)
+    return prepared
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The DuckLake snapshot and the expiry epoch that a table is up to.
+
+    version: what this made of the table, if that is known. row: the table's, if this wrote nothing.
+    """
+
+    upto: int
+    epoch: int
+    version: Encoding | None = None
+    row: TableRow | None = None
+
+
+def catch_up(services: Services, table_id: int) -> CaughtUp:
+    """Fold every native change into the table; NoSuchTable if it has gone."""
+    with gc_disabled():
+        return _fold_changes(services, table_id)
+
+
+def _fold_changes(services: Services, table_id: int) -> CaughtUp:
+    while True:
+        pending = _pending(services, table_id)
+        if pending.is_unchecked:
+            renew_some(services, pending.row)
+            continue
+        if pending.unexamined is not None:
+            _mend(services, pending, pending.unexamined)
+            continue
+        if not pending.is_due:
+            return CaughtUp(pending.upto, pending.epoch, row=pending.row)
+        progress = pending.progress
+        change, version = _change_of(services, pending.missed, progress) if pending.missed else (None, None)
+        try:
+            with services.database.transaction() as cursor:
+                if change is None:
+                    change_sets.advance_progress(cursor, table_id, pending.row.caught_up_to, progress)
+                else:
+                    change_sets.write_caught_up(cursor, change, progress)
+        except StaleBaseError:
+            continue
+        if change is not None and change.target.removed_snapshots:
+            with suppress(Exception):  # best effort, as after a commit: the next release takes what this one leaves
+                release_files(services, table_id)
+        if pending.is_unexamined:
+            continue
+        return CaughtUp(pending.upto, pending.epoch, version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change.
+
+    is_unchecked: manifests of an older contract of metrics come first. is_unexamined: what was served before added
+    files were examined comes last; it is read once all else is done.
+    """
+
+    upto: int
+    epoch: int
+    row: TableRow
+    is_due: bool = True
+    is_unchecked: bool = False
+    is_unexamined: bool = False
+    missed: NativeChanges | None = None
+    unexamined: Examination | None = None
+
+    @property
+    def progress(self) -> CatchUpProgress:
+        """How far the table will be once that is written down."""
+        seen = tuple(file.file_id for file in self.missed.window.delete_files) if self.missed else ()
+        return CatchUpProgress(self.upto, self.epoch, seen)
+
+
+def _pending(services: Services, table_id: int) -> _Pending:
+    with services.database.reading() as cursor:
+        upto, epoch, leaving, is_unchecked, is_unexamined, row = reader.read_standing(cursor, table_id)
+        if row is not None:
+            if row.caught_up_to > upto:
+                raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
+            touching = native.read_changes(cursor, table_id, row.caught_up_to, upto)
+            if touching:
+                services.meter.caught_up(len(touching))
+            if any("dropped_table" in change.kinds for change in touching):
+                raise NoSuchTable(f"Table {table_id} does not exist any more")
+            if is_unchecked:
+                return _Pending(upto, epoch, row, is_unchecked=True)
+            if row.epoch != epoch:
+                leaving |= reader.find_expired_snapshots(cursor, table_id)
+            if not (touching or leaving) and is_unexamined:
+                state = _state(services, cursor, row)
+                return _Pending(
+                    upto, epoch, row, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
+                )
+            if not (touching or leaving):
+                is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
+                return _Pending(upto, epoch, row, is_due=is_behind)
+            state = _state(services, cursor, row)
+            found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
+            return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
+    _adopt(services, table_id)
+    return _pending(services, table_id)
+
+
+def _mend(services: Services, pending: _Pending, found: Examination) -> None:
+    """Replace what Iceberg clients misread; nothing happens if the table has changed meanwhile."""
+    with open_background_writer(services) as beside:
+        change, replaced = build_mended_change_set(services, found, project_metadata(found.missed.state), beside)
+    with suppress(StaleBaseError), services.database.transaction() as cursor:
+        if change is not None:
+            change_sets.write_caught_up(cursor, change, pending.progress)
+        reader.mark_examined(cursor, pending.row.table_id, replaced)
+
+
+def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState:
+    """The table's, read as far as it isn't known."""
+    known = services.cache.version(row.table_id)
+    if known is None:
+        return reader.read_table_state(cursor, row)
+    state, _ = known
+    is_same = (state.row.table_uuid, state.row.version) == (row.table_uuid, row.version)
+    return replace(state, row=row) if is_same else reader.read_table_state(cursor, row, state)
+
+
+def _adopt(services: Services, table_id: int) -> None:
+    """Give a table that DuckDB created its side-table row, as it was when it was created."""
+    with services.database.transaction() as cursor:
+        is_there = native.lock_against_drop(
+            cursor, table_id
+        )  # else its row may have been purged while somebody loaded it
+        created = native.read_created_at(cursor, table_id) if is_there else None
+        definition = None if created is None else native.read_definition(cursor, table_id, created)
+        if created is None or definition is None:
+            raise NoSuchTable(f"Table {table_id} does not exist")
+        namespace = parse_schema_name(definition.schema_name)
+        location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
+        target = build_target(None, _first_metadata(cursor, definition, created, location))
+        epoch = reader.read_epoch(cursor)
+        side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
+
+
+def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, location: str) -> TableMetadata:
+    """Make the metadata of the first definition that Iceberg has words for; Unsupported if it has none for any."""
+    began = [column.column_id for column in created.columns]
+    problem: Unsupported | None = None
+    for snapshot_id, definition in _definitions(cursor, created, at):
+        try:
+            return build_first_metadata(definition, location, native.read_snapshot_time(cursor, snapshot_id), began)
+        except Unsupported as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iterator[tuple[int, TableDefinition]]:
+    """The definition with which a table was created, then those that it got, each with its snapshot."""
+    yield at, created
+    for change in native.read_changes(cursor, created.table_id, at, native.read_newest_snapshot(cursor)):
+        definition = (
+            native.read_definition(cursor, created.table_id, change.snapshot_id) if change.kinds & DEFINES else None
+        )
+        if definition is not None:
+            yield change.snapshot_id, definition
+
+
+def _change_of(
+    services: Services, missed: NativeChanges, progress: CatchUpProgress
+) -> tuple[ChangeSet | None, Encoding | None]:
+    """The change that takes the table there, if there is anything to say, and what it makes of the table."""
+    base = project_metadata(missed.state, services.cache.version(missed.state.row.table_id))
+    with open_background_writer(services) as beside:
+        change = fold_native_changes(services, missed, base, beside)
+        beside.begin()
+        return change, encode_ahead(services, (missed.state, base), change, progress) if change else None

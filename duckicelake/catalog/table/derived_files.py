@@ -1,0 +1,188 @@
+"""Write files for inlined rows beside a table's metadata (design §6.2, §6.16)."""
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from uuid import UUID, uuid5
+
+from duckicelake.bridge.data_files import parse_column_metrics
+from duckicelake.bridge.native.change_set import ServedFiles, build_new_file
+from duckicelake.bridge.native.schema import add_unpartitioned_spec
+from duckicelake.bridge.native.steps import NativeStep
+from duckicelake.bridge.snapshots import SnapshotNumbers
+from duckicelake.bridge.values.columns import check_written
+from duckicelake.bridge.values.statistics import LakeMetrics
+from duckicelake.bridge.values.types import build_field_ids, format_column_path, to_duckdb_type
+from duckicelake.catalog.authz.confinement import write_all
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import DamagedTable, InvalidRequest
+from duckicelake.iceberg.manifest.entry import DataFile, FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import build_partition_type
+from duckicelake.iceberg.schema import Schema
+from duckicelake.lake.additions import NewFile, NewVirtualFile
+from duckicelake.lake.ducklake import inlined_rows, native
+from duckicelake.lake.model import Column, ColumnStats, InlinedKey, find_children
+from duckicelake.parquet.inlined_rows import CopiedRows, ParquetColumn, ParquetRows, translate_disk_errors, write_rows
+from duckicelake.storage.threads import start_in_thread
+
+_GATHERED: Final = 16 * 1024 * 1024
+"""Bytes from which on files are written before there are all of them."""
+
+
+class BackgroundWriter:
+    """The files of a change, which are there once the block of `files_beside` has ended without an error."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._unwritten: dict[str, bytes] = {}
+        self._bytes = 0
+        self._begun: Callable[[], object] | None = None
+
+    def add(self, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
+        """Have a file written and return its path, `name` with a uuid of the content.
+
+        Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
+        """
+        unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
+        path = f"{metadata.location}/metadata/{name.format(unique)}"
+        self._unwritten[path] = data
+        self._bytes += len(data)
+        if self._bytes >= _GATHERED:
+            self.begin()
+        return path
+
+    def begin(self) -> None:
+        """Begin to write what was added since the last time, once that is written; raises as that did."""
+        self._wait()
+        if self._unwritten:
+            self._begun = start_in_thread(partial(write_all, self._services, list(self._unwritten.items())))
+        self._unwritten, self._bytes = {}, 0
+
+    def finish(self) -> None:
+        """Wait until all that was added is written."""
+        self.begin()
+        self._wait()
+
+    def _wait(self) -> None:
+        last, self._begun = self._begun, None
+        if last is not None:
+            last()
+
+
+@contextmanager
+def open_background_writer(services: Services) -> Iterator[BackgroundWriter]:
+    """Files that are written as the block ends, before any row names them."""
+    files = BackgroundWriter(services)
+    yield files
+    files.finish()
+
+
+def write_inlined_rows(
+    services: Services,
+    beside: BackgroundWriter,
+    table_id: int,
+    step: NativeStep,
+    metadata: TableMetadata,
+    numbers: SnapshotNumbers,
+) -> tuple[TableMetadata, ServedFiles]:
+    """Have the step's new inlined rows written as Parquet, a file for each inlined table, listed as unpartitioned."""
+    files: list[NewFile] = []
+    virtual: list[NewVirtualFile] = []
+    for file_id, keys in step.rows:
+        columns, rows = _written(services, table_id, keys, metadata.schema())
+        name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
+        path = beside.add(metadata, name, rows.data, keys[0].inlined_table)
+        metadata, spec = add_unpartitioned_spec(metadata)
+        data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
+        files.append(
+            build_new_file(
+                file_id, data_file, spec.spec_id, build_partition_type(spec, metadata.schema()), numbers, None
+            )
+        )
+        virtual.append(NewVirtualFile(file_id, keys))
+    return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
+
+
+def _written(
+    services: Services, table_id: int, keys: Sequence[InlinedKey], schema: Schema
+) -> tuple[tuple[Column, ...], ParquetRows]:
+    """The columns of an inlined table that the schema has, and the rows with their lineage.
+
+    In format version 3 a DuckLake snapshot's id is its sequence number.
+    """
+    name = keys[0].inlined_table
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        with translate_disk_errors(), path.open("wb") as file, services.database.statement() as cursor:
+            columns = native.read_columns(cursor, table_id, inlined_rows.find_columns_snapshot(cursor, table_id, name))
+            columns, gone = _still_there(columns, schema)
+            check_written(columns, schema, "inlined rows")
+            copied = inlined_rows.copy_keyed_rows(cursor, keys, find_children(columns, None), file)
+        try:
+            return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(_apart(columns), gone)))
+        except InvalidRequest as error:
+            raise DamagedTable(f"{name}, a table of its inlined rows: {error}") from error
+
+
+def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
+    """(the columns that the schema has with all that is in them, as structs are read whole; ids of what it lacks)."""
+    top, known = {field.id for field in schema.fields}, schema.map_fields_by_id().keys()
+    kept = tuple(column for column in columns if column.parent_column is not None or column.column_id in top)
+    return kept, frozenset(column.column_id for column in kept) - known
+
+
+def _apart(columns: Sequence[Column]) -> list[Column]:
+    """The columns, with other names for those that have the full name of a field: PyIceberg reads no such file."""
+    names = {column.column_name for column in columns if column.parent_column is None}
+    return [
+        replace(column, column_name=f"{column.column_name}_{column.column_id}")
+        if column.parent_column is None and any(column.column_name.startswith(f"{name}.") for name in names)
+        else column
+        for column in columns
+    ]
+
+
+def parquet_columns(columns: Sequence[Column], gone: Collection[int] = ()) -> list[ParquetColumn]:
+    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one.
+
+    gone: ids of fields that it needn't read.
+    """
+    return [
+        ParquetColumn(
+            name=column.column_name,
+            type=to_duckdb_type(column, columns, gone),
+            field_ids=build_field_ids(column, columns),
+            has_bounds=not find_children(columns, column.column_id),
+        )
+        for column in find_children(columns, None)
+    ]
+
+
+def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:
+    top = find_children(columns, None)
+    stats = [
+        ColumnStats(top[index].column_id, None, has_nan, low, high, None, values, nulls)
+        for index, (values, nulls, low, high, has_nan) in rows.stats.items()
+    ]
+    stats += [
+        ColumnStats(column.column_id, value_count=counts[0], null_count=counts[1])
+        for column in columns
+        if column.parent_column is not None
+        and (counts := rows.nested.get(format_column_path(column, columns))) is not None
+    ]
+    metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
+    return DataFile(
+        content=FileContent.DATA,
+        file_path=path,
+        file_format="PARQUET",
+        partition=(),
+        record_count=rows.record_count,
+        file_size_in_bytes=len(rows.data),
+        **parse_column_metrics(metrics),
+    )

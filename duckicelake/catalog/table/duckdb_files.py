@@ -1,0 +1,346 @@
+"""Data files of DuckDB as Iceberg clients must read them: layouts, copies, earlier types."""
+
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NoReturn, TypeAlias
+
+import duckdb
+
+from duckicelake.bridge.file_schema import add_name_mapping, can_hold
+from duckicelake.bridge.native.added_files import DuckDBAddedFile, StoredField
+from duckicelake.bridge.native.change_set import ReadableCopy, ServedData, find_partition
+from duckicelake.bridge.native.steps import NativeStep
+from duckicelake.bridge.snapshots import SnapshotNumbers
+from duckicelake.bridge.values.columns import can_read_as, describe_retyped
+from duckicelake.bridge.values.types import to_duckdb_type, to_lake_type
+from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.derived_files import BackgroundWriter
+from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, StoreDenied, Unsupported
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import PartitionSpec
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.model import Column, LakeFile, NameMap
+from duckicelake.lake.state import NativeWindow
+from duckicelake.parquet.copy import copy_columns, copy_readable
+from duckicelake.parquet.local_copies import open_footer_copies, open_local_copies
+from duckicelake.parquet.schema import LayoutField, ParquetField, read_file_fields, read_layout
+from duckicelake.storage.threads import run_in_parallel
+
+Layout: TypeAlias = tuple[LayoutField, ...]
+_LRU_FIELDS: Final = 200_000
+"""Fields of all files whose layouts are kept: a table that can't be served yet is asked for again and again."""
+_MISREAD: Final = frozenset({"uint8", "uint16", "uint32", "uint64", "timestamp_ms"})
+Copy = Callable[[Path, Path], bool]
+"""Writes the copy of a file at another path; whether there is need of one."""
+_NOT_CAST: Final = frozenset({"timestamptz", "variant", "geometry"})
+"""DuckLake's types that no copy has instead of others: which values these have depends on DuckDB, or its session."""
+
+
+class _Layouts:
+    """The layouts read last, by path and length of the file."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[tuple[str, int], Layout] = OrderedDict()
+        self._fields = 0
+
+    def get(self, file: LakeFile) -> Layout | None:
+        with self._lock:
+            return self._known.get((file.path, file.file_size_bytes))
+
+    def put(self, file: LakeFile, layout: Layout) -> None:
+        with self._lock:
+            key = file.path, file.file_size_bytes
+            self._fields += len(layout) - len(self._known.pop(key, ()))
+            self._known[key] = layout
+            while self._fields > _LRU_FIELDS:
+                self._fields -= len(self._known.popitem(last=False)[1])
+
+
+_LAYOUTS: Final = _Layouts()
+
+
+def read_layouts(services: Services, files: Sequence[LakeFile]) -> list[Layout]:
+    """The layout of each file; InvalidRequest or duckdb.Error for one that is missing or isn't Parquet."""
+    found = {file.file_id: layout for file in files if (layout := _LAYOUTS.get(file)) is not None}
+    unknown = [file for file in files if file.file_id not in found]
+    with open_footer_copies(services.store, [file.path for file in unknown]) as paths:
+        read = run_in_parallel(lambda file: read_layout(paths[file.path], file.path), unknown)
+    for file, layout in zip(unknown, read, strict=True):
+        _LAYOUTS.put(file, layout)
+        found[file.file_id] = layout
+    return [found[file.file_id] for file in files]
+
+
+class ReadableCopies:
+    """Writes the copies that a table's new data files need, beside its metadata."""
+
+    def __init__(self, services: Services, beside: BackgroundWriter, table_id: int) -> None:
+        self._services = services
+        self._beside = beside
+        self._table_id = table_id
+        self._examined: Mapping[int, DuckDBAddedFile] = {}
+
+    def of(
+        self,
+        step: NativeStep,
+        window: NativeWindow,
+        metadata: TableMetadata,
+        numbers: SnapshotNumbers,
+        types: Mapping[int, Mapping[int, str]],
+    ) -> ServedData:
+        """How the files of a step are served. types: by file, other types that its columns get (`copy_readable`).
+
+        Raises:
+            DamagedTable: a file is missing or unreadable.
+            Unsupported: a file that DuckDB added may not be read by the server, or can't be copied.
+
+        """
+        files = [file for _, file in step.data_files]
+        if not files:
+            return ServedData()
+        added = self._added([file for file in files if file.mapping_id is not None], metadata, step)
+        plain, names = _plain(files, added, window, metadata)
+        copies: dict[int, Copy] = {}
+        for file in files:
+            if file.file_id in added and file.file_id not in plain:
+                self._check_readable(file, metadata, "Iceberg clients would misread it and need a copy")
+                copies[file.file_id] = _copy_of(file, added[file.file_id], window)
+            elif file.file_id not in added and self._is_odd(file, types) and self._is_readable(file, metadata):
+                copies[file.file_id] = partial(copy_readable, types=types.get(file.file_id))
+        wanted = [file for file in files if file.file_id in copies]
+        return ServedData(dict(self._copied(wanted, copies, metadata, numbers)), added, names)
+
+    def misread(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata) -> frozenset[int]:
+        """Those of a step's files, all of which DuckDB added, that clients misread or whose bounds are wrong."""
+        files = [file for _, file in step.data_files]
+        self._examined = self._added(files, metadata, step)
+        plain, _ = _plain(files, self._examined, window, metadata)
+        return frozenset(id_ for id_, added in self._examined.items() if id_ not in plain or added.inexact)
+
+    def placed(
+        self, file: LakeFile, window: NativeWindow, metadata: TableMetadata
+    ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
+        """`placed` of a file that was looked at for `misread`."""
+        return find_partition(metadata, metadata.schema(), file, window, self._examined[file.file_id])
+
+    def _is_odd(self, file: LakeFile, types: Mapping[int, Mapping[int, str]]) -> bool:
+        return file.file_id in types or self._has_odd_columns
+
+    @cached_property
+    def _has_odd_columns(self) -> bool:
+        """Whether it had columns of types or names that are misread."""
+        with self._services.database.reading() as cursor:
+            has_odd_types = bool(native.read_column_types(cursor, self._table_id) & _MISREAD)
+            return has_odd_types or native.has_had_dotted_names(cursor, self._table_id)
+
+    @cached_property
+    def _folder(self) -> str:
+        """Where DuckLake keeps the table's files."""
+        with self._services.database.reading() as cursor:
+            return native.read_path_prefix(cursor, self._table_id)
+
+    def _is_readable(self, file: LakeFile, metadata: TableMetadata) -> bool:
+        try:
+            check_readable(self._services, file.path, metadata.location, [self._folder])
+        except InvalidRequest:
+            return False
+        return True
+
+    def _added(
+        self, files: Sequence[LakeFile], metadata: TableMetadata, step: NativeStep
+    ) -> dict[int, DuckDBAddedFile]:
+        """What the footers of added files say, by DuckLake's id."""
+        if not files:
+            return {}
+        with self._services.database.reading() as cursor:
+            columns = native.read_columns(cursor, self._table_id, step.change.snapshot_id)
+            maps = native.read_name_maps(cursor, {file.mapping_id for file in files if file.mapping_id is not None})
+        layouts = self._layouts(files, metadata)
+        return {
+            file.file_id: DuckDBAddedFile(
+                [StoredField(*field) for field in layout], maps[file.mapping_id or 0], columns
+            )
+            for file, layout in zip(files, layouts, strict=True)
+        }
+
+    def _layouts(self, files: Sequence[LakeFile], metadata: TableMetadata) -> list[Layout]:
+        """Read footers, wherever files lie: of rows nothing is read.
+
+        DamagedTable for a file that is missing or isn't Parquet, Unsupported where the server can't reach it.
+        """
+        try:
+            return read_layouts(self._services, files)
+        except (FileMissing, InvalidRequest, StoreDenied, duckdb.Error) as error:
+            for file in files:
+                self._check_readable(file, metadata, str(error))
+            raise DamagedTable(f"a data file of its that DuckDB added: {error}") from error
+
+    def _check_readable(self, file: LakeFile, metadata: TableMetadata, reason: str) -> None:
+        if not self._is_readable(file, metadata):
+            raise Unsupported(
+                "added-files",
+                f"DuckDB added {file.path}, which lies where this server may not read, though {reason}: add its folder "
+                "to DUCKICELAKE_ALLOWED_LOCATIONS, or delete its rows in DuckDB and insert them from the file",
+            )
+
+    def _copied(
+        self, files: Iterable[LakeFile], copies: Mapping[int, Copy], metadata: TableMetadata, numbers: SnapshotNumbers
+    ) -> Iterator[tuple[int, ReadableCopy]]:
+        for file in files:
+            with (
+                open_local_copies(self._services.store, [file.path]) as paths,
+                tempfile.TemporaryDirectory() as scratch,
+            ):
+                copy = Path(scratch, "copy.parquet")
+                if _is_copied(copies[file.file_id], paths[file.path], copy, file.path):
+                    data = copy.read_bytes()
+                    name = f"{numbers.snapshot_id}-{{}}-readable.parquet"
+                    yield file.file_id, ReadableCopy(self._beside.add(metadata, name, data, file.path), len(data))
+
+
+def _is_copied(copied: Copy, file: Path, copy: Path, location: str) -> bool:
+    try:
+        return copied(file, copy)
+    except InvalidRequest as error:
+        raise DamagedTable(f"{location}, a data file of its: {error}") from error
+
+
+def _copy_of(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow) -> Copy:
+    stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
+    columns = [(each.name, each.expression, each.field_ids) for each in added.copied(file.path, stats)]
+
+    def copied(source: Path, copy: Path) -> bool:
+        copy_columns(source, copy, columns)
+        return True
+
+    return copied
+
+
+def _plain(
+    files: Iterable[LakeFile], added: Mapping[int, DuckDBAddedFile], window: NativeWindow, metadata: TableMetadata
+) -> tuple[frozenset[int], tuple[NameMap, ...]]:
+    """(the added files that clients read as they are, the maps that the table's name mapping must know for that)."""
+    plain: set[int] = set()
+    known: dict[NameMap, bool] = {}
+    for file in files:
+        own = added.get(file.file_id)
+        if own is None or file.mapping_id is None or not own.is_plain or not _is_placed(file, own, window, metadata):
+            continue
+        names = window.name_maps[file.mapping_id]
+        if not own.has_ids and names not in known:
+            changed = add_name_mapping(metadata, names)
+            known[names] = changed is not None
+            metadata = changed or metadata
+        if own.has_ids or known[names]:
+            plain.add(file.file_id)
+    return frozenset(plain), tuple(names for names, fits in known.items() if fits)
+
+
+def _is_placed(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow, metadata: TableMetadata) -> bool:
+    """Whether the partition of the file says what DuckDB reads in its folder's name."""
+    if not added.in_folder:
+        return True
+    _, spec, _ = find_partition(metadata, metadata.schema(), file, window, added)
+    return added.in_folder <= {field.source_id for field in spec.fields if field.transform.name == "identity"}
+
+
+class WrittenTypes:
+    """Looks at a table's new files, if a column's type ever changed in a way that Iceberg's readers don't follow.
+
+    Files without field ids are left out: what is in those is for their name maps to say.
+    """
+
+    def __init__(self, services: Services, table_id: int) -> None:
+        self._services = services
+        self._table_id = table_id
+        self._known: dict[str, tuple[ParquetField, ...]] = {}
+
+    def of(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
+        """DuckDB's types of the columns that have other ones in a new file, by DuckLake's file id and field id.
+
+        Unsupported if that is so of a field in a column, or of timestamps with a zone.
+        """
+        changed = dict(self._changed(metadata.schema())) if step.data_files else {}
+        if not changed:
+            return {}
+        files = [file for _, file in step.data_files if file.mapping_id is None]
+        found = {file.file_id: dict(self._other_types(file, changed, metadata)) for file in files}
+        return {file_id: types for file_id, types in found.items() if types}
+
+    def _changed(self, schema: Schema) -> Iterator[tuple[int, NestedField]]:
+        """The fields that once had a type which can't be read as the one that they have."""
+        for field_id, field in schema.map_fields_by_id().items():
+            if isinstance(field.type, PrimitiveType):
+                types = self._types.get(field_id, ())
+                if not all(can_read_as(text, field.type) for text in types):
+                    yield field_id, field
+
+    @cached_property
+    def _types(self) -> Mapping[int, frozenset[str]]:
+        with self._services.database.reading() as cursor:
+            return native.read_column_types_by_id(cursor, self._table_id)
+
+    @cached_property
+    def _folder(self) -> str:
+        with self._services.database.reading() as cursor:
+            return native.read_path_prefix(cursor, self._table_id)
+
+    def _fields(self, path: str, location: str) -> tuple[ParquetField, ...]:
+        """Read the fields in a file's footer; once, as a step that is refused comes again with the next."""
+        if path not in self._known:
+            check_readable(self._services, path, location, [self._folder])
+            with open_local_copies(self._services.store, [path]) as paths:
+                self._known[path] = read_file_fields(paths[path])
+        return self._known[path]
+
+    def _other_types(
+        self, file: LakeFile, changed: Mapping[int, NestedField], metadata: TableMetadata
+    ) -> Iterator[tuple[int, str]]:
+        schema = metadata.schema()
+        columns = {field.id for field in schema.fields}
+        stored = {field.field_id: field for field in self._fields(file.path, metadata.location)}
+        for field_id, field in changed.items():
+            kind = stored[field_id].type if field_id in stored else None
+            if _is_held(field, kind) if field_id in stored else _is_in_structs(schema, field_id):
+                continue
+            if kind is not None and field_id not in columns and can_hold(field, kind):
+                continue  # a date that a client promoted: not all readers follow, but no copy has it otherwise
+            if field_id not in columns or _lake_type(field) in _NOT_CAST:
+                _refuse(schema, field, kind or "other type", file.path)
+            yield (
+                field_id,
+                to_duckdb_type(Column(field_id, None, field.name, _lake_type(field), nulls_allowed=True), ()),
+            )
+
+
+def _is_held(field: NestedField, stored: str | None) -> bool:
+    """Whether a file's field has the type; that of a struct is None, and so is that of a variant."""
+    if stored is None or _lake_type(field) == "variant":
+        return stored is None and _lake_type(field) == "variant"
+    return can_hold(field, stored) and (stored == "DATE") == (_lake_type(field) == "date")
+
+
+def _lake_type(field: NestedField) -> str:
+    assert isinstance(field.type, PrimitiveType)
+    return to_lake_type(field.type)
+
+
+def _is_in_structs(schema: Schema, field_id: int) -> bool:
+    """Whether a field is a column or in structs only: footers are read outside of lists and maps."""
+    fields, parents = schema.map_fields_by_id(), schema.parents()
+    parent = parents[field_id]
+    while parent is not None and isinstance(fields[parent].type, StructType):
+        parent = parents[parent]
+    return parent is None
+
+
+def _refuse(schema: Schema, field: NestedField, stored: str, where: str) -> NoReturn:
+    raise Unsupported("ducklake-types", describe_retyped(schema, field, stored, where))

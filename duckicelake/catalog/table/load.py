@@ -1,0 +1,245 @@
+"""Load the current version of a table, from the cache or the catalog; report damage."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
+from typing import Final, TypeVar
+
+from duckicelake.catalog.authz.ownership import is_granted
+from duckicelake.catalog.context.cache import CachedTable, Found, Materialized
+from duckicelake.catalog.context.caller import Capability
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
+from duckicelake.catalog.table.materialize import materialize, materialize_next, record
+from duckicelake.catalog.table.reclaim import delete_old_metadata
+from duckicelake.errors import (
+    AlreadyExists,
+    CatalogError,
+    CommitStateUnknown,
+    DamagedTable,
+    FileMissing,
+    InvalidRequest,
+    NoSuchTable,
+    Unavailable,
+)
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.side_tables import locations, reader
+from duckicelake.lake.side_tables.freshness import read_freshness as lake_freshness
+from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
+
+T = TypeVar("T")
+_SIGNS = (DamagedTable, InvalidRequest, FileMissing, AlreadyExists)
+"""What else than DamagedTable reading raises has no request to blame: it is damage, too."""
+_LATELY_SECONDS: Final = 1.0
+
+
+def read_or_report_damage(services: Services, table_id: int, read: Callable[[], T]) -> T:
+    """What `read` gives, or DamagedTable naming the table.
+
+    It reads again before that, and on while flushes come in between: what a flush or a cleanup took away isn't damage.
+    """
+    try:
+        return read()
+    except _SIGNS:
+        since = _newest_snapshot(services)
+    while True:
+        try:
+            with damage_context(services, table_id):
+                return read()
+        except DamagedTable:
+            before, since = since, _newest_snapshot(services)
+            if not _was_flushed(services, table_id, before, since):
+                raise
+
+
+def _newest_snapshot(services: Services) -> int:
+    with services.database.reading() as cursor:
+        return native.read_newest_snapshot(cursor)
+
+
+def _was_flushed(services: Services, table_id: int, after: int, upto: int) -> bool:
+    with services.database.reading() as cursor:
+        return any(
+            change.kinds & native.ROW_MOVING_KINDS for change in native.read_changes(cursor, table_id, after, upto)
+        )
+
+
+@contextmanager
+def damage_context(services: Services, table_id: int) -> Iterator[None]:
+    """Turn signs of damage into a DamagedTable that names the table; nothing of a request may be judged inside."""
+    try:
+        yield
+    except _SIGNS as error:
+        with services.database.reading() as cursor:
+            name = native.read_full_name(cursor, table_id)
+        raise build_damage_error(name, error) from error
+
+
+def build_damage_error(name: str, error: Exception) -> DamagedTable:
+    return DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")
+
+
+def load_current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
+    """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
+    full_name, asked_at = (to_schema_name(namespace), name), monotonic()
+    known = services.cache.find(*full_name)
+    fresh = read_freshness(services, namespace, name, known)
+    if known is not None and is_current(known, fresh):
+        services.cache.count(hit=True)
+        return replace(check_freshness(services, known, fresh), found=Found(full_name, asked_at))
+    services.cache.count(hit=False)
+    current = refresh(services, fresh.table_id)
+    services.cache.name(*full_name, fresh.table_id)
+    return replace(current, seen=fresh.seen)
+
+
+def load_recent_table(services: Services, namespace: Namespace, name: str) -> CachedTable | None:
+    """The table as this process has committed it, if that was found right by this name before and but a moment ago.
+
+    Others may have changed it since, or its name: what is computed of it must be checked. It is given once: who comes
+    again, as others were faster, has to ask.
+    """
+    full_name = (to_schema_name(namespace), name)
+    known = services.cache.find(*full_name)
+    found = None if known is None else known.found
+    if known is None or found is None or found.name != full_name or monotonic() - found.at > _LATELY_SECONDS:
+        return None
+    services.cache.put(replace(known, found=None))
+    return known
+
+
+def read_freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
+    """What tells whether what is known of the table is still so; NoSuchTable."""
+    asked = build_freshness_query(to_schema_name(namespace), name, known)
+    with services.meter.phase("freshness"), services.database.statement() as cursor:
+        (fresh,) = lake_freshness(cursor, [asked])
+    if fresh is None:
+        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+    return fresh
+
+
+def build_freshness_query(schema: str, name: str, known: CachedTable | None) -> FreshnessQuery:
+    """What to ask about a table of which this is known."""
+    return FreshnessQuery(schema, name, None if known is None else known.checked_upto)
+
+
+def is_current(known: CachedTable, fresh: Freshness) -> bool:
+    """Whether what is known of a table is still so, by the answer to what was asked with it."""
+    row = known.materialized.row
+    same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
+    return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
+
+
+def check_freshness(services: Services, known: CachedTable, fresh: Freshness) -> CachedTable:
+    """The current table as it was found right by this check, which the cache remembers."""
+    if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
+        return known
+    found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen, found=None)
+    services.cache.put(found)
+    return found
+
+
+def refresh(services: Services, table_id: int) -> CachedTable:
+    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone, DamagedTable."""
+    try:
+        return read_or_report_damage(services, table_id, lambda: _refresh(services, table_id))
+    except CommitStateUnknown as error:  # of what was caught up or recorded, which comes out the same the next time
+        raise Unavailable(f"The table could not be brought up to date; try again: {error}") from error
+
+
+def _refresh(services: Services, table_id: int) -> CachedTable:
+    with services.meter.phase("catch_up"):
+        caught_up = catch_up(services, table_id)
+    if (made := _make_table(services, caught_up)) is not None:
+        table = CachedTable(made, caught_up.upto, caught_up.epoch)
+        services.cache.put(table)
+        return table
+    cached = services.cache.get(table_id)
+    row = caught_up.row or _row_of(services, table_id)
+    if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
+        with services.meter.phase("materialize"):
+            materialized = materialize(services, table_id)
+        table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
+    else:
+        current = cached.materialized.with_row(row)
+        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
+    services.cache.put(table)
+    return table
+
+
+def _row_of(services: Services, table_id: int) -> TableRow | None:
+    with services.database.statement() as cursor:
+        return reader.read_table_row(cursor, table_id)
+
+
+def _make_table(services: Services, caught_up: CaughtUp) -> Materialized | None:
+    """The version that catching up made, its files written, if it is known and still the newest."""
+    if caught_up.version is None:
+        return None
+    with services.meter.phase("materialize"):
+        prepared = caught_up.version()
+        return prepared.table if record(services, prepared) else None
+
+
+def follow(
+    services: Services,
+    before: CachedTable,
+    written: WrittenCommit,
+    prepared: Materialized | None = None,
+    released: int | None = None,
+) -> CachedTable:
+    """The version that a commit made of the one before, or a newer one if others have changed the table since.
+
+    prepared: that version, if its files were written before the commit and recorded with it. released: the DuckLake
+    snapshot right after the commit's own, if it is known to change nothing.
+    """
+
+    def read() -> Materialized | None:
+        with services.meter.phase("materialize"):
+            return materialize_next(services, before.materialized, written.change, written)
+
+    if prepared is None:
+        made = read_or_report_damage(services, written.table_id, read)
+    else:
+        made = prepared
+        delete_old_metadata(services, made.row)
+    if made is None:
+        return refresh(services, written.table_id)
+    table = CachedTable(made, released or written.caught_up_to, before.epoch, found=before.found)
+    services.cache.put(table)
+    return table
+
+
+def load_committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
+    """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
+
+    Raises CommitStateUnknown if it was purged, or has moved to where the caller may not see it: a refusal would tell
+    the client to delete the files of its commit.
+    """
+    (table_id,) = table_ids
+    _check_still_shown(services, table_id)
+    try:
+        with services.database.reading() as cursor:
+            is_live = native.read_definition(cursor, table_id, native.read_newest_snapshot(cursor)) is not None
+        return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
+    except CatalogError as error:
+        raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error
+
+
+def _check_still_shown(services: Services, table_id: int) -> None:
+    """CommitStateUnknown unless the caller may load or commit to tables where this one is by now."""
+    principal = services.caller.principal
+    if principal.may(Capability.READ, ()):
+        return
+    with services.database.reading() as cursor:
+        found = locations.read_last_name(cursor, table_id)
+    schema = None if found is None else found[0]
+    if not any(is_granted(principal, each, schema) for each in (Capability.READ, Capability.WRITE)):
+        raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
+
+
+def _versions(row: TableRow) -> tuple[str, int]:
+    return row.table_uuid, row.version

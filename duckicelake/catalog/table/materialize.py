@@ -1,0 +1,297 @@
+"""Write the files that a table's metadata names: manifests, lists and metadata.json (design D4)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Final
+
+from duckicelake.bridge.artifacts import (
+    Artifact,
+    Encoded,
+    Entries,
+    Lines,
+    ManifestDefinitions,
+    encode_manifest,
+    encode_manifest_list,
+    encode_metadata,
+    get_definitions,
+)
+from duckicelake.bridge.commit.next_version import build_next_lake, build_next_state, to_pending_manifest_row
+from duckicelake.bridge.main_diff import AnyFile
+from duckicelake.bridge.project import apply_definitions, project_metadata
+from duckicelake.catalog.authz.confinement import write_derived
+from duckicelake.catalog.context.cache import ManifestCache, Materialized
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.reclaim import delete_old_metadata
+from duckicelake.errors import NoSuchTable
+from duckicelake.iceberg.manifest.entry import EntryStatus
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.additions import NewFile, NewManifest
+from duckicelake.lake.changes import ChangeSet, WrittenCommit, WrittenFile
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.side_tables.written_files import WrittenVersion
+from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
+from duckicelake.storage.protocol import NewObject as FileToWrite
+from duckicelake.storage.threads import run_in_parallel
+
+_ENCODERS: Final = 2
+"""Threads that encode manifests: while one deflates, which needs no interpreter, another goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingVersion:
+    """A version some of whose snapshots have no list: the manifests that these list, and entries of unwritten ones."""
+
+    state: TableState
+    manifests: Mapping[int, ManifestRow]
+    entries: Mapping[int, Entries]
+
+    @property
+    def snapshots(self) -> tuple[SnapshotRow, ...]:
+        """Those whose lists aren't written."""
+        return _without_list(self.state)
+
+
+def read_pending(services: Services, table_id: int, before: TableState | None) -> PendingVersion:
+    """Of the newest version, as it is in the catalog; NoSuchTable. before: an older state, all of it written."""
+    with services.database.reading() as cursor:
+        row = reader.read_table_row(cursor, table_id)
+        if row is None:
+            raise NoSuchTable(f"Table {table_id} does not exist any more")
+        state = reader.read_table_state(cursor, row, before)
+        manifests = reader.read_manifests(cursor, sorted(_listed(state)))
+        bare = sorted(manifest.manifest_id for manifest in manifests.values() if manifest.path is None)
+        return PendingVersion(state, manifests, reader.read_manifest_entries(cursor, bare))
+
+
+def build_next_pending(
+    services: Services, before: TableState, known: ManifestCache, change: ChangeSet, written: WrittenCommit
+) -> PendingVersion | None:
+    """Of the version that the change makes of the one before; only old files of manifests that it rewrites are read.
+
+    None where the metadata log gets longer than what is known of it, or files of the version before got lost.
+    """
+    state = build_next_state(before, change, written)
+    logged, logged_before = reader.parse_previous_versions(state.row), reader.parse_previous_versions(before.row)
+    if logged > logged_before <= len(before.metadata_log):
+        return None
+    state = replace(state, metadata_log=state.metadata_log[-logged:])
+    wanted = _listed(state)
+    new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
+    files: dict[int, AnyFile] = dict(_files_of(change))
+    older = {file_id for manifest in new.values() for _, file_id in _file_ids(manifest) if file_id not in files}
+    if older:
+        with services.database.statement() as cursor:
+            files |= reader.read_files(cursor, older)
+    entries = {key: [(status, files[id_]) for status, id_ in _file_ids(each)] for key, each in new.items()}
+    manifests = known.manifests_of(services.database, wanted - new.keys())
+    if any(manifest.path is None for manifest in manifests.values()):
+        return None
+    return PendingVersion(state, manifests | {key: to_pending_manifest_row(each) for key, each in new.items()}, entries)
+
+
+def _without_list(state: TableState) -> tuple[SnapshotRow, ...]:
+    return tuple(snapshot for snapshot in state.snapshots if snapshot.manifest_list is None)
+
+
+def _listed(state: TableState) -> set[int]:
+    """The manifests of snapshots without a list."""
+    return {manifest_id for snapshot in _without_list(state) for manifest_id in snapshot.manifest_ids}
+
+
+def _files_of(change: ChangeSet) -> Iterator[tuple[int, NewFile]]:
+    return ((file.file_id, file) for step in change.steps for file in step.side.files)
+
+
+def _file_ids(manifest: NewManifest) -> list[tuple[int, int]]:
+    """(status, file id) of the manifest's entries, in its order."""
+    groups = (
+        (EntryStatus.ADDED, manifest.added),
+        (EntryStatus.DELETED, manifest.deleted),
+        (EntryStatus.EXISTING, manifest.existing),
+    )
+    return [(int(status), file_id) for status, ids in groups for file_id in ids]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedVersion:
+    """A version, and those of its files that aren't recorded yet: as rows, and what is to be written."""
+
+    table: Materialized
+    rows: tuple[WrittenFile, ...]
+    files: tuple[FileToWrite, ...] = field(repr=False)
+
+
+def encode_version(unwritten: PendingVersion, before: tuple[TableState, TableMetadata] | None) -> EncodedVersion:
+    """The version with its files encoded; `before` as for `project`."""
+    state = unwritten.state
+    definitions = replace(get_definitions(apply_definitions(state.row, before)), location=state.row.location)
+    manifests, new = _encode_manifests(unwritten, definitions)
+    lines: Lines = {}
+    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in unwritten.snapshots]
+    paths = {artifact.object_id: artifact.path for artifact in lists}
+    state = replace(state, snapshots=_with_lists(state.snapshots, paths))
+    metadata = project_metadata(state, before)
+    document = encode_metadata(metadata, state.row.version)
+    artifacts = [*new, *lists, document]
+    state = replace(state, metadata_location=document.path)
+    current = state.current()
+    listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
+    known = ManifestCache({id_: manifests[id_] for id_ in listed})
+    table = Materialized(state.row, state, metadata, document.path, document.data, known)
+    return EncodedVersion(table, tuple(map(_row, artifacts)), tuple((each.path, each.data) for each in artifacts))
+
+
+def _encode_manifests(
+    unwritten: PendingVersion, known: ManifestDefinitions
+) -> tuple[dict[int, ManifestRow], list[Artifact]]:
+    listed = [file.file_id for entries in unwritten.entries.values() for _, file in entries]
+    files: Encoded | None = {} if len(set(listed)) < len(listed) else None  # a file may be in several
+
+    def encode(manifest_id: int) -> Artifact:
+        return encode_manifest(unwritten.manifests[manifest_id], unwritten.entries[manifest_id], known, files)
+
+    new = run_in_parallel(encode, unwritten.entries, _ENCODERS)
+    written = {
+        each.object_id: replace(
+            unwritten.manifests[each.object_id], path=each.path, length=len(each.data), facts=each.facts
+        )
+        for each in new
+    }
+    return {**unwritten.manifests, **written}, new
+
+
+def _encode_list(
+    snapshot: SnapshotRow, manifests: Mapping[int, ManifestRow], known: ManifestDefinitions, lines: Lines
+) -> Artifact:
+    listed = [manifests[manifest_id] for manifest_id in snapshot.manifest_ids]
+    return encode_manifest_list(snapshot, listed, known, lines)
+
+
+def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
+    """The snapshots, each with its list; those that had none are among the last, mostly, and are looked for there."""
+    filled = list(rows)
+    bare = (number for number in reversed(range(len(rows))) if rows[number].manifest_list is None)
+    for number in islice(bare, len(lists)):
+        filled[number] = replace(rows[number], manifest_list=lists[rows[number].snapshot_id])
+    return tuple(filled)
+
+
+def _row(artifact: Artifact) -> WrittenFile:
+    return WrittenFile(
+        kind=artifact.kind,
+        object_id=artifact.object_id,
+        path=artifact.path,
+        length=len(artifact.data),
+        sha256=artifact.sha256,
+        timestamp_ms=artifact.timestamp_ms,
+        facts=artifact.facts,
+    )
+
+
+def forget_lost(services: Services, state: TableState) -> bool:
+    """Forget that lost files were written; whether there were any, so that the table must be materialised again.
+
+    Looks at what a reader of main needs and, on a local disk, at what was written last; only if some of that is lost,
+    at all the rest.
+    """
+    table_id = state.row.table_id
+    if not _find_lost(services, _suspects(services, state)):
+        return False
+    with services.database.reading() as cursor:
+        written = reader.read_artifacts(cursor, table_id)
+    lost = _find_lost(services, written)
+    with services.database.transaction() as cursor:
+        reader.forget_artifacts(cursor, table_id, lost)
+    return True
+
+
+def _suspects(services: Services, state: TableState) -> dict[str, int]:
+    """The files to look at, with their lengths."""
+    table_id, current = state.row.table_id, state.current()
+    snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
+    with services.database.reading() as cursor:
+        needed = reader.read_version_artifacts(cursor, table_id, *snapshot)
+        if services.store.local_path(state.row.location) is None:
+            return needed
+        return needed | reader.read_last_artifacts(cursor, table_id)
+
+
+def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
+    """Those of the paths that have no file of this length."""
+    sizes = services.store.sizes(list(lengths))
+    return [path for path, size in zip(lengths, sizes, strict=True) if size != lengths[path]]
+
+
+def materialize(services: Services, table_id: int) -> Materialized:
+    """The newest version of the table, every file of it written; NoSuchTable if it has gone.
+
+    Lost files are looked for if none of its versions is known: a process outlives no power loss.
+    """
+    cached = services.cache.get(table_id)
+    table = _materialize_pending(services, table_id, services.cache.version(table_id))
+    if cached is not None:
+        table.known.inherit(cached.materialized.known)
+    return table
+
+
+def _materialize_pending(
+    services: Services, table_id: int, before: tuple[TableState, TableMetadata] | None
+) -> Materialized:
+    while True:
+        unwritten = read_pending(services, table_id, before[0] if before else None)
+        state = unwritten.state
+        location = None if unwritten.snapshots else state.metadata_location
+        if before is None and forget_lost(services, state):
+            continue
+        if location is not None:
+            metadata = project_metadata(state, before)
+            body = encode_metadata(metadata, state.row.version).data
+            return Materialized(state.row, state, metadata, location, body)
+        prepared = encode_version(unwritten, before)
+        if write(services, prepared):
+            return prepared.table
+
+
+def materialize_next(
+    services: Services, before: Materialized, change: ChangeSet, written: WrittenCommit
+) -> Materialized | None:
+    """What `materialize` gives once this change of the version before is committed, but without reading all of it.
+
+    None if somebody has changed the table since, or as for `prepare_next`.
+    """
+    prepared = prepare_next(services, before, change, written)
+    return prepared.table if prepared is not None and write(services, prepared) else None
+
+
+def prepare_next(
+    services: Services, before: Materialized, change: ChangeSet, written: WrittenCommit
+) -> EncodedVersion | None:
+    """The version that this change would make of the one before, if it were written so; its files are yet to be.
+
+    None as for `next_unwritten`.
+    """
+    unwritten = build_next_pending(services, before.state, before.known, change, written)
+    if unwritten is None:
+        return None
+    prepared = encode_version(unwritten, (before.state, before.metadata))
+    after = prepared.table
+    after.known.inherit(before.known)
+    if before.known.lake is not None:
+        after.known.lake = build_next_lake(before.known.lake, change, after.metadata, after.row)
+    return prepared
+
+
+def write(services: Services, prepared: EncodedVersion) -> bool:
+    """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
+    write_derived(services, prepared.files)
+    return record(services, prepared)
+
+
+def record(services: Services, prepared: EncodedVersion) -> bool:
+    """Record the files, which are written; as `write` tells."""
+    row = prepared.table.row
+    is_newest = services.recorder.record(services.database, WrittenVersion(row, prepared.rows))
+    if is_newest:
+        delete_old_metadata(services, row)
+    return is_newest

@@ -1,0 +1,198 @@
+"""Read what DuckDB did to a table since it was last caught up."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from duckicelake.bridge.data_files import serialize_partition
+from duckicelake.bridge.main_diff import DELETION_VECTOR, collect_deleted_positions
+from duckicelake.bridge.native.required_fields import find_unproved, has_unchecked
+from duckicelake.bridge.native.steps import NativeStep
+from duckicelake.bridge.snapshots import is_native_snapshot
+from duckicelake.catalog.context.services import Services, take_file_ids
+from duckicelake.catalog.table.duckdb_files import ReadableCopies
+from duckicelake.iceberg.manifest.entry import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.partition import build_partition_type
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.model import LakeChange, LakeFile
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.state import FileRow, LiveFile, LiveFiles, NativeWindow, Reach, TableRow, TableState
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.statements import fetch_all_batched
+
+_KINDS = frozenset({"rewrite_delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class NativeChanges:
+    """The table as it is known, what DuckDB did to it since, and the snapshots that leave its history."""
+
+    state: TableState
+    window: NativeWindow
+    live: LiveFiles
+    leaving: frozenset[int]
+
+
+def read_native_changes(
+    cursor: Transaction,
+    state: TableState,
+    upto: int,
+    touching: Sequence[LakeChange],
+    leaving: frozenset[int],
+    *,
+    expired: bool,
+) -> NativeChanges:
+    """What the snapshots up to `upto` that touch the table did; expired: since it was caught up, some were."""
+    row, current = state.row, state.current()
+    listed = current.manifest_ids if current else ()
+    is_known = current is not None and not (expired and touching)
+    asked = (
+        native.build_basis_query(row.table_id, row.caught_up_to, upto),
+        reader.build_virtual_files_query(row.table_id, listed),
+    )
+    [found], virtual = fetch_all_batched(cursor, *asked)
+    ground, sizes = native.WindowBasis(*found), {LiveFile(*each): size for size, *each in virtual}
+    reach = native.compute_reach(ground, row.caught_up_to, touching) if is_known else None
+    if reach is None:
+        is_whole, files = True, reader.read_live_files(cursor, listed)
+        reach = Reach(live=tuple(file.ducklake_id for file in files if file.ducklake_id is not None))
+    else:
+        is_whole, files = False, _with_deletes(cursor, row, listed, tuple(sizes))
+    live = _live(cursor, row, files)
+    serving = [file for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
+    if native.is_addition_only(touching):
+        reach = replace(reach, served=_find_served(sizes, live))
+    window = native.read_window(cursor, row.table_id, row.caught_up_to, upto, touching, ground, reach)
+    lake_ids = set[int]() if is_whole else _find_touched(window)
+    if lake_ids:
+        touched = reader.read_live_data_files(cursor, row.table_id, row.caught_up_to, lake_ids=lake_ids)
+        live = _live(cursor, row, _with_deletes(cursor, row, listed, (*serving, *touched))) if touched else live
+    if window.all_rows:
+        ids = [file.file_id for file in serving]
+        live = replace(live, virtual=reader.read_virtual_files(cursor, row.table_id, ids))
+    return NativeChanges(state, window, live, leaving)
+
+
+def _find_touched(window: NativeWindow) -> set[int]:
+    """DuckLake's ids of the data files that end in the window or get deletes; new ones among them."""
+    deleted_from = {file.target_id for file in window.delete_files if file.target_id is not None}
+    ended = {file.file_id for file in window.data_files if file.end_snapshot is not None}
+    return ended | deleted_from | {each.data_file_id for each in window.deletes}
+
+
+def _with_deletes(
+    cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]
+) -> tuple[LiveFile, ...]:
+    """The data files with all that deletes from them, what that deletes from besides, and the vectors of this."""
+    ids = {file.file_id for file in data}
+    deletes = reader.read_live_delete_files(cursor, row.table_id, listed, ids) if ids else ()
+    rows = reader.read_deletions(cursor, row.table_id, [file.file_id for file in deletes]) if deletes else ()
+    further = {each.data_file_id for each in rows} - ids
+    if not further:
+        return (*data, *deletes)
+    others = reader.read_live_data_files(cursor, row.table_id, row.caught_up_to, file_ids=further)
+    theirs = reader.read_live_delete_files(cursor, row.table_id, listed, further)
+    vectors = (file for file in theirs if file.file_format == DELETION_VECTOR and file not in deletes)
+    return (*data, *deletes, *others, *vectors)
+
+
+def live_with_deletes(cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]) -> LiveFiles:
+    """Data files with all that is deleted from them; `listed` are the current snapshot's manifests."""
+    return _live(cursor, row, _with_deletes(cursor, row, listed, data))
+
+
+def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> LiveFiles:
+    """The files with what the delete files among them delete."""
+    deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
+    deletions = reader.read_deletions(cursor, row.table_id, deletes) if deletes else ()
+    targets: dict[int, frozenset[int]] = {}
+    for each in deletions:
+        targets[each.delete_file_id] = targets.get(each.delete_file_id, frozenset()) | {each.data_file_id}
+    return LiveFiles(tuple(files), {}, collect_deleted_positions(deletions, deletes), targets)
+
+
+def _find_served(sizes: Mapping[LiveFile, int], live: LiveFiles) -> int:
+    """How many inlined rows files of these sizes serve that aren't DuckLake's by now."""
+    own = ((file.file_id, size) for file, size in sizes.items() if file.ducklake_id is None)
+    return sum(size - len(live.deleted.get(file_id, ())) for file_id, size in own)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What is to be examined: files that DuckDB added, by DuckLake's id, and those that it wrote, for requirements."""
+
+    missed: NativeChanges
+    added: Mapping[int, FileRow]
+    written: tuple[FileRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The step that replaces misread files, if there are any, and the fields that become optional."""
+
+    step: NativeStep | None
+    optional: frozenset[int]
+
+
+def read_unexamined(cursor: Transaction, state: TableState, base: TableMetadata, upto: int) -> Examination:
+    """Read what of a table is to be examined; it is caught up to that snapshot of DuckLake's."""
+    row, current = state.row, state.current()
+    listed = current.manifest_ids if current else ()
+    ground = native.WindowBasis(None, None, (), has_deletes=False)
+    window = native.read_window(cursor, row.table_id, upto, upto, (), ground, Reach(served=0))
+    lake_ids = [file.file_id for file in window.data_files if file.mapping_id is not None]
+    data = reader.read_live_data_files(cursor, row.table_id, upto, lake_ids=lake_ids) if lake_ids else ()
+    rows = reader.read_files(cursor, [file.file_id for file in data])
+    own = {
+        snapshot.snapshot_id: is_native_snapshot(snapshot.snapshot_id, snapshot.ducklake_id)
+        for snapshot in state.snapshots
+    }
+    added = {
+        file.ducklake_id: file for file in rows.values() if file.ducklake_id and own.get(file.added_snapshot_id, True)
+    }
+    live = live_with_deletes(cursor, row, listed, [file for file in data if file.ducklake_id in added])
+    written: tuple[FileRow, ...] = ()
+    if has_unchecked(base.schema()):
+        folders = (native.read_path_prefix(cursor, row.table_id), f"{row.location}/metadata/")
+        ids = [file.file_id for file in reader.read_live_files(cursor, listed) if file.content == FileContent.DATA]
+        written = tuple(file for file in reader.read_files(cursor, ids).values() if file.path.startswith(folders))
+    return Examination(NativeChanges(state, window, live, frozenset()), added, written)
+
+
+def examine(services: Services, found: Examination, base: TableMetadata, copies: ReadableCopies) -> Findings:
+    """Find what Iceberg clients misread. Raises as `ReadableCopies.of`."""
+    window, live = found.missed.window, found.missed.live
+    files = [file for file in window.data_files if file.file_id in found.added]
+    step = _step(window, [(0, file) for file in files])
+    misread = copies.misread(step, window, base)
+    wrong = [file for file in files if file.file_id in misread or not _is_as_placed(found, file, copies, base)]
+    optional = {field for file in found.written for field in find_unproved(base.schema(), file, is_checked=True)}
+    for file in found.added.values():
+        optional |= find_unproved(base.schema(), file, is_checked=False)
+    if not wrong:
+        return Findings(None, frozenset(optional))
+    ids = take_file_ids(services)
+    pairs = [(next(ids), file) for file in wrong]
+    old = {new_id: found.added[file.file_id].file_id for new_id, file in pairs}
+    deleted = {new_id: live.deleted[old_id] for new_id, old_id in old.items() if live.deleted.get(old_id)}
+    return Findings(_step(window, pairs, deleted, frozenset(old.values())), frozenset(optional))
+
+
+def _step(
+    window: NativeWindow,
+    files: list[tuple[int, LakeFile]],
+    positions: Mapping[int, frozenset[int]] | None = None,
+    removed: frozenset[int] = frozenset(),
+) -> NativeStep:
+    """A step as after DuckDB's rewrite of these files at the end of the window."""
+    return NativeStep(
+        change=LakeChange(window.upto, 0, _KINDS), data_files=tuple(files), positions=positions or {}, removed=removed
+    )
+
+
+def _is_as_placed(found: Examination, file: LakeFile, copies: ReadableCopies, base: TableMetadata) -> bool:
+    """Whether the file's row says the partition that it would be given now."""
+    row = found.added[file.file_id]
+    metadata, spec, partition = copies.placed(file, found.missed.window, base)
+    type_ = build_partition_type(spec, metadata.schema())
+    return (row.spec_id, list(row.partition)) == (spec.spec_id, list(serialize_partition(partition, type_)))

@@ -1,0 +1,68 @@
+"""Tables as batches of rows are prepared for them: read once, and again once a batch finds that one has changed."""
+
+from dataclasses import replace
+
+from duckicelake.bridge.project import project_metadata
+from duckicelake.bridge.values.columns import to_schema
+from duckicelake.catalog.context.row_targets import RowTarget
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.constraints.properties import read_texts
+from duckicelake.delta.import_ import sources
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.inlined.batches import InsertTarget
+from duckicelake.lake.inlined.targets import read_insert_target
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.state import TableRow, TableState
+from duckicelake.rows.columns import build_row_columns
+from duckicelake.rows.layout import Layout
+
+
+def read_row_target(
+    services: Services, namespace: Namespace, name: str, outdated: RowTarget | None = None
+) -> RowTarget:
+    """The table, read unless another than the outdated one is known; NoSuchTable, ReadOnlyTable, and so on."""
+    known = services.rows.find(namespace, name)
+    if known is not None and known is not outdated:
+        return known
+    with services.rows.readers.of((namespace, name)).alone():  # the others take what the first of them reads
+        known = services.rows.find(namespace, name)
+        if known is None or known is outdated:
+            known = _read(services, namespace, name, known)
+            services.rows.put(namespace, name, known)
+        return known
+
+
+def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:
+    """Columns that are what they were keep their layout: other tables change DuckLake's schema version, too."""
+    while True:
+        with services.database.reading() as cursor:
+            lake = read_insert_target(cursor, to_schema_name(namespace), name)
+            sources.check_writable(cursor, lake.definition.table_id)
+            row = reader.read_table_row(cursor, lake.definition.table_id)
+            folder = native.read_path_prefix(cursor, lake.definition.table_id)
+        if known is not None and known.lake.definition == lake.definition and _has_same_constraints(known, row):
+            return replace(known, lake=lake)
+        if row is not None:
+            return _target(lake, _defined(row), folder)
+        load_current_table(services, namespace, name)  # DuckDB's tables have a row from their first load on
+
+
+def _target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarget:
+    """The table with the columns that DuckLake has now; the metadata may not have them yet."""
+    columns = lake.definition.columns
+    schema = to_schema(columns, metadata.current_schema_id, metadata.schema())
+    leaves = {field_id: type_ for field_id, type_ in schema.leaves().items() if type_.name != "unknown"}
+    return RowTarget(lake, Layout(build_row_columns(schema, columns)), metadata, schema, folder, leaves)
+
+
+def _has_same_constraints(known: RowTarget, row: TableRow | None) -> bool:
+    return row is not None and read_texts(row.metadata["properties"]) == read_texts(known.metadata.properties)
+
+
+def _defined(row: TableRow) -> TableMetadata:
+    """The metadata without its snapshots, which take no part in what rows may look like."""
+    bare = replace(row, current_snapshot_id=None, metadata={**row.metadata, "refs": {}})
+    return project_metadata(TableState(bare, snapshots=(), snapshot_log=(), metadata_log=(), metadata_location=None))

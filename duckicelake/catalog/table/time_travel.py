@@ -1,0 +1,118 @@
+"""Which of a table's snapshots somebody means: by id, DuckLake's number, time, branch or tag, or Delta's version."""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from duckicelake.bridge.commit.renumber import find_aliases
+from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import Forgotten, InvalidRequest, NotFound
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.ducklake import native
+
+DELTA_VERSION: Final = "delta.version"
+"""In the summary of a snapshot that a version of a Delta table made."""
+_DELTA: Final = re.compile(r"v([0-9]{1,18})")
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_DEFINITION: Final = frozenset({"created_table", "altered_table"})
+
+
+def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Snapshot:
+    """The snapshot: the head of a branch or tag, of Delta's version as `v7`, of a number, or main's at a time.
+
+    A number is a snapshot's id or, if there is none of it, DuckLake's: main as DuckDB reads it `AT (VERSION => n)`.
+    Raises NotFound, Forgotten for what has expired, InvalidRequest for what is none of these.
+    """
+    text, metadata = wanted.strip(), table.metadata
+    if text in metadata.refs:
+        return _known(table, metadata.refs[text].snapshot_id)
+    if delta := _DELTA.fullmatch(text):
+        return _of_delta(table, int(delta[1]))
+    if not _NUMBER.fullmatch(text):
+        return _at_time(table, _milliseconds(text), text)
+    number = find_aliases(table.state.snapshots).get(int(text), int(text))
+    return metadata.snapshot(number) or _of_ducklake(services, table, int(text))
+
+
+def _known(table: Materialized, snapshot_id: int) -> Snapshot:
+    snapshot = table.metadata.snapshot(snapshot_id)
+    if snapshot is None:
+        raise Forgotten(f"Snapshot {snapshot_id} of the table has expired")
+    return snapshot
+
+
+def _of_delta(table: Materialized, version: int) -> Snapshot:
+    made = [each for each in table.metadata.snapshots if each.summary.get(DELTA_VERSION) == str(version)]
+    if not made:
+        raise NotFound(f"The table lists no snapshot of a Delta version {version}")
+    return made[-1]
+
+
+def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapshot:
+    """Main at a DuckLake snapshot: what the last change of its rows up to then made, if that is a listed snapshot."""
+    with services.database.reading() as cursor:
+        created, newest = native.read_created_at(cursor, table.row.table_id), native.read_newest_snapshot(cursor)
+        if created is None or not created <= number <= newest:
+            raise NotFound(f"The table has no snapshot {number}, and DuckLake none of this number that has the table")
+        changes = native.read_changes(cursor, table.row.table_id, created - 1, number)
+        times = [native.read_snapshot_time(cursor, each.snapshot_id) for each in changes[-1:]]
+    moved = [each.snapshot_id for each in changes if not each.kinds <= _DEFINITION]
+    if not moved:
+        raise NotFound(f"The table had no rows yet at DuckLake's snapshot {number}")
+    main = [entry.snapshot_id for entry in table.metadata.snapshot_log]
+    made = [row.snapshot_id for row in table.state.snapshots if row.ducklake_id == moved[-1]]
+    found = [snapshot_id for snapshot_id in main if snapshot_id in made]
+    if found:
+        return _known(table, found[-1])
+    rolled_back = _rolled_back_to(table, moved[-1], times[-1])
+    if rolled_back is None:
+        raise Forgotten(
+            f"Iceberg lists no snapshot of what the table was at DuckLake's snapshot {number}, only {_nearest(table)}"
+        )
+    return rolled_back
+
+
+def _rolled_back_to(table: Materialized, number: int, time_ms: int) -> Snapshot | None:
+    """The older snapshot that main went back to with a DuckLake snapshot that made none itself."""
+    log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= time_ms]
+    numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
+    if len(log) < 2 or log[-1].snapshot_id not in numbers:
+        return None
+    before = numbers.get(log[-2].snapshot_id)
+    is_older = before is not None and numbers[log[-1].snapshot_id] < before < number
+    return table.metadata.snapshot(log[-1].snapshot_id) if is_older else None
+
+
+def _at_time(table: Materialized, time_ms: int, text: str) -> Snapshot:
+    log = table.metadata.snapshot_log
+    then = [entry.snapshot_id for entry in log if entry.timestamp_ms <= time_ms]
+    if then:
+        return _known(table, then[-1])
+    since = f"its history begins at {_shown(log[0].timestamp_ms)}" if log else "it never had any rows"
+    raise NotFound(f"The table wasn't there at {text}, as far as is known: {since}")
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{text!r} is no branch or tag of the table, and neither a snapshot's number, a time as "
+            "2026-05-01T12:00, nor a version of a Delta table as v7"
+        ) from None
+    return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _shown(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _nearest(table: Materialized) -> str:
+    return _some(sorted({row.ducklake_id for row in table.state.snapshots}))
+
+
+def _some(numbers: Iterable[int]) -> str:
+    *_, last = listed = list(numbers)[-10:]
+    return f"those of {', '.join(map(str, listed))}" if len(listed) > 1 else f"that of {last}"

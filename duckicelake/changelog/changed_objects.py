@@ -1,0 +1,219 @@
+"""Parse DuckLake's `changes_made`: which namespaces, tables and views a snapshot touched, and how."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from duckicelake.changelog import object_names as followed_names
+from duckicelake.changelog.entries import ChangeKind
+from duckicelake.changelog.object_names import Begun, NamedObject
+from duckicelake.changelog.source import LakeSnapshot
+from duckicelake.lake.ducklake.schemas import format_full_name
+from duckicelake.lake.model import parse_changes
+from duckicelake.postgres.database import Transaction
+
+ADDS: Final = frozenset({"inserted_into_table", "inlined_insert"})
+REMOVES: Final = frozenset({"deleted_from_table", "inlined_delete"})
+MOVES: Final = frozenset({"inline_flush", "flushed_inlined", "merge_adjacent", "rewrite_delete", "compacted_table"})
+_OF_TABLES: Final = ADDS | REMOVES | MOVES | {"altered_table", "dropped_table"}
+_OF_VIEWS: Final = frozenset({"altered_view", "dropped_view"})
+_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
+_MAX_ID_DIGITS: Final = 18
+_FIRST: Final = (ChangeKind.DROP_TABLE, ChangeKind.DROP_VIEW, ChangeKind.DROP_NAMESPACE, ChangeKind.CREATE_NAMESPACE)
+"""What comes before everything else that a snapshot did: names are free before they are taken."""
+
+ChangeWords = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedObject:
+    """What a snapshot touched, and how: in its own words, and what they mean, the most telling first.
+
+    born: the schema and name that it was created with. place: location and format version that Iceberg clients know.
+    """
+
+    kinds: tuple[ChangeKind, ...]
+    namespace: str
+    name: str | None
+    object_id: int | None = None
+    uuid: str | None = None
+    previous: str | None = None
+    words: frozenset[str] = frozenset()
+    born: tuple[str, str | None] | None = None
+    place: tuple[str, int | None] | None = None
+
+    @property
+    def resource(self) -> str:
+        return format_full_name(self.namespace, self.name)
+
+
+class ChangedObjectReader:
+    """What several snapshots touched; looked up for all of them at once."""
+
+    def __init__(self, cursor: Transaction, snapshots: Sequence[LakeSnapshot]) -> None:
+        self._words = {each.snapshot_id: parse_changes(each.changes_made) for each in snapshots}
+        self._others: Mapping[int, set[int]] = {
+            each.snapshot_id: {iceberg.table_id for iceberg in each.iceberg} for each in snapshots
+        }
+        """Tables that a snapshot is about, perhaps without saying so."""
+        self._new_tables = followed_names.find_begun_tables(cursor, self._begun("created_table"))
+        self._new_views = followed_names.find_begun_views(cursor, self._begun("created_view"))
+        self._new_schemas = followed_names.find_begun_schemas(
+            cursor, [begun[:2] for begun in self._begun("created_schema")]
+        )
+        tables = {
+            *self._ids(_OF_TABLES),
+            *self._new_tables.values(),
+            *(each for ids in self._others.values() for each in ids),
+        }
+        views = {*self._ids(_OF_VIEWS), *self._new_views.values()}
+        schemas = {*self._ids({"dropped_schema"}), *self._new_schemas.values()}
+        self._names: defaultdict[int, list[NamedObject]] = defaultdict(list)
+        for named in (
+            *followed_names.read_table_names(cursor, tables),
+            *followed_names.read_view_names(cursor, views),
+            *followed_names.read_schema_names(cursor, schemas),
+        ):
+            self._names[named.object_id].append(named)
+        for named in followed_names.read_last_names(cursor, (tables | views | schemas) - self._names.keys()):
+            self._names[named.object_id].append(named)
+
+    def of(self, snapshot_id: int) -> list[ChangedObject]:
+        """In an order in which they may have happened. What nobody knows the name of any more is left out."""
+        words = self._words[snapshot_id]
+        found = [
+            *self._schemas(snapshot_id, words),
+            *self._tables(snapshot_id, words),
+            *self._views(snapshot_id, words),
+        ]
+        return sorted(found, key=_sort_key)
+
+    def _begun(self, kind: str) -> list[Begun]:
+        return [
+            (at, *_unquote(value)) for at, words in self._words.items() for word, value in words if word == kind
+        ]  # fmt: skip
+
+    def _ids(self, kinds: AbstractSet[str]) -> set[int]:
+        return {id_ for words in self._words.values() for id_ in _group_by_id(words, kinds)}
+
+    def _schemas(self, at: int, words: ChangeWords) -> list[ChangedObject]:
+        found = []
+        for kind, value in words:
+            if kind == "created_schema":
+                name, _ = _unquote(value)
+                object_id = self._new_schemas.get((at, name))
+                uuid = next((named.uuid for named in self._names.get(object_id or -1, ())), None)
+                found.append(ChangedObject((ChangeKind.CREATE_NAMESPACE,), name, None, object_id, uuid))
+        for schema_id in _group_by_id(words, {"dropped_schema"}):
+            found += self._thing(at, schema_id, (ChangeKind.DROP_NAMESPACE,))
+        return found
+
+    def _tables(self, at: int, words: ChangeWords) -> list[ChangedObject]:
+        by_id = _group_by_id(words, _OF_TABLES)
+        for table_id in self._others.get(at, ()):
+            by_id.setdefault(table_id, set())
+        created = [_unquote(value) for kind, value in words if kind == "created_table"]
+        unknown: list[ChangedObject] = []
+        for schema, name in created:
+            new = self._new_tables.get((at, schema, name))
+            if new is None:
+                unknown.append(ChangedObject((ChangeKind.CREATE_TABLE,), schema, name))
+            else:
+                by_id.setdefault(new, set()).add("created_table")
+        if len(unknown) < len(created):
+            unknown = []  # a name that the same transaction gave and took away again
+        things = (self._thing(at, id_, self._table_kinds(at, id_, kinds), kinds) for id_, kinds in by_id.items())
+        return [*unknown, *(each for found in things for each in found)]
+
+    def _table_kinds(self, at: int, table_id: int, words: AbstractSet[str]) -> tuple[ChangeKind, ...]:
+        if "dropped_table" in words and "created_table" not in words:
+            return (ChangeKind.DROP_TABLE,)
+        kinds: list[ChangeKind] = []
+        if "created_table" in words:
+            kinds.append(ChangeKind.RENAME_TABLE if self._before(at, table_id) else ChangeKind.CREATE_TABLE)
+        elif "altered_table" in words:
+            kinds.append(ChangeKind.ALTER_TABLE)
+        data = _classify_data(words)
+        return (*kinds, data) if data else tuple(kinds) or (ChangeKind.UPDATE_TABLE,)
+
+    def _views(self, at: int, words: ChangeWords) -> list[ChangedObject]:
+        by_id = _group_by_id(words, _OF_VIEWS)
+        replaced = {self._name(at, id_) for id_, kinds in by_id.items() if "dropped_view" in kinds}
+        found: list[ChangedObject] = []
+        for schema, name in (_unquote(value) for kind, value in words if kind == "created_view"):
+            view_id = self._new_views.get((at, schema, name))
+            if view_id is None:
+                continue
+            by_id.pop(view_id, None)
+            if self._before(at, view_id):
+                kind = ChangeKind.RENAME_VIEW
+            else:
+                kind = ChangeKind.ALTER_VIEW if (schema, name) in replaced else ChangeKind.CREATE_VIEW
+            found += self._thing(at, view_id, (kind,))
+        names = {(each.namespace, each.name) for each in found}
+        for view_id, kinds in by_id.items():
+            is_dropped = "dropped_view" in kinds
+            if not (is_dropped and self._name(at, view_id) in names):
+                found += self._thing(at, view_id, (ChangeKind.DROP_VIEW if is_dropped else ChangeKind.ALTER_VIEW,))
+        return found
+
+    def _thing(
+        self, at: int, object_id: int, kinds: tuple[ChangeKind, ...], words: Iterable[str] = ()
+    ) -> list[ChangedObject]:
+        named, before = self._named(at, object_id), self._before(at, object_id)
+        if named is None:
+            return []
+        previous = (
+            format_full_name(before.namespace, before.name) if before is not None and named is not before else None
+        )
+        first = self._names[object_id][0]
+        born = first.namespace, first.name
+        place = None if named.location is None else (named.location, named.format_version)
+        said = named.namespace, named.name, object_id, named.uuid, previous, frozenset(words)
+        return [ChangedObject(kinds, *said, born, place)]
+
+    def _named(self, at: int, object_id: int) -> NamedObject | None:
+        """What it is called from the snapshot on, or was called until then; else what it was called last."""
+        names = self._names.get(object_id, [])
+        now = [named for named in names if named.visible(at)] or [named for named in names if named.end == at]
+        return now[0] if now else names[-1] if names else None
+
+    def _before(self, at: int, object_id: int) -> NamedObject | None:
+        """What it was called until the snapshot, where that gave it another name, or none."""
+        return next((named for named in self._names.get(object_id, ()) if named.end == at), None)
+
+    def _name(self, at: int, object_id: int) -> tuple[str, str | None] | None:
+        named = self._named(at, object_id)
+        return None if named is None else (named.namespace, named.name)
+
+
+def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[str]]:
+    """Words about things by their ids; what is no id, no reader of DuckLake's would understand."""
+    found: dict[int, set[str]] = {}
+    for kind, value in words:
+        if kind in kinds and value.isascii() and value.isdigit() and len(value) <= _MAX_ID_DIGITS:
+            found.setdefault(int(value), set()).add(kind)
+    return found
+
+
+def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
+    """What became of the rows. A flush says of rows that were deleted before it that it deletes them."""
+    if words & ADDS:
+        return ChangeKind.OVERWRITE if words & REMOVES else ChangeKind.APPEND
+    if words & MOVES:
+        return ChangeKind.REPLACE
+    return ChangeKind.DELETE if words & REMOVES else None
+
+
+def _unquote(value: str) -> tuple[str, str]:
+    """(Schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
+    schema, *name = [each.replace('""', '"') for each in _NAME.findall(value)] or [value]
+    return schema, name[0] if name else ""
+
+
+def _sort_key(thing: ChangedObject) -> tuple[int, int]:
+    rank = _FIRST.index(thing.kinds[0]) if thing.kinds[0] in _FIRST else len(_FIRST)
+    return rank, thing.object_id if thing.object_id is not None else -1

@@ -1,0 +1,259 @@
+"""SQL of the changelog: read, prune and count its entries, and the changes that readers skipped."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, Literal, NamedTuple
+
+import psycopg
+
+from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.lake.ducklake.schemas import format_full_name
+from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.statements import prune_in_batches
+
+_SQL = load_queries("changelog", "entries")
+PRUNE_BATCH_ROWS: Final = 10_000
+LAST_ORDINAL: Final = 2**31 - 1
+CHANNEL: Final = "duckicelake_change"
+"""Who listens to it is notified of new changes."""
+SNAPSHOTS: Final = "duckicelake_snapshot"
+"""Who listens to this one, of what they will be told of: DuckLake snapshots, and changes without any."""
+AWAITED_KEY: Final = LOCK_KEY + 5
+"""Of an advisory lock that all share who await the chronicle."""
+_NAMESPACE: Final = "(namespace = %(namespace)s OR starts_with(namespace, %(namespace)s || '.'))"
+_OBJECT: Final = "object_id = %(object_id)s"
+_TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s
+    AND left(name, 200) = left(%(name)s, 200) AND name = %(name)s"""
+_KINDS: Final = """(kind = ANY(%(kinds)s::text[]) OR EXISTS (
+    SELECT FROM json_array_elements_text(facts -> 'kinds') AS k (kind) WHERE k.kind = ANY(%(kinds)s::text[])))"""
+_ENGINE: Final = """strpos(lower(concat_ws(' ', agent, facts -> 'summary' ->> 'engine-name',
+    facts -> 'client' ->> 'engine', CASE source WHEN 'duckdb' THEN source END)), lower(%(engine)s)) > 0"""
+_VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
+    WHERE namespace = prefix OR starts_with(namespace, prefix || '.'))"""
+_SKIPPED_SQL = load_queries("changelog", "skipped")
+SkipperName = Literal["chronicle", "lineage"]
+
+
+class ChangeKind(StrEnum):
+    """What happened. Replace is a compaction, a flush or a rewrite: other files, the same rows.
+
+    Update-table is what makes no snapshot that readers of main see: properties, refs, branches, statistics.
+    """
+
+    CREATE_NAMESPACE = "create-namespace"
+    DROP_NAMESPACE = "drop-namespace"
+    UPDATE_NAMESPACE = "update-namespace"
+    CREATE_TABLE = "create-table"
+    ALTER_TABLE = "alter-table"
+    RENAME_TABLE = "rename-table"
+    DROP_TABLE = "drop-table"
+    UPDATE_TABLE = "update-table"
+    APPEND = "append"
+    DELETE = "delete"
+    OVERWRITE = "overwrite"
+    REPLACE = "replace"
+    CREATE_VIEW = "create-view"
+    ALTER_VIEW = "alter-view"
+    RENAME_VIEW = "rename-view"
+    DROP_VIEW = "drop-view"
+
+
+class LogPosition(NamedTuple):
+    """A place in the chronicle, spelled `17.0`; `17` comes after all that happened in and after that snapshot so far.
+
+    The ordinal counts what happened in one DuckLake snapshot, and after it without a snapshot.
+    """
+
+    snapshot_id: int
+    ordinal: int
+
+    def __str__(self) -> str:
+        return str(self.snapshot_id) if self.ordinal == LAST_ORDINAL else f"{self.snapshot_id}.{self.ordinal}"
+
+    @staticmethod
+    def parse(text: str) -> "LogPosition":
+        """Read the spelling; InvalidRequest for what isn't one."""
+        snapshot, dot, ordinal = text.partition(".")
+        digits = [snapshot, ordinal] if dot else [snapshot]
+        if not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in digits):
+            raise InvalidRequest(f"{text!r} is no position: write a snapshot's id, as 17, or 17.0")
+        return LogPosition(int(snapshot), min(int(ordinal), LAST_ORDINAL) if dot else LAST_ORDINAL)
+
+
+START_POSITION: Final = LogPosition(-1, 0)
+"""Before everything."""
+
+END_POSITION: Final = LogPosition(2**63 - 1, 0)
+"""After everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChange:
+    """What happened to one namespace, table or view in one DuckLake snapshot, or after it without one.
+
+    namespace: the DuckLake schema's name, levels joined by dots. previous: the former `resource` of what was renamed.
+    source: rest, pipeline or duckdb. facts, each only where it is known: location, format-version, summary (Iceberg's),
+    metrics (counts, by the names that Iceberg's summaries have), schema (Iceberg's JSON, of what was created or
+    altered), kinds (all, where more than one is true of the change), updates (of the audit trail's detail),
+    parameters (the rest of that), client (what the request said of itself), requests (all, where several made it),
+    author and message (what DuckDB's `set_commit_message` said, or `ducklake.commit-message` in the summary).
+    """
+
+    snapshot_id: int
+    ordinal: int
+    at: datetime
+    kind: ChangeKind
+    namespace: str
+    name: str | None
+    previous: str | None = None
+    object_id: int | None = None
+    uuid: str | None = None
+    source: str = "duckdb"
+    principal: str | None = None
+    agent: str | None = None
+    request_id: str | None = None
+    operation: str | None = None
+    iceberg_snapshot_id: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def position(self) -> LogPosition:
+        return LogPosition(self.snapshot_id, self.ordinal)
+
+    @property
+    def resource(self) -> str:
+        """The full name, as the audit trail spells it: dots in a table's own name are %2E."""
+        return format_full_name(self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedChanges:
+    """Which changes somebody asks for; None: any. namespace: with all in and below it, unless `name` is given.
+
+    object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below
+    them, may be seen. engine: text in the user agent or the engine's name.
+    """
+
+    namespace: str | None = None
+    name: str | None = None
+    object_id: int | None = None
+    kinds: Sequence[ChangeKind] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    principal: str | None = None
+    engine: str | None = None
+    source: str | None = None
+    visible: Sequence[str] | None = None
+
+
+ANY_CHANGE: Final = WantedChanges()
+
+
+def read_changes(
+    cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
+) -> list[LoggedChange]:
+    """What comes after a position, in order."""
+    return _read(cursor, _SQL.changes, after, limit, wanted)
+
+
+def read_latest(
+    cursor: Transaction, before: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
+) -> list[LoggedChange]:
+    """What comes before a position, the newest first."""
+    return _read(cursor, _SQL.latest, before, limit, wanted)
+
+
+def await_folding(cursor: Transaction) -> None:
+    """Have the lake be followed without delay, for as long as the session lasts."""
+    cursor.execute(_SQL.be_awaited, {"key": AWAITED_KEY})
+
+
+def read_newest_position(cursor: Transaction) -> LogPosition:
+    """How far the lake has been followed: no change will come at or before this position any more."""
+    row = cursor.execute(_SQL.newest).fetchone()
+    assert row is not None
+    return LogPosition(*row)
+
+
+def read_oldest(cursor: Transaction) -> LogPosition | None:
+    """The first change that is kept; those before it were pruned, or there never were any."""
+    row = cursor.execute(_SQL.oldest).fetchone()
+    return None if row is None else LogPosition(*row)
+
+
+def prune_entries(database: Database, before: datetime, batch: int = PRUNE_BATCH_ROWS) -> int:
+    """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    with database.transaction() as cursor:
+        cursor.execute(_SQL.forget_lost_files)
+    return prune_in_batches(database, _SQL.prune, before, batch)
+
+
+def _read(cursor: Transaction, query: str, at: LogPosition, limit: int, wanted: WantedChanges) -> list[LoggedChange]:
+    conditions, parameters = _build_conditions(wanted)
+    query = query.replace("{wanted}", " AND ".join(["true", *conditions]))
+    parameters |= {"snapshot_id": at.snapshot_id, "ordinal": at.ordinal, "limit": limit}
+    return [_build_change(*row) for row in cursor.execute(query, parameters).fetchall()]
+
+
+def _build_change(snapshot_id: int, ordinal: int, at: datetime, kind: str, *rest: Any) -> LoggedChange:
+    return LoggedChange(snapshot_id, ordinal, at, ChangeKind(kind), *rest)
+
+
+def _build_place(wanted: WantedChanges) -> str:
+    of_name = _NAMESPACE if wanted.name is None else _TABLE
+    if wanted.object_id is None:
+        return of_name
+    return _OBJECT if wanted.namespace is None else f"({_OBJECT} OR {of_name})"
+
+
+def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, object]]:
+    """What is asked for in SQL: only what is said is in it, so that each index serves who asks for its columns."""
+    given = {
+        _build_place(wanted): wanted.namespace if wanted.object_id is None else wanted.object_id,
+        _KINDS: wanted.kinds,
+        "at >= %(since)s": wanted.since,
+        "at < %(until)s": wanted.until,
+        "principal = %(principal)s": wanted.principal,
+        _ENGINE: wanted.engine,
+        "source = %(source)s": wanted.source,
+        _VISIBLE: wanted.visible,
+    }
+    parameters: dict[str, object] = {name: getattr(wanted, name) for name in WantedChanges.__dataclass_fields__}
+    parameters |= {"kinds": list(wanted.kinds or ()), "visible": list(wanted.visible or ())}
+    return [condition for condition, value in given.items() if value is not None], parameters
+
+
+class SkippedError(Exception):
+    """Something can't be told, whatever is tried."""
+
+
+def is_caused_by_change(error: Exception) -> bool:
+    """Whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
+    if isinstance(error, psycopg.Error):
+        return isinstance(error, psycopg.DataError)
+    return not isinstance(error, (Unavailable, CommitStateUnknown))
+
+
+def record_skipped(cursor: Transaction, follower: SkipperName, what: str, error: Exception) -> SkippedError:
+    """Note it in the transaction that goes on past it; what is to be said of it."""
+    reason = f"{type(error).__name__}: {error}"
+    cursor.execute(_SKIPPED_SQL.note, {"follower": follower, "what": what, "reason": reason.replace("\0", "")})
+    left_out = SkippedError(f"the {follower} will not tell of {what}: {reason}")
+    left_out.__cause__ = error
+    return left_out
+
+
+def forget_skipped(cursor: Transaction) -> list[str]:
+    """Have nothing more be said of what was left out until now; what that was."""
+    rows = cursor.execute(_SKIPPED_SQL.forget).fetchall()
+    return [f"{follower}: {what} ({reason})" for follower, what, reason in rows]
+
+
+def read_newest_skipped(cursor: Transaction, follower: SkipperName) -> tuple[str, str, int] | None:
+    """What it has left out last, why, and how often it has left out something; None: never."""
+    row = cursor.execute(_SKIPPED_SQL.newest, {"follower": follower}).fetchone()
+    return None if row is None else (row[0], row[1], row[2])

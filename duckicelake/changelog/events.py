@@ -1,0 +1,235 @@
+"""Changes as events, in the shape of Iceberg's draft of an events endpoint (apache/iceberg#12584)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Final, Literal
+
+import orjson
+
+from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
+from duckicelake.changelog.history import name_engine
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
+
+ObjectType = Literal["namespace", "table", "view"]
+Name = tuple[Namespace, str | None]
+"""A namespace, and what is meant in it; None: itself."""
+MayRead = Callable[[Namespace], bool]
+
+
+OPERATION_TYPES: Final[Mapping[ChangeKind, str]] = {
+    ChangeKind.CREATE_NAMESPACE: "create-namespace",
+    ChangeKind.UPDATE_NAMESPACE: "update-namespace-properties",
+    ChangeKind.DROP_NAMESPACE: "drop-namespace",
+    ChangeKind.CREATE_TABLE: "create-table",
+    ChangeKind.RENAME_TABLE: "rename-table",
+    ChangeKind.DROP_TABLE: "drop-table",
+    ChangeKind.CREATE_VIEW: "create-view",
+    ChangeKind.ALTER_VIEW: "update-view",
+    ChangeKind.RENAME_VIEW: "rename-view",
+    ChangeKind.DROP_VIEW: "drop-view",
+}
+"""The draft's; every other kind is an `update-table`."""
+_UPDATE: Final = "update-table"
+_REGISTER: Final = "register-table"
+KINDS: Final = frozenset({*ChangeKind, *OPERATION_TYPES.values(), _UPDATE, _REGISTER})
+"""What events can be chosen by: the draft's types of operations, and our finer ones."""
+
+_RENAMES: Final = (ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW)
+_REPORTED_FACTS: Final = (
+    "kinds",
+    "updates",
+    "metrics",
+    "summary",
+    "location",
+    "format-version",
+    "schema",
+    "author",
+    "message",
+)
+"""Facts that are told as they are."""
+_SESSION: Final = "session"
+"""By which requests of one program are told from others: made of its address, so nobody's business."""
+_OF_REQUESTS: Final = ("principal", "request-id", "operation")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvent:
+    """One change as one reader may see it. kinds: what it can be chosen by. json: the event itself."""
+
+    position: LogPosition
+    at_ms: int
+    type: ObjectType
+    kinds: frozenset[str]
+    names: tuple[Name, ...]
+    uuid: str | None
+    json: bytes
+
+    def is_from_request(self, events: int) -> "ChangeEvent":
+        """The same, with another number of events that its request made."""
+        return replace(self, json=orjson.dumps({**orjson.loads(self.json), "request-event-count": events}))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChanges:
+    """One change as everybody may see it.
+
+    What was renamed into another namespace has `left` and `came`: who may read only the one that it left, or came
+    to, sees it dropped or created. together: of a request that changed several namespaces, those of each change.
+    """
+
+    position: LogPosition
+    at_ms: int
+    whole: ChangeEvent
+    left: ChangeEvent | None = None
+    came: ChangeEvent | None = None
+    together: tuple[frozenset[Namespace], ...] = ()
+
+    def seen(self, may_read: MayRead) -> ChangeEvent | None:
+        """The event for who may read these namespaces; None if they may not know of it."""
+        event = self._seen(may_read)
+        if event is None or not self.together:
+            return event
+        known = sum(any(map(may_read, namespaces)) for namespaces in self.together)
+        return event if known == len(self.together) else event.is_from_request(known)
+
+    def _seen(self, may_read: MayRead) -> ChangeEvent | None:
+        sees_it = may_read(self.whole.names[0][0])
+        if self.left is None:
+            return self.whole if sees_it else None
+        if may_read(self.whole.names[1][0]):
+            return self.whole if sees_it else self.left
+        return self.came if sees_it else None
+
+    @property
+    def size(self) -> int:
+        """Of what it takes in memory, most."""
+        return sum(len(event.json) for event in (self.whole, self.left, self.came) if event is not None)
+
+
+def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
+    """What changed, in the same order. All changes of a request must be among them, for each event tells how many."""
+    found: list[RequestChanges] = []
+    for request_id, group in groupby(changes, find_request):
+        together = list(group)
+        whole = [_build_request_changes(change, request_id, len(together)) for change in together]
+        namespaces = tuple(frozenset(namespace for namespace, _ in each.whole.names) for each in whole)
+        is_of_one = len(frozenset[Namespace]().union(*namespaces)) == 1
+        found += whole if is_of_one else (replace(each, together=namespaces) for each in whole)
+    return found
+
+
+def find_request(change: LoggedChange) -> str:
+    """What tells which changes were made at once: the id of the request, or of what DuckDB committed."""
+    return change.request_id or f"snapshot-{change.snapshot_id}"
+
+
+def _build_request_changes(change: LoggedChange, request_id: str, together: int) -> RequestChanges:
+    whole = _build_event(change, request_id, together)
+    parted = RequestChanges(whole.position, whole.at_ms, whole)
+    if len(whole.names) == 1 or whole.names[0][0] == whole.names[1][0]:
+        return parted
+    is_table = whole.type == "table"
+    dropped, created = (
+        (ChangeKind.DROP_TABLE, ChangeKind.CREATE_TABLE) if is_table else (ChangeKind.DROP_VIEW, ChangeKind.CREATE_VIEW)
+    )
+    assert change.previous is not None
+    *levels, name = change.previous.split(".")
+    plain = replace(change, previous=None, facts={})
+    left = replace(plain, kind=dropped, namespace=".".join(levels), name=parse_schema_name(name)[0])
+    came = replace(plain, kind=created if change.kind in _RENAMES else change.kind)
+    return replace(parted, left=_build_event(left, request_id, together), came=_build_event(came, request_id, together))
+
+
+def _build_event(change: LoggedChange, request_id: str, together: int) -> ChangeEvent:
+    position, at_ms = change.position, round(change.at.timestamp() * 1000)
+    operation = _find_operation_type(change)
+    event = {
+        "event-id": str(position),
+        "request-id": request_id,
+        "request-event-count": together,
+        "timestamp-ms": at_ms,
+        "actor": _drop_absent({"id": change.principal, "user-agent": change.agent}),
+        "operation": {"operation-type": operation, **_build_operation(operation, change)},
+        "duckicelake": _build_extension(change, position),
+    }
+    kinds, names = frozenset((operation, change.kind.value, *change.facts.get("kinds", ()))), _collect_names(change)
+    return ChangeEvent(
+        position, at_ms, _find_object_type(change.kind), kinds, names, change.uuid, orjson.dumps(_drop_absent(event))
+    )
+
+
+def _find_operation_type(change: LoggedChange) -> str:
+    if change.kind is ChangeKind.CREATE_TABLE and change.operation == "register_table":
+        return _REGISTER
+    return OPERATION_TYPES.get(change.kind, _UPDATE)
+
+
+def _build_operation(operation: str, change: LoggedChange) -> dict[str, Any]:
+    """What the draft says of an operation of this type."""
+    (namespace, name), *former = _collect_names(change)
+    if name is None:
+        return _build_namespace_operation(operation, namespace, _build_parameters(change))
+    uuid = _drop_absent({f"{_find_object_type(change.kind)}-uuid": change.uuid})
+    if former and operation.startswith("rename-"):
+        return {"source": _build_identifier(*former[0]), "destination": _build_identifier(namespace, name), **uuid}
+    told: dict[str, Any] = {"identifier": _build_identifier(namespace, name), **uuid}
+    if operation.startswith("drop-"):
+        return told | _drop_absent({"purge": _build_parameters(change).get("purge")})
+    return told | {"updates": []}
+
+
+def _build_namespace_operation(operation: str, namespace: Namespace, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {"namespace": namespace}
+    if operation == "update-namespace-properties":
+        return told | {name: parameters.get(name, []) for name in ("updated", "removed")}
+    return told
+
+
+def _build_parameters(change: LoggedChange) -> Mapping[str, Any]:
+    """Of the request that made it, as far as they were noted."""
+    found = change.facts.get("parameters")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, Any]:
+    """Of which nothing is in the draft."""
+    told = {
+        "position": str(position),
+        "snapshot-id": change.snapshot_id,
+        "kind": change.kind.value,
+        "source": change.source,
+        "operation": change.operation,
+        "iceberg-snapshot-id": change.iceberg_snapshot_id,
+        "engine": name_engine(change),
+        "client": _omit(_SESSION, change.facts.get("client")),
+        "requests": [{name: each.get(name) for name in _OF_REQUESTS} for each in change.facts.get("requests", ())],
+    }
+    return _drop_absent(told | {name: change.facts.get(name) for name in _REPORTED_FACTS})
+
+
+def _omit(name: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (fields or {}).items() if key != name}
+
+
+def _collect_names(change: LoggedChange) -> tuple[Name, ...]:
+    """Of what was changed; and of what was renamed, its former one."""
+    now = (parse_schema_name(change.namespace), change.name)
+    if change.previous is None:
+        return (now,)
+    levels = parse_schema_name(change.previous)
+    return (now, (levels[:-1], levels[-1]))
+
+
+def _build_identifier(namespace: Namespace, name: str | None) -> dict[str, Any]:
+    return {"namespace": namespace, "name": name}
+
+
+def _find_object_type(kind: ChangeKind) -> ObjectType:
+    word = kind.value.rpartition("-")[2]
+    return "namespace" if word == "namespace" else "view" if word == "view" else "table"
+
+
+def _drop_absent(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that there are."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}

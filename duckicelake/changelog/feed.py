@@ -1,0 +1,244 @@
+"""The change feed of a process: recent changes in memory, older ones on demand, filtered for each reader."""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from typing import Final
+
+from duckicelake.catalog.context.caller import Capability, Grant, Principal
+from duckicelake.changelog import entries as chronicle
+from duckicelake.changelog.entries import (
+    CHANNEL,
+    END_POSITION,
+    LAST_ORDINAL,
+    START_POSITION,
+    LoggedChange,
+    LogPosition,
+    WantedChanges,
+)
+from duckicelake.changelog.events import ChangeEvent, Name, RequestChanges, find_request, group_requests
+from duckicelake.errors import Forgotten, InvalidRequest
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.lake.ducklake import native
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.notify import NotificationListener
+
+_LRU_ENTRIES: Final = 4096
+PAGE_CHANGES: Final = 200
+"""Changes of which a reader is told at a time: each may hold so many in memory, until it has taken them."""
+_READ: Final = 1000
+"""Changes that are read from Postgres for all, at a time."""
+MAX_CHANGES: Final = 10_000
+MAX_CHANGES_BYTES: Final = 64 * 1024 * 1024
+"""Of what is kept in memory."""
+_LOOK_SECONDS: Final = 5.0
+"""After which is looked for news that nobody has told."""
+_PAUSE_SECONDS: Final = 0.5
+_MAX_PAUSE_SECONDS: Final = 2.0
+"""After Postgres was lost, before the next try; twice as long each time."""
+PublishChanges = Callable[[LogPosition, Sequence[RequestChanges]], object]
+"""Hears what came after a position: the last that was told, unless it is the first time, or the lake was put back."""
+ReadFailed = Callable[[Exception], object]
+"""Hears why nothing can be told for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSelection:
+    """Which changes are asked for; of what is empty, any. names: `(namespace, None)` is all that is in it and below it.
+
+    since_ms: that are not older, in milliseconds since the epoch.
+    """
+
+    names: frozenset[Name] = frozenset()
+    kinds: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+    uuids: frozenset[str] = frozenset()
+    since_ms: int = 0
+
+    def wants(self, event: ChangeEvent) -> bool:
+        return (
+            event.at_ms >= self.since_ms
+            and (not self.kinds or not self.kinds.isdisjoint(event.kinds))
+            and (not self.types or event.type in self.types)
+            and (not self.uuids or event.uuid in self.uuids)
+            and (not self.names or any(map(self._covers, event.names)))
+        )
+
+    def _covers(self, name: Name) -> bool:
+        namespace, _ = name
+        if name in self.names:
+            return True
+        return any((namespace[:length], None) in self.names for length in range(1, len(namespace) + 1))
+
+
+@dataclass(frozen=True)
+class EventView:
+    """Equal for all readers who are told the same. A change is told to those who may read its namespace."""
+
+    grants: tuple[Grant, ...]
+    selection: EventSelection = EventSelection()
+
+    def __hash__(self) -> int:
+        """Cheap: it is looked up for each reader whenever there is news."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.grants, self.selection))
+
+    def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
+        """What is told of these changes, in their order."""
+        seen = (change.seen(self._may_read) for change in changes)
+        return [event for event in seen if event is not None and self.selection.wants(event)]
+
+    def _may_read(self, namespace: Namespace) -> bool:
+        return Principal("", self.grants).may(Capability.READ, namespace)
+
+
+find_view = lru_cache(_LRU_ENTRIES)(EventView)
+"""The same object for equal views."""
+
+
+@dataclass(slots=True)
+class RecentChanges:
+    """All changes after `start`. `newest` is the position of the last, or `start`; newest_ms: when it was made."""
+
+    start: LogPosition
+    newest: LogPosition
+    newest_ms: int = 0
+    _changes: list[RequestChanges] = field(default_factory=list)
+    _bytes: int = 0
+
+    def extend(self, changes: Sequence[RequestChanges]) -> None:
+        """Add what came after `newest`; what is oldest goes if that is too much."""
+        self._changes += changes
+        self._bytes += sum(change.size for change in changes)
+        if changes:
+            self.newest, self.newest_ms = changes[-1].position, changes[-1].at_ms
+        dropped = 0
+        while len(self._changes) - dropped > MAX_CHANGES or self._bytes > MAX_CHANGES_BYTES:
+            self._bytes -= self._changes[dropped].size
+            self.start = self._changes[dropped].position
+            dropped += 1
+        del self._changes[:dropped]
+
+    def after(self, position: LogPosition) -> list[RequestChanges] | None:
+        """None if it is too long ago to be in memory."""
+        if position < self.start:
+            return None
+        return self._changes[bisect_right(self._changes, position, key=lambda change: change.position) :]
+
+
+class NewsReader:
+    """Tells all changes from a moment on, in a thread of its own, until the database is closed."""
+
+    def __init__(self, database: Database, tell: PublishChanges, failed: ReadFailed) -> None:
+        self._notices: NotificationListener = database.notices(CHANNEL)
+        self._tell = tell
+        self._failed = failed
+        self._told: LogPosition | None = None
+        self._pause = _PAUSE_SECONDS
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="change-feed", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            while not self._notices.is_closed:
+                self._listen()
+        finally:
+            self._notices.release()
+
+    def _listen(self) -> None:
+        try:
+            with self._notices.listening() as cursor:
+                self._follow(cursor)
+        except Exception as error:  # noqa: BLE001 - what it misses meanwhile, it reads once that works again
+            self._failed(error)
+            self._notices.wait(self._pause)
+            self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
+
+    def _follow(self, cursor: Transaction) -> None:
+        chronicle.await_folding(cursor)
+        if self._told is not None and chronicle.read_newest_position(cursor) < self._told:
+            self._told = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
+        while not self._notices.is_closed:
+            while self._read(cursor):
+                pass
+            self._pause = _PAUSE_SECONDS
+            self._notices.wait(_LOOK_SECONDS)
+
+    def _read(self, cursor: Transaction) -> bool:
+        """Tell what is new; whether there may be more."""
+        after = self._told or _find_first(cursor)
+        found = _read_page(cursor, after, _READ)
+        if found or self._told is None:
+            self._tell(after, found)
+            self._told = found[-1].position if found else after
+        return bool(found)
+
+
+def _find_first(cursor: Transaction) -> LogPosition:
+    """After which a few of the newest changes are read, for those who come again. What was before it, may be pruned."""
+    found = chronicle.read_latest(cursor, END_POSITION, _READ)
+    return found[-1].position if found else START_POSITION
+
+
+def read_older_changes(database: Database, after: LogPosition, since_ms: int) -> list[RequestChanges]:
+    """Those that come next and aren't too old, as many as fit on a page."""
+    since = datetime.fromtimestamp(since_ms / 1000, UTC) if since_ms else None
+    with database.statement() as cursor:
+        return _read_page(cursor, after, PAGE_CHANGES, WantedChanges(since=since))
+
+
+def _read_page(
+    cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = chronicle.ANY_CHANGE
+) -> list[RequestChanges]:
+    """The next `limit` changes or fewer, but all that were made by one request, unless they are too many.
+
+    Clients may give all that they ever do one id.
+    """
+    while True:
+        found = chronicle.read_changes(cursor, after, limit, wanted)
+        whole = found if len(found) < limit or limit >= MAX_CHANGES else _drop_open_request(found)
+        if whole or not found:
+            return group_requests(whole)
+        limit *= 2
+
+
+def _drop_open_request(found: Sequence[LoggedChange]) -> Sequence[LoggedChange]:
+    """Without the last request, of which there may be more."""
+    last, end = find_request(found[-1]), len(found)
+    while end and find_request(found[end - 1]) == last:
+        end -= 1
+    return found[:end]
+
+
+def resolve_position(database: Database, position: LogPosition) -> LogPosition | None:
+    """The same position, where it can be read on from; None if the lake is being followed up to it just now.
+
+    InvalidRequest if the lake hasn't come so far, Forgotten if what follows it isn't kept.
+    """
+    with database.statement() as cursor:
+        newest, oldest = chronicle.read_newest_position(cursor), chronicle.read_oldest(cursor)
+        if position.snapshot_id > newest.snapshot_id:
+            if position.snapshot_id > native.read_newest_snapshot(cursor):
+                raise _build_too_far_error(position, newest)
+            return None
+    if position > newest and position.ordinal != LAST_ORDINAL:
+        raise _build_too_far_error(position, newest)
+    if oldest is not None and START_POSITION < position < oldest:
+        message = f"Changes after {position} are not kept any more, the oldest is {oldest}: read the tables themselves"
+        raise Forgotten(f"{message}, then go on from what from=newest tells")
+    return min(position, newest)
+
+
+def _build_too_far_error(position: LogPosition, newest: LogPosition) -> InvalidRequest:
+    asked = position.snapshot_id if position.ordinal == LAST_ORDINAL else position
+    return InvalidRequest(
+        f"The lake has not come to {asked}: its newest change is {newest}. If it was put back from a backup, "
+        "read the tables anew, and go on from what from=newest tells"
+    )

@@ -1,0 +1,197 @@
+"""Read the history of the lake, a namespace, a table or a view, as far as the caller may."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog import entries as chronicle
+from duckicelake.changelog import object_names as followed_names
+from duckicelake.changelog.entries import END_POSITION, ChangeKind, LoggedChange, LogPosition, WantedChanges
+from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.lake.ducklake.schemas import format_full_name, has_namespace
+from duckicelake.lineage.events.reads import SESSION
+from duckicelake.postgres.database import Transaction
+
+KINDS: Final = tuple(kind.value for kind in ChangeKind)
+SOURCES: Final = ("rest", "pipeline", "duckdb")
+
+
+class Notes(SpecModel):
+    """What whoever committed said of it: in DuckDB by `set_commit_message`, else in the snapshot's summary."""
+
+    author: str | None = None
+    message: str | None = None
+
+
+class HistoryEntry(SpecModel):
+    """One change. version: the DuckLake snapshot that made it, or the last one before it."""
+
+    version: int
+    position: str
+    timestamp: datetime
+    kind: str
+    namespace: Namespace
+    name: str | None = None
+    previous: str | None = None
+    principal: str | None = None
+    engine: str | None = None
+    source: str
+    operation: str | None = None
+    parameters: dict[str, Any]
+    metrics: dict[str, int]
+    notes: Notes
+    iceberg_snapshot_id: int | None = None
+    request_id: str | None = None
+
+    @property
+    def resource(self) -> str:
+        """The full name, as the audit trail spells it."""
+        return format_full_name(to_schema_name(self.namespace), self.name)
+
+
+class HistoryPage(SpecModel):
+    """The newest first; next_before: how to ask for what comes next, None if there is nothing more."""
+
+    history: tuple[HistoryEntry, ...]
+    next_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """Which changes, and how many. kinds: joined by commas. before: a position; None: from the newest on."""
+
+    limit: int = 100
+    before: str | None = None
+    kinds: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    principal: str | None = None
+    engine: str | None = None
+    source: str | None = None
+
+
+def read_history(
+    services: Services, asked: HistoryQuery, namespace: Namespace | None = None, name: str | None = None
+) -> HistoryPage:
+    """What the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
+
+    Raises NoSuchNamespace, NoSuchTable for what there never was as far as anybody remembers, and InvalidRequest.
+    """
+    wanted = replace(parse_wanted(asked), visible=services.caller.principal.readable_schemas())
+    before = END_POSITION if asked.before is None else LogPosition.parse(asked.before)
+    with services.database.reading() as cursor:
+        if namespace is not None:
+            wanted = resolve_wanted(cursor, wanted, to_schema_name(namespace), name)
+        found = chronicle.read_latest(cursor, before, asked.limit + 1, wanted)
+    page = found[: asked.limit]
+    following = str(page[-1].position) if len(found) > asked.limit else None
+    entries = [_hide_previous(build_entry(change), services.caller.principal) for change in page]
+    return HistoryPage(history=tuple(entries), next_before=following)
+
+
+def parse_wanted(asked: HistoryQuery) -> WantedChanges:
+    """What is asked for of the chronicle; InvalidRequest."""
+    kinds = None if asked.kinds is None else [_parse_kind(each.strip()) for each in asked.kinds.split(",")]
+    if asked.source is not None and asked.source not in SOURCES:
+        raise InvalidRequest(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
+    return WantedChanges(
+        kinds=kinds,
+        since=asked.since,
+        until=asked.until,
+        principal=asked.principal,
+        engine=asked.engine,
+        source=asked.source,
+    )
+
+
+def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name: str | None) -> WantedChanges:
+    """The same, but of this namespace, table or view; of a live one under all names that it had."""
+    if name is None:
+        of_namespace = replace(wanted, namespace=schema)
+        if not has_namespace(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
+            raise NoSuchNamespace(f"Namespace does not exist: {schema}")
+        return of_namespace
+    if table := followed_names.find_live_tables(cursor, [(schema, name)]):
+        return replace(wanted, object_id=table[schema, name])
+    if view := followed_names.find_live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
+        return replace(wanted, object_id=view[schema, name], namespace=schema, name=name)
+    if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
+        raise NoSuchTable(f"Table does not exist: {format_full_name(schema, name)}")
+    return replace(wanted, namespace=schema, name=name)
+
+
+def resolve_full_name(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChanges:
+    """As `resolved`, of a table or view of this full name, else of a namespace; NoSuchTable."""
+    schema, _, last = name.rpartition(".")
+    if schema:
+        with suppress(NoSuchTable):
+            return resolve_wanted(cursor, wanted, schema, parse_schema_name(last)[0])
+    try:
+        return resolve_wanted(cursor, wanted, name, None)
+    except NoSuchNamespace:
+        raise NoSuchTable(f"There is no table, view or namespace {name}, and none is remembered") from None
+
+
+def build_entry(change: LoggedChange) -> HistoryEntry:
+    facts = change.facts
+    updates = {"updates": facts["updates"]} if "updates" in facts else {}
+    requests = {"requests": [_hide_session(each) for each in facts["requests"]]} if "requests" in facts else {}
+    return HistoryEntry(
+        version=change.snapshot_id,
+        position=str(change.position),
+        timestamp=change.at,
+        kind=change.kind,
+        namespace=parse_schema_name(change.namespace),
+        name=change.name,
+        previous=change.previous,
+        principal=change.principal,
+        engine=name_engine(change),
+        source=change.source,
+        operation=change.operation,
+        parameters=updates | facts.get("parameters", {}) | requests,
+        metrics=facts.get("metrics", {}),
+        notes=Notes(author=facts.get("author"), message=facts.get("message")),
+        iceberg_snapshot_id=change.iceberg_snapshot_id,
+        request_id=change.request_id,
+    )
+
+
+def _hide_session(told: Mapping[str, Any]) -> dict[str, Any]:
+    """One of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
+    client = {name: value for name, value in told.get("client", {}).items() if name != SESSION}
+    return {**told, "client": client} if "client" in told else dict(told)
+
+
+def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
+    """Without the former name, if that was in a namespace which the reader may not read."""
+    if entry.previous is None or principal.may(Capability.READ, parse_schema_name(entry.previous)[:-1]):
+        return entry
+    return entry.replace_fields(previous=None)
+
+
+def name_engine(change: LoggedChange) -> str | None:
+    """What did it, as it calls itself in the snapshot, else in the request; DuckDB does not say."""
+    summary: Mapping[str, str] = change.facts.get("summary", {})
+    client: Mapping[str, str] = change.facts.get("client", {})
+    if "engine-name" in summary:
+        return " ".join([summary["engine-name"], summary.get("engine-version", "")]).strip()
+    if change.source == "duckdb":
+        return "DuckDB"
+    return client.get("engine") or (change.agent or "").partition(" ")[0] or None
+
+
+def _parse_kind(text: str) -> ChangeKind:
+    try:
+        return ChangeKind(text)
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is no kind of change: there are {', '.join(KINDS)}") from None
+
+
+def _is_known(cursor: Transaction, wanted: WantedChanges) -> bool:
+    return bool(chronicle.read_latest(cursor, END_POSITION, 1, wanted))

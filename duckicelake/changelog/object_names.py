@@ -1,0 +1,116 @@
+"""SQL of the names and places of tables, views and schemas at given snapshots."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("changelog", "entries")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObject:
+    """A name that a table, view or schema had from one snapshot to another; name: None of a schema.
+
+    location, format_version: where Iceberg clients find the table or view now, if they have seen it.
+    """
+
+    object_id: int
+    uuid: str | None
+    begin: int
+    end: int | None
+    namespace: str
+    name: str | None
+    location: str | None = None
+    format_version: int | None = None
+
+    def visible(self, snapshot_id: int) -> bool:
+        return self.begin <= snapshot_id and (self.end is None or snapshot_id < self.end)
+
+
+Begun = tuple[int, str, str]
+"""(Snapshot, schema, name) of something that got the name at the snapshot."""
+
+
+def find_begun_tables(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
+    """Their ids, of those that there are."""
+    return _find_begun(cursor, _SQL.begun_tables, begun)
+
+
+def find_begun_views(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
+    """Their ids, of those that there are."""
+    return _find_begun(cursor, _SQL.begun_views, begun)
+
+
+def find_begun_schemas(cursor: Transaction, begun: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    """Ids of schemas by (snapshot, name)."""
+    if not begun:
+        return {}
+    parameters = {"at": [at for at, _ in begun], "names": [name for _, name in begun]}
+    return {begun[ordinal - 1]: found for ordinal, found in cursor.execute(_SQL.begun_schemas, parameters).fetchall()}
+
+
+def _find_begun(cursor: Transaction, query: str, begun: Sequence[Begun]) -> dict[Begun, int]:
+    if not begun:
+        return {}
+    at, schemas, names = map(list, zip(*begun, strict=True))
+    rows = cursor.execute(query, {"at": at, "schemas": schemas, "names": names}).fetchall()
+    return {begun[ordinal - 1]: found for ordinal, found in rows}
+
+
+def read_table_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
+    """All names that tables ever had, of each in order."""
+    return _read_named(cursor, _SQL.table_names, ids)
+
+
+def read_view_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
+    """All names that views ever had, of each in order."""
+    return _read_named(cursor, _SQL.view_names, ids)
+
+
+def read_schema_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
+    return _read_named(cursor, _SQL.schema_names, ids)
+
+
+def read_last_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
+    """What the chronicle last called things, as if they had always been called so."""
+    return _read_named(cursor, _SQL.last_names, ids)
+
+
+def _read_named(cursor: Transaction, query: str, ids: Iterable[int]) -> list[NamedObject]:
+    wanted = sorted(ids)
+    return [NamedObject(*row) for row in cursor.execute(query, {"ids": wanted}).fetchall()] if wanted else []
+
+
+ObjectName = tuple[str, str | None]
+"""(Schema, name) of a table or view; None for the schema itself."""
+
+
+def find_live_tables(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
+    """Their ids, of those that there are."""
+    return _find_live(cursor, _SQL.live_tables, names)
+
+
+def find_live_views(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
+    """Their ids, of those that there are."""
+    return _find_live(cursor, _SQL.live_views, names)
+
+
+def find_live_schemas(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
+    """Their ids, of those that there are."""
+    return _find_live(cursor, _SQL.live_schemas, names)
+
+
+def _find_live(cursor: Transaction, query: str, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
+    if not names:
+        return {}
+    parameters = {"schemas": [schema for schema, _ in names], "names": [name for _, name in names]}
+    return {names[ordinal - 1]: found for ordinal, found in cursor.execute(query, parameters).fetchall()}
+
+
+def read_last_places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
+    """(Location, format version) of tables and views that are gone, as the chronicle told them last."""
+    wanted = sorted(ids)
+    rows = cursor.execute(_SQL.last_places, {"ids": wanted}).fetchall() if wanted else []
+    return {object_id: (location, version) for object_id, location, version in rows}

@@ -1,0 +1,255 @@
+"""SQL of new DuckLake snapshots and what they added or removed, read in one transaction with the write."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from duckicelake.changelog.entries import AWAITED_KEY, LoggedChange, LogPosition
+from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import json_param, load_queries, split_batches
+
+_SQL = load_queries("changelog", "entries")
+FOLLOWER_KEY: Final = LOCK_KEY + 2
+_ADDED_SQL = "SELECT begin_snapshot, count(*) FROM {} WHERE begin_snapshot = ANY(%(at)s) GROUP BY 1"
+_REMOVED_SQL = "SELECT end_snapshot, count(*) FROM {} WHERE end_snapshot = ANY(%(at)s) GROUP BY 1"
+_DELETED_SQL = "SELECT begin_snapshot, file_id, count(*) FROM {} WHERE begin_snapshot <= %(upto)s GROUP BY 1, 2"
+
+
+class ChangelogProgress(NamedTuple):
+    """How far the chronicle is, and where the counter of files stood after that snapshot."""
+
+    position: LogPosition
+    next_file_id: int
+
+
+class IcebergSnapshot(NamedTuple):
+    table_id: int
+    snapshot_id: int
+    summary: Mapping[str, str]
+
+
+class AuditedRequest(NamedTuple):
+    """An entry of the audit trail about something that was done."""
+
+    principal: str
+    request_id: str
+    operation: str
+    resource: str
+    detail: Mapping[str, Any] | None
+    client: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSnapshot:
+    """A DuckLake snapshot in its own words; next_file_id: the counter of files after it.
+
+    iceberg: those for which clients of Iceberg had it made. entries: what the audit trail says of it.
+    """
+
+    snapshot_id: int
+    at: datetime
+    next_file_id: int
+    changes_made: str | None
+    author: str | None
+    message: str | None
+    iceberg: Sequence[IcebergSnapshot]
+    entries: Sequence[AuditedRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class LakeNews:
+    """Up to where the chronicle is, and what comes next. is_awaited: somebody waits for the chronicle to tell it.
+
+    has_unplaced: something has changed that made no snapshot.
+    """
+
+    progress: ChangelogProgress
+    is_awaited: bool
+    has_unplaced: bool
+    snapshots: Sequence[LakeSnapshot]
+
+
+class CountedFile(NamedTuple):
+    """Data files that a snapshot took ids for, of one table; begin: the oldest snapshot that sees them."""
+
+    table_id: int
+    begin: int
+    files: int
+    records: int
+    bytes: int
+
+
+class EndedFile(NamedTuple):
+    """A data file that left its table at a snapshot."""
+
+    at: int
+    table_id: int
+    data_file_id: int
+    records: int
+    bytes: int
+
+
+class CountedDeletes(NamedTuple):
+    """A delete file: all deleted rows of a data file, of which the oldest were deleted at `begin`."""
+
+    table_id: int
+    begin: int
+    data_file_id: int
+    rows: int
+
+
+class NewFiles(NamedTuple):
+    """Data files and delete files, each with the number of the snapshot that took their ids, from 1."""
+
+    added: list[tuple[int, CountedFile]]
+    deleted: list[tuple[int, CountedDeletes]]
+
+
+class InlinedChange(NamedTuple):
+    """Rows in Postgres that a table got or lost at a snapshot; data_file_id: of rows of that file, lost."""
+
+    at: int
+    table_id: int
+    added: int
+    removed: int
+    data_file_id: int | None = None
+
+
+def is_follower_free(cursor: Transaction) -> bool:
+    """Whether nobody follows the lake at this moment."""
+    return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+
+
+def take_lead(cursor: Transaction) -> bool:
+    """Be the one that follows the lake for as long as the session lasts; False if another is."""
+    return cursor.execute(_SQL.lead, {"key": FOLLOWER_KEY}).fetchone() == (True,)
+
+
+@contextmanager
+def open_state(cursor: Transaction) -> Iterator[None]:
+    """A transaction to fold in: nobody else does meanwhile, and every statement sees the same state.
+
+    The cursor's connection is in none; it begins, and waits for its turn, in one round trip.
+    """
+    try:
+        cursor.execute(_SQL.fold_alone, prepare=False)
+        yield
+    except BaseException:
+        with suppress(psycopg.Error):
+            cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+
+
+def read_news(cursor: Transaction, limit: int) -> LakeNews:
+    """Up to where the chronicle is, and the next snapshots, `limit` at the most."""
+    rows = cursor.execute(_SQL.news, {"awaited": AWAITED_KEY, "limit": limit}).fetchall()
+    snapshot_id, ordinal, next_file_id, is_not_awaited, has_unplaced, *_ = rows[0]
+    progress = ChangelogProgress(LogPosition(snapshot_id, ordinal), next_file_id)
+    snapshots = [_build_snapshot(*row[5:]) for row in rows if row[5] is not None]
+    return LakeNews(progress, not is_not_awaited, has_unplaced, snapshots)
+
+
+def _build_snapshot(*row: Any) -> LakeSnapshot:
+    *own, iceberg, entries = row
+    own += [[IcebergSnapshot(*each) for each in iceberg or ()], [AuditedRequest(*each) for each in entries or ()]]
+    return LakeSnapshot(*own)
+
+
+def take_unplaced(cursor: Transaction, limit: int) -> list[tuple[datetime, AuditedRequest]]:
+    """What the audit trail says of changes that made no snapshot, and that have no place in the chronicle until now."""
+    rows = cursor.execute(_SQL.unplaced, {"limit": limit}).fetchall()
+    return [(at, AuditedRequest(*entry)) for at, *entry in rows]
+
+
+def pass_snapshot(cursor: Transaction) -> int:
+    """Go on past the next snapshot, of which nothing is told; its id."""
+    (snapshot_id,) = cursor.execute(_SQL.pass_snapshot).fetchall()[0]
+    return int(snapshot_id)
+
+
+def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
+    """Files by the counter of files, which `bounds` tell from before the first snapshot and after each.
+
+    Only ids tell: DuckDB's flushes and merges make files that earlier snapshots see, too.
+    """
+    if bounds[0] == bounds[-1]:
+        return NewFiles([], [])
+    parameters = {"bounds": list(bounds), "first": bounds[0], "upto": bounds[-1]}
+    found = NewFiles([], [])
+    for number, table_id, begin, data_file_id, files, records, size, _ in cursor.execute(_SQL.new_files, parameters):
+        if data_file_id is None:
+            found.added.append((number, CountedFile(table_id, begin, files, records, size)))
+        else:
+            found.deleted.append((number, CountedDeletes(table_id, begin, data_file_id, records)))
+    return found
+
+
+def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> list[EndedFile]:
+    """Data files that left tables, by (snapshot, table)."""
+    if not ended:
+        return []
+    parameters = {"at": [at for at, _ in ended], "table_ids": [table_id for _, table_id in ended]}
+    return [EndedFile(*row) for row in cursor.execute(_SQL.ended_files, parameters).fetchall()]
+
+
+def read_deleted_rows(cursor: Transaction, data_file_ids: Iterable[int]) -> dict[int, int]:
+    """How many rows of data files were deleted by the last snapshot that the chronicle told of; only what is known."""
+    wanted = sorted(data_file_ids)
+    return dict(cursor.execute(_SQL.deleted_rows, {"ids": wanted}).fetchall()) if wanted else {}
+
+
+def record_deleted_rows(cursor: Transaction, known: Mapping[int, int], gone: Iterable[int]) -> None:
+    """Remember how many rows of data files are deleted; and forget files that are gone themselves."""
+    if known:
+        cursor.execute(_SQL.know_deleted_rows, {"ids": list(known), "counts": list(known.values())})
+    if forgotten := sorted(gone):
+        cursor.execute(_SQL.forget_deleted_rows, {"ids": forgotten})
+
+
+def write_entries(
+    cursor: Transaction, changes: Sequence[LoggedChange], position: LogPosition, next_file_id: int
+) -> None:
+    """Add changes, and note how far the chronicle is; who waits for it is told once the transaction is committed."""
+    for part in split_batches(changes) or [()]:
+        parameters = {**position._asdict(), "next_file_id": next_file_id, "changes": json_param(part)}
+        cursor.execute(_SQL.write, parameters)
+
+
+def read_inlined_changes(cursor: Transaction, asked: Iterable[tuple[int, int]]) -> list[InlinedChange]:
+    """What became of rows in Postgres, for each (snapshot, table); also earlier deletes of rows of files.
+
+    Rows that have been flushed since are no longer there.
+    """
+    by_table: dict[int, list[int]] = {}
+    for at, table_id in asked:
+        by_table.setdefault(table_id, []).append(at)
+    if not by_table:
+        return []
+    found = cursor.execute(_SQL.inlined_tables, {"ids": sorted(by_table)}).fetchall()
+    return [
+        change
+        for table_id, name, has_rows in found
+        for change in (_read_rows if has_rows else _read_deletes)(cursor, table_id, name, by_table[table_id])
+    ]
+
+
+def _read_rows(cursor: Transaction, table_id: int, name: str, at: Sequence[int]) -> list[InlinedChange]:
+    table, parameters = sql.Identifier(name), {"at": list(at)}
+    added = cursor.execute(sql.SQL(_ADDED_SQL).format(table), parameters).fetchall()
+    removed = cursor.execute(sql.SQL(_REMOVED_SQL).format(table), parameters).fetchall()
+    return [
+        *(InlinedChange(snapshot, table_id, count, 0) for snapshot, count in added),
+        *(InlinedChange(snapshot, table_id, 0, count) for snapshot, count in removed),
+    ]
+
+
+def _read_deletes(cursor: Transaction, table_id: int, name: str, at: Sequence[int]) -> list[InlinedChange]:
+    rows = cursor.execute(sql.SQL(_DELETED_SQL).format(sql.Identifier(name)), {"upto": max(at)}).fetchall()
+    return [InlinedChange(snapshot, table_id, 0, count, file_id) for snapshot, file_id, count in rows]

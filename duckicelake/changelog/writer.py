@@ -1,0 +1,297 @@
+"""Write new snapshots and requests to the changelog; one background thread of all processes does so."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from duckicelake.bridge.values.columns import to_schema
+from duckicelake.catalog.context.leader_election import Failed, LeaderTask, run_as_leader
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog import object_names as followed_names
+from duckicelake.changelog import source
+from duckicelake.changelog.changed_objects import ChangedObject, ChangedObjectReader
+from duckicelake.changelog.entries import (
+    SNAPSHOTS,
+    ChangeKind,
+    LoggedChange,
+    SkippedError,
+    is_caused_by_change,
+    record_skipped,
+)
+from duckicelake.changelog.metrics import Metrics, MetricsKey, read_metrics, read_summary_metrics
+from duckicelake.changelog.requests import (
+    SnapshotRequests,
+    collect_facts,
+    find_asker,
+    find_source,
+    place_changes,
+    read_unplaced_changes,
+    sum_rows,
+)
+from duckicelake.changelog.source import AuditedRequest, ChangelogProgress, IcebergSnapshot, LakeSnapshot
+from duckicelake.errors import CatalogError
+from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.lake.ducklake import native
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.notify import NotificationListener
+
+MAX_BATCH_SNAPSHOTS: Final = 1_000
+"""Snapshots in one fold."""
+_DEFINES: Final = frozenset({ChangeKind.CREATE_TABLE, ChangeKind.ALTER_TABLE})
+_OPERATIONS: Final = {
+    kind.value: kind for kind in (ChangeKind.APPEND, ChangeKind.DELETE, ChangeKind.OVERWRITE, ChangeKind.REPLACE)
+}
+WAKE_SECONDS: Final = 5.0
+"""Seconds after which the lake is looked at though nobody has said that it changed."""
+MAX_TRIES: Final = 8
+"""After which what fails is left out: a minute or so."""
+_REST_SECONDS: Final = 0.06
+_UNAWAITED_REST_SECONDS: Final = 0.5
+"""Seconds between two folds."""
+
+
+class WrittenBatch(NamedTuple):
+    """How many snapshots were, and changes without any. is_awaited: somebody waits for what comes next."""
+
+    number: int
+    is_awaited: bool
+
+
+def write_new_changes(
+    services: Services, cursor: Transaction, most: int = MAX_BATCH_SNAPSHOTS, unplaced_most: int = MAX_BATCH_SNAPSHOTS
+) -> WrittenBatch:
+    """Fold the next snapshots, and after the last changes without any. The cursor's connection is in no transaction."""
+    with source.open_state(cursor):
+        news = source.read_news(cursor, most)
+        snapshots, progress = _drop_open_transaction(news.snapshots, most), news.progress
+        is_last = len(news.snapshots) < most
+        unplaced = source.take_unplaced(cursor, unplaced_most) if is_last and news.has_unplaced else []
+        if snapshots or unplaced:
+            told = _ChangeBuilder(services, cursor, progress, snapshots).changes()
+            changes, position = place_changes(
+                told, read_unplaced_changes(cursor, unplaced), snapshots, progress.position
+            )
+            next_file_id = max([progress.next_file_id, *(each.next_file_id for each in snapshots)])
+            source.write_entries(cursor, changes, position, next_file_id)
+    return WrittenBatch(len(snapshots) + len(unplaced), news.is_awaited)
+
+
+def write_all_changes(services: Services) -> None:
+    """Bring the chronicle up to date."""
+    with services.database.notices(SNAPSHOTS).listening() as cursor:
+        while write_new_changes(services, cursor).number:
+            pass
+
+
+def _drop_open_transaction(found: Sequence[LakeSnapshot], most: int) -> Sequence[LakeSnapshot]:
+    """Without those at the end whose transaction may go on after them: all of one have the same time."""
+    if len(found) < most:
+        return found
+    whole = [each for each in found if each.at != found[-1].at]
+    return whole or found
+
+
+@dataclass(frozen=True, slots=True)
+class _SnapshotChange:
+    """A thing and what is known of how it was touched."""
+
+    snapshot: LakeSnapshot
+    thing: ChangedObject
+    entries: Sequence[AuditedRequest]
+    iceberg: IcebergSnapshot | None
+
+
+class _ChangeBuilder:
+    """The changes of some snapshots; everything is looked up for all of them at once."""
+
+    def __init__(
+        self, services: Services, cursor: Transaction, progress: ChangelogProgress, snapshots: Sequence[LakeSnapshot]
+    ) -> None:
+        self._services = services
+        self._cursor = cursor
+        self._progress = progress
+        self._snapshots = snapshots
+
+    def changes(self) -> list[LoggedChange]:
+        if not self._snapshots:
+            return []
+        told = self._told()
+        metrics = self._metrics(told)
+        dropped = {
+            each.thing.object_id or -1
+            for each in told
+            if ChangeKind.DROP_TABLE in each.thing.kinds and each.thing.place is None
+        }
+        places = followed_names.read_last_places(self._cursor, dropped)
+        return [self._change(each, metrics, places) for each in told]
+
+    def _told(self) -> list[_SnapshotChange]:
+        iceberg = {
+            (snapshot.snapshot_id, each.table_id): each for snapshot in self._snapshots for each in snapshot.iceberg
+        }
+        requests = SnapshotRequests(self._snapshots)
+        things = ChangedObjectReader(self._cursor, self._snapshots)
+        return [
+            _SnapshotChange(
+                snapshot,
+                thing,
+                requests.of(snapshot, thing),
+                iceberg.get((snapshot.snapshot_id, thing.object_id or -1)),
+            )
+            for snapshot in self._snapshots
+            for thing in things.of(snapshot.snapshot_id)
+        ]
+
+    def _metrics(self, told: Sequence[_SnapshotChange]) -> Mapping[MetricsKey, Metrics]:
+        things, rows = {}, {}
+        for each in told:
+            if each.thing.object_id is not None:
+                place = each.snapshot.snapshot_id, each.thing.object_id
+                things[place] = each.thing
+                known = _find_rows(each)
+                if known is not None:
+                    rows[place] = known
+        before = self._progress.position.snapshot_id, self._progress.next_file_id
+        return read_metrics(self._cursor, self._snapshots, before, things, rows)
+
+    def _change(
+        self, told: _SnapshotChange, metrics: Mapping[MetricsKey, Metrics], places: Mapping[int, tuple[str, int | None]]
+    ) -> LoggedChange:
+        snapshot, thing, entries = told.snapshot, told.thing, told.entries
+        kinds = _find_kinds(told)
+        summary = dict(told.iceberg.summary) if told.iceberg else {}
+        location, version = thing.place or places.get(thing.object_id or -1) or (self._location(thing), None)
+        counted = metrics.get((snapshot.snapshot_id, thing.object_id or -1))
+        facts = {
+            "location": location,
+            "format-version": version,
+            "summary": summary,
+            "metrics": read_summary_metrics(summary, whole=not thing.words) | dict(counted or {}),
+            "schema": self._schema(thing, snapshot.snapshot_id),
+            "kinds": kinds if len(kinds) > 1 else None,
+            "author": None if entries else snapshot.author,
+            "message": summary.get("ducklake.commit-message") if entries else snapshot.message,
+            **collect_facts(entries),
+        }
+        return LoggedChange(
+            snapshot_id=snapshot.snapshot_id,
+            ordinal=0,
+            at=snapshot.at,
+            kind=kinds[0],
+            namespace=thing.namespace,
+            name=thing.name,
+            previous=thing.previous,
+            object_id=thing.object_id,
+            uuid=thing.uuid,
+            source=find_source(entries),
+            iceberg_snapshot_id=told.iceberg.snapshot_id if told.iceberg else None,
+            facts={name: value for name, value in facts.items() if value},
+            **find_asker(entries),
+        )
+
+    def _location(self, thing: ChangedObject) -> str | None:
+        """Where a table will be that no client of Iceberg has seen yet."""
+        if thing.born is None or thing.uuid is None or not thing.words:
+            return None
+        schema, name = thing.born
+        return self._services.policy.table_location(parse_schema_name(schema), name or "", thing.uuid)
+
+    def _schema(self, thing: ChangedObject, at: int) -> dict[str, Any] | None:
+        """Of a table that was created or altered; None where Iceberg can't say it."""
+        if thing.object_id is None or not _DEFINES & set(thing.kinds):
+            return None
+        with suppress(CatalogError):
+            definition = native.read_definition(self._cursor, thing.object_id, at)
+            return None if definition is None else dict(to_schema(definition.columns, 0).to_json())
+        return None
+
+
+def _find_kinds(told: _SnapshotChange) -> tuple[ChangeKind, ...]:
+    """What Iceberg says that became of the rows counts, where they are main's."""
+    kinds = told.thing.kinds
+    operation = _OPERATIONS.get(told.iceberg.summary.get("operation", "")) if told.iceberg else None
+    if operation is None:
+        return kinds
+    return tuple(operation if kind.value in _OPERATIONS else kind for kind in kinds)
+
+
+def _find_rows(told: _SnapshotChange) -> int | None:
+    """How many rows were added, where that needn't be counted."""
+    if told.iceberg is not None:
+        return read_summary_metrics(told.iceberg.summary, whole=True).get("added-records")
+    return sum_rows(told.entries)
+
+
+def skip_snapshot(services: Services, cursor: Transaction) -> SkippedError | None:
+    """Fold up to the first snapshot that can't be, and go on past it; past such a request, if all snapshots can.
+
+    It isn't tried again, so this is for what fails again and again. The cursor's connection is in no transaction.
+    """
+    most = MAX_BATCH_SNAPSHOTS
+    while True:
+        try:
+            if not write_new_changes(services, cursor, most, unplaced_most=0).number:
+                return _skip_requests(services, cursor)
+        except Exception as error:
+            if not is_caused_by_change(error):
+                raise
+            if most == 1:
+                with source.open_state(cursor):
+                    return record_skipped(cursor, "chronicle", f"snapshot {source.pass_snapshot(cursor)}", error)
+            most //= 2
+
+
+def _skip_requests(services: Services, cursor: Transaction) -> SkippedError | None:
+    while True:
+        try:
+            if not write_new_changes(services, cursor, unplaced_most=1).number:
+                return None
+        except Exception as error:
+            if not is_caused_by_change(error):
+                raise
+            with source.open_state(cursor):
+                requests = [entry.request_id for _, entry in source.take_unplaced(cursor, 1)]
+                return record_skipped(cursor, "chronicle", f"what the request {requests} changed", error)
+
+
+def follow_in_background(services: Services, failed: Failed) -> AbstractContextManager[None]:
+    """Follow the lake for as long as the context lasts; `failed` hears of what went wrong, and it goes on."""
+    duty = LeaderTask(
+        "follower", SNAPSHOTS, source.is_follower_free, source.take_lead, ChangelogWriter(services, failed).follow
+    )
+    return run_as_leader(services, duty, failed)
+
+
+class ChangelogWriter:
+    """Folds what comes; for one thread. What fails again and again is left out, so that what comes after it is told."""
+
+    def __init__(self, services: Services, failed: Failed) -> None:
+        self._services = services
+        self._failed = failed
+        self._failures = 0
+
+    def follow(self, notices: NotificationListener, cursor: Transaction) -> None:
+        """Until the notices are closed; raises what fails."""
+        while not notices.is_closed:
+            folded = self.fold(cursor)
+            if folded.number == 0:
+                notices.wait(WAKE_SECONDS)
+            elif folded.number < MAX_BATCH_SNAPSHOTS:
+                notices.listen_to(None)  # so that commits meanwhile need tell nobody
+                notices.rest(_REST_SECONDS if folded.is_awaited else _UNAWAITED_REST_SECONDS)
+                notices.listen_to(SNAPSHOTS)
+
+    def fold(self, cursor: Transaction) -> WrittenBatch:
+        """The next fold, past what has failed too often."""
+        try:
+            if self._failures >= MAX_TRIES:
+                left_out = skip_snapshot(self._services, cursor)
+                if left_out is not None:
+                    self._failed(left_out)
+            folded = write_new_changes(self._services, cursor)
+        except Exception as error:
+            self._failures = self._failures + 1 if is_caused_by_change(error) else 0
+            raise
+        self._failures = 0
+        return folded

@@ -1,1 +1,0 @@
-"""From settings to the parts of which the program is made."""

@@ -1,0 +1,1 @@
+"""What commands share: declaration, help, errors, output."""

@@ -1,0 +1,70 @@
+"""Lines to paste into Spark, PyIceberg and DuckDB."""
+
+from urllib.parse import urlsplit
+
+from duckicelake.settings.model import Settings
+from duckicelake.storage.s3_requests import DEFAULT_REGION
+
+ICEBERG_VERSION = "1.12.0"
+_CREDENTIAL = "<id>:<secret>"
+_SPARK_PACKAGE = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
+
+
+def build_spark_snippet(uri: str, *, with_login: bool = False) -> str:
+    login = f"""\
+  --conf spark.sql.catalog.lake.credential={_CREDENTIAL} \\
+  --conf spark.sql.catalog.lake.oauth2-server-uri={_build_token_uri(uri)} \\
+"""
+    return f"""\
+spark-sql --packages {_SPARK_PACKAGE} \\
+  --conf spark.sql.extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions \\
+  --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
+  --conf spark.sql.catalog.lake.type=rest \\
+  --conf spark.sql.catalog.lake.uri={uri} \\
+{login if with_login else ""}\
+  --conf spark.sql.catalog.lake.cache-enabled=false \\
+  --conf spark.sql.defaultCatalog=lake"""
+
+
+def build_pyiceberg_snippet(uri: str, *, with_login: bool = False) -> str:
+    login = f""",
+    **{{"credential": "{_CREDENTIAL}", "oauth2-server-uri": "{_build_token_uri(uri)}"}}"""
+    return f"""\
+from pyiceberg.catalog import load_catalog
+catalog = load_catalog("lake", type="rest", uri="{uri}"{login if with_login else ""})"""
+
+
+def build_duckdb_snippet(attach_source: str, secret: str = "") -> str:
+    quoted = attach_source.replace("'", "''")
+    extensions = ("ducklake", "postgres", *(("httpfs",) if secret else ()))
+    lines = ("; ".join(f"INSTALL {name}" for name in extensions), secret, f"ATTACH '{quoted}' AS lake")
+    return "\n".join(f"{line};" for line in lines if line)
+
+
+def build_duckdb_secret(location: str, endpoint: str | None, region: str, path_style: bool) -> str:
+    """What lets DuckDB read and write the files in S3, with keys of its own in the place of those in angle brackets."""
+    parts = {"TYPE": "s3", "KEY_ID": "'<key>'", "SECRET": "'<secret>'", "REGION": f"'{region}'"}
+    if endpoint is not None:
+        address = urlsplit(endpoint)
+        parts |= {"ENDPOINT": f"'{address.netloc}'", "USE_SSL": str(address.scheme == "https").lower()}
+    if path_style:
+        parts |= {"URL_STYLE": "'path'"}
+    scheme, _, path = location.partition("://")
+    parts |= {"SCOPE": f"'{scheme}://{path.partition('/')[0]}'"}
+    return f"CREATE SECRET ({', '.join(f'{name} {value}' for name, value in parts.items())})"
+
+
+def build_login_hint(uri: str) -> str:
+    """What Iceberg's clients need besides, where they must log in."""
+    return f"Clients must log in: give them credential={_CREDENTIAL} and oauth2-server-uri={_build_token_uri(uri)}"
+
+
+def _build_token_uri(uri: str) -> str:
+    return f"{uri}/v1/oauth/tokens"
+
+
+def build_lake_secret(settings: Settings, data_path: str) -> str:
+    """The statement by which DuckDB gets to the files; empty if they are local."""
+    endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
+    is_distant = data_path.startswith("s3")
+    return build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style) if is_distant else ""

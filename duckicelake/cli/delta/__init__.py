@@ -1,1 +1,0 @@
-"""`duckicelake delta`."""

@@ -1,0 +1,49 @@
+"""Exit codes of the pipeline's commands, and their one-line errors."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+
+from duckicelake import errors
+from duckicelake.pipeline.failures import explain_failure
+
+DIFFERENT_EXIT_CODE: Final = 9
+"""Two tables that were compared differ."""
+INTERRUPTED_EXIT_CODE: Final = 130
+
+EXIT_CODES: Final[Mapping[type[errors.PipelineError], int]] = {
+    errors.PipelineError: 1,
+    errors.BadInput: 2,
+    errors.MissingRequirement: 3,
+    errors.CatalogUnreachable: 4,
+    errors.BadCredentials: 5,
+    errors.NotAllowed: 5,
+    errors.JobConflict: 6,
+    errors.OutOfMemory: 7,
+}
+"""Of each class and those below it. docs/pipeline.md has the table for people."""
+
+
+def find_exit_code(error: errors.PipelineError) -> int:
+    return next(EXIT_CODES[kind] for kind in type(error).__mro__ if kind in EXIT_CODES)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Errors become a line on stderr and an exit code; only bugs show a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupted:
+        typer.echo("duckicelake: interrupted; what was committed stays, and nothing is half-committed", err=True)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from interrupted
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except Exception as error:
+        failure = explain_failure(error)
+        if failure is None:
+            raise
+        told = (str(failure), *getattr(failure, "__notes__", ()))
+        typer.echo(f"duckicelake: {' '.join('; '.join(told).split())}", err=True)
+        raise typer.Exit(find_exit_code(failure)) from error

@@ -1,0 +1,130 @@
+"""`duckicelake pipeline maintain` and `optimize`: rewrite and clean up tables."""
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from duckicelake.cli.pipeline.app import command
+from duckicelake.cli.pipeline.run import PipelineRun, Summary
+from duckicelake.pipeline.maintenance import (
+    FinishedJob,
+    MaintainRequest,
+    build_plan,
+    build_request,
+    read_states,
+    run_plan,
+)
+from duckicelake.pipeline.plan import JOB_KINDS, Plan, parse_order_options, plan_optimization
+from duckicelake.pipeline.sources import parse_pairs
+from duckicelake.rest.names import format_name, parse_table
+
+_NOTHING_TO_DO = "nothing to do"
+
+
+@command(
+    "duckicelake pipeline maintain --dry-run",
+    "duckicelake pipeline maintain sales --parallel 4",
+    "duckicelake pipeline maintain sales.orders --only compact --policy maintenance.compaction.min-files=2 --json",
+    name="maintain",
+)
+def maintain_tables(
+    run: PipelineRun,
+    what: Annotated[
+        str | None, typer.Argument(help="A table, or a namespace with all below it (default: all tables).")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="<property>=<value> that holds for this run; may be repeated.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only this kind of job; may be repeated: {', '.join(JOB_KINDS)}.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="How many tables at the same time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and why.")] = False,
+) -> Summary:
+    """Keep tables in shape: flush, sort, compact, pack, describe, expire, clean up, by the tables' own policies.
+
+    What is to be done is decided from the catalog's statistics alone. Others may read and write meanwhile: a job that
+    conflicts with them is tried again, and then skipped. Exits with 1 if a job failed or a table has a wrong policy.
+    """
+    request = build_request(
+        run.client, what, only or (), parse_pairs("--policy", policy, "maintenance.flush.min-rows=1")
+    )
+    planned = build_plan(run.client, request, time.time_ns() // 1_000_000)
+    for problem in planned.problems:
+        run.reporter.say(problem)
+    done: tuple[FinishedJob, ...] = ()
+    if dry_run:
+        _print_plan(run, planned)
+    else:
+        done = _run_jobs(run, planned, parallel)
+        run.tell(
+            {"jobs": list(map(asdict, done)), "problems": planned.problems} if run.as_json else _count_results(done)
+        )
+        if not (done or run.as_json):
+            typer.echo(_NOTHING_TO_DO)
+    if planned.problems or any(job.result == "failed" for job in done):
+        raise typer.Exit(1)
+    return None
+
+
+def _run_jobs(run: PipelineRun, planned: Plan, parallel: int) -> tuple[FinishedJob, ...]:
+    if not planned.needs_spark:
+        return run_plan(None, run.client, planned, run.reporter, parallel) if planned.jobs else ()
+    with run.spark() as spark:
+        return run_plan(spark, run.client, planned, run.reporter, parallel)
+
+
+def _print_plan(run: PipelineRun, planned: Plan) -> None:
+    if run.as_json:
+        jobs = [
+            {"kind": job.kind, "table": format_name(job.namespace, job.table), "why": job.why} for job in planned.jobs
+        ]
+        run.tell({"jobs": jobs, "problems": planned.problems})
+        return
+    for job in planned.jobs:
+        typer.echo(job)
+    typer.echo(f"{len(planned.jobs)} jobs; this was a dry run" if planned.jobs else _NOTHING_TO_DO)
+
+
+def _count_results(done: tuple[FinishedJob, ...]) -> dict[str, int]:
+    return dict(Counter(job.result for job in done))
+
+
+@command(
+    "duckicelake pipeline optimize sales.orders",
+    "duckicelake pipeline optimize sales.orders --zorder-by day,customer",
+    "duckicelake pipeline optimize sales.orders --sort-by 'day DESC, id' --where \"day >= DATE '2026-01-01'\"",
+)
+def optimize(
+    run: PipelineRun,
+    table: Annotated[str, typer.Argument(help="The table, as ns.t.")],
+    where: Annotated[
+        str | None, typer.Option(help="Spark's SQL; only files that may hold such rows are rewritten.")
+    ] = None,
+    zorder_by: Annotated[
+        str | None, typer.Option(help="Columns, as day,customer: rows that are near in all of them come together.")
+    ] = None,
+    sort_by: Annotated[str | None, typer.Option(help="An order within files instead, as 'day DESC, id'.")] = None,
+    target_mb: Annotated[
+        int | None, typer.Option(min=1, help="Size of files (default: the table's `write.target-file-size-bytes`).")
+    ] = None,
+) -> Summary:
+    """Rewrite a table's small files, and those with deleted rows, into few large ones; sorted if you say how: then all.
+
+    Rows, row ids and history stay. Others may read and write meanwhile: what conflicts is tried again, then skipped.
+    Exits with 1 if it failed.
+    """
+    namespace, name = parse_table(table)
+    states = read_states(run.client, MaintainRequest(namespace, name))
+    planned = plan_optimization(
+        states, table, parse_order_options(sort_by, zorder_by), where, target_mb and target_mb << 20
+    )
+    with run.spark() as spark:
+        (done,) = run_plan(spark, run.client, planned, run.reporter)
+    run.tell({"job": asdict(done)} if run.as_json else done.counts)
+    if done.result == "failed":
+        raise typer.Exit(1)
+    return None

@@ -1,0 +1,1 @@
+"""The server as processes: socket, workers, background tasks."""

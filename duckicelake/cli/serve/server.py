@@ -1,0 +1,169 @@
+"""Run the server: in this process, or in workers under this one."""
+
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from uvicorn.config import STARTUP_FAILURE
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.serve import process
+from duckicelake.cli.serve.address import bind, find_uri, listen, note_database_server, note_server
+from duckicelake.cli.serve.background_tasks import add_catalog_uri, run_background_tasks
+from duckicelake.cli.serve.edge import build_config, build_edge, check_certificate
+from duckicelake.cli.serve.process import (
+    GRACE_SECONDS,
+    DeadlineServer,
+    ServerRenewal,
+    ShutdownDeadline,
+    end_on_signals,
+    ignore_signals,
+    is_transient,
+)
+from duckicelake.cli.serve.workers import WORKER_FACTORY, Supervisor
+from duckicelake.cli.wiring.authentication import add_keys, build_authentication, check_openness, list_warnings
+from duckicelake.cli.wiring.location import keep_postgres
+from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
+from duckicelake.errors import CatalogError, StartupError
+from duckicelake.lineage.delivery.couriers import check_receivers, register_receivers
+from duckicelake.server.app import App, create_app
+from duckicelake.server.middleware.traces import Tracer
+from duckicelake.server.protocol.connections import raise_descriptor_limit
+from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
+from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
+from duckicelake.settings.model import Settings
+from duckicelake.tracing.factory import open_tracer
+
+if TYPE_CHECKING:  # an optional library's
+    from duckicelake.tracing.spans import OtelTracer
+
+_PAUSE_SECONDS: Final = 1.0
+
+
+def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *, creates: bool) -> None:
+    """Serve until SIGTERM, SIGINT or SIGHUP. `announce` gets the settings with the database in them, and the URI.
+
+    creates: whether to make a lake where the database has none.
+
+    Raises StartupError, LakeInUse and Unavailable before anything is announced.
+    """
+    end_on_signals()
+    raise_descriptor_limit()
+    settings = add_keys(settings)
+    check_openness(settings)
+    build_authentication(settings)  # workers get these settings too late for a message that is read
+    check_receivers(settings)
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        check_certificate(settings.tls_certificate, settings.tls_key)
+    deadline = ShutdownDeadline(settings.shutdown_seconds, GRACE_SECONDS + settings.lineage_flush_seconds)
+    log = make_logger(sys.stderr, settings.log_format)
+    with (
+        bind(settings.host, settings.port) as listener,
+        keep_postgres(settings, log.warning, deadline.remaining, deadline.exit_after) as complete,
+    ):
+        listen(listener)
+        uri = find_uri(listener, is_tls=settings.tls_certificate is not None)
+        with (
+            note_server(settings.lake, uri)
+            if settings.database_url is None
+            else note_database_server(settings.database_url, uri)
+        ):
+            run = _serve_here if settings.workers == 1 else _serve_in_workers
+            _log_warnings(complete)
+            run(add_catalog_uri(complete, uri), listener, lambda: announce(complete, uri), deadline, creates=creates)
+
+
+def _log_warnings(settings: Settings) -> None:
+    for warning in list_warnings(settings):
+        make_logger(sys.stderr, settings.log_format).warning(warning, host=settings.host)
+
+
+def _serve_here(
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
+) -> None:
+    with open_tracer(settings.otlp_endpoint) as spans:
+        is_left = _serve_until_left(settings, listener.dup(), announce, spans, deadline, creates=creates)
+        while is_left:
+            try:  # a Postgres that took over without the lake gets no new one
+                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans, deadline, creates=False)
+            except CatalogError as error:
+                if not is_transient(error):
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+def _serve_until_left(
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    spans: "OtelTracer | None",
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
+) -> bool:
+    """Whether the server ended because Postgres has failed over."""
+    renewal = ServerRenewal(make_logger(sys.stderr, settings.log_format).warning)
+    with (
+        closing(listener),
+        open_services(settings, spans.statement if spans else None, renewal.ask_for) as services,
+    ):
+        _prepare(settings, services, creates=creates)
+        announce()
+        app = _build_app(services, settings, spans)
+        server = DeadlineServer(build_config(settings, app), deadline)
+        deadline.cut_off_by(services.database.cut_off)
+        renewal.watch(server)
+        process.freeze_memory()
+        with run_background_tasks(settings, app.state.context.services):
+            server.run([listener])
+    return renewal.is_due
+
+
+def _serve_in_workers(
+    settings: Settings,
+    listener: socket.socket,
+    announce: Callable[[], None],
+    deadline: ShutdownDeadline,
+    *,
+    creates: bool,
+) -> None:
+    with open_services(settings) as services:
+        _prepare(settings, services, creates=creates)
+    with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
+        os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
+        announce()
+        supervisor = Supervisor(build_config(settings, WORKER_FACTORY, factory=True), [listener], deadline)
+        supervisor.run()
+        ignore_signals()
+        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+            raise StartupError("a worker could not start; its message stands above")
+
+
+def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
+    if creates:
+        warn_of_others(services)
+    prepare_lake(services, creates=creates)
+    register_receivers(settings, services)
+
+
+def _build_app(services: Services, settings: Settings, tracer: Tracer | None) -> App:
+    log = make_logger(sys.stderr, settings.log_format)
+    forward_standard_logging(log)
+    return create_app(
+        services,
+        edge=build_edge(settings),
+        log=log,
+        authentication=build_authentication(settings),
+        metrics_public=settings.metrics_public,
+        tracer=tracer,
+    )

@@ -1,0 +1,1 @@
+"""Parts of the program, put together from the settings."""

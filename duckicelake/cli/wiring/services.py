@@ -1,0 +1,224 @@
+"""Services of the use cases, from the settings: for a server, or for one command."""
+
+import getpass
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+from uuid import uuid4
+
+import typer
+
+from duckicelake.catalog import warehouse
+from duckicelake.catalog.context.cache import TableCache
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
+from duckicelake.catalog.context.combiner import CombiningQueues
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.console.command import read_own_version
+from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, StartupError, Unavailable
+from duckicelake.lake.setup.format import (
+    build_session_settings,
+    check_reachable,
+    prepare_catalog,
+    read_contents,
+    require_known,
+)
+from duckicelake.lake.setup.identity import RunningServer
+from duckicelake.lake.setup.migrations import is_up_to_date
+from duckicelake.lake.side_tables.locations import record_zones
+from duckicelake.lineage.events.reads import ReadLog
+from duckicelake.pipeline.policy import parse_policy as maintained_by
+from duckicelake.postgres.database import POOL_CONNECTIONS, Database
+from duckicelake.postgres.pool import TraceBlock
+from duckicelake.settings.model import Settings
+from duckicelake.storage.policy import canonicalize, is_within
+from duckicelake.storage.protocol import ObjectStore
+from duckicelake.storage.registry import open_store
+from duckicelake.storage.s3 import S3Options
+
+_MAX_CONNECTIONS = 80
+"""What the workers of one server share; Postgres takes 100 by default and DuckDB needs some."""
+CLI_ADDRESS: Final = "cli"
+"""The address of whoever works at the machine itself."""
+
+
+def build_s3_options(settings: Settings) -> S3Options:
+    secret, token = settings.s3_secret_access_key, settings.s3_session_token
+    return S3Options(
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        path_style=settings.s3_path_style,
+        access_key_id=settings.s3_access_key_id,
+        secret_access_key=secret.get_secret_value() if secret else None,
+        session_token=token.get_secret_value() if token else None,
+        profile=settings.s3_profile,
+        connect_timeout=settings.s3_connect_timeout,
+        read_timeout=settings.s3_read_timeout,
+        max_attempts=settings.s3_max_attempts,
+        max_connections=settings.s3_max_connections,
+    )
+
+
+def open_lake_store(settings: Settings) -> ObjectStore:
+    """The store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
+    return open_store(find_warehouse(settings), *settings.allowed_locations, s3=build_s3_options(settings))
+
+
+@contextmanager
+def open_services(
+    settings: Settings, traced: TraceBlock | None = None, left: Callable[[], None] = lambda: None
+) -> Iterator[Services]:
+    """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
+
+    traced: gives a block for each statement of SQL. left: as for `Database`, by default the next use raises FailedOver.
+    """
+    assert settings.database_url is not None
+    store = open_lake_store(settings)
+    logging.getLogger("psycopg.pool").setLevel(
+        logging.CRITICAL
+    )  # what it would say, the error that we raise says better
+    connections = settings.pool_size or max(2, min(POOL_CONNECTIONS, _MAX_CONNECTIONS // settings.workers))
+    patience = settings.statement_seconds, settings.pool_seconds
+    database = Database(settings.database_url, connections, *patience, traced, left, build_session_settings())
+    try:
+        _check_warehouse(store, find_warehouse(settings))
+        _check_database(database)
+        cache = TableCache(settings.cache_max, settings.cache_max_bytes)
+        locations = (find_warehouse(settings), *settings.allowed_locations)
+        access = build_storage_access(settings, locations, build_s3_options(settings), read_clock_ms)
+        check_signing(access, find_s3_store(store, locations))
+        appends = CombiningQueues(keepers=connections // 4)
+        policy, ids = build_policy(settings), settings.snapshot_ids
+        yield Services(
+            database,
+            store,
+            policy,
+            ids,
+            read_clock_ms,
+            cache,
+            appends=appends,
+            access=access,
+            maintenance=_parse_maintenance(settings),
+            reads=ReadLog(timedelta(seconds=settings.lineage_window)),
+        )
+    finally:
+        database.close()
+        store.close()
+
+
+def _parse_maintenance(settings: Settings) -> dict[str, str]:
+    """What holds for tables that don't say otherwise; InvalidSettings before a job stumbles on it."""
+    properties = dict(each.split("=", 1) for each in settings.maintenance)
+    try:
+        maintained_by(properties)
+    except BadInput as error:
+        raise InvalidSettings(f"DUCKICELAKE_MAINTENANCE can't be used: {error}") from error
+    return properties
+
+
+def _check_database(database: Database) -> None:
+    try:
+        database.check()
+        database.check_sessions()
+    except Unavailable as error:
+        raise Unavailable(f"{error}; {advise_on_postgres(error)}") from error
+
+
+def _check_warehouse(store: ObjectStore, root: str) -> None:
+    try:
+        store.check()
+    except CatalogError as error:
+        place = "a bucket that the server's key" if root.startswith("s3") else "a folder that this user"
+        raise InvalidSettings(
+            f"the warehouse {root} can't be used ({error}): "
+            f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"
+        ) from error
+
+
+def prepare_lake(services: Services, *, creates: bool = False) -> str:
+    """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
+
+    See whose the warehouse is, too (`catalog.warehouse`). Raises StartupError if there is no lake to adopt,
+    InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other servers
+    of the lake have other settings.
+    """
+    policy = services.policy
+    data_path = prepare_catalog(services.database, policy.data_path, creates=creates)
+    _check_reached(services.store, data_path)
+    is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
+    for zone in (policy.data_zone, *policy.allowed):
+        if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
+            raise InvalidSettings(
+                f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
+                "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
+            )
+    with services.database.transaction() as cursor:
+        describe_server(services).check(cursor)
+    if warehouse.settle(services).refusal is None:
+        with services.database.transaction() as cursor:
+            record_zones(cursor, map(canonicalize, (data_path, policy.data_zone, *policy.allowed)))
+    return data_path
+
+
+def warn_of_others(services: Services) -> None:
+    """Print on stderr which tables of others a new lake will lie beside."""
+    with services.database.reading() as cursor:
+        contents = read_contents(cursor)
+    if contents.lake is None and contents.others:
+        typer.echo(f"the lake is made in schema {contents.schema} beside what is there: {contents.named}", err=True)
+
+
+def describe_server(services: Services) -> RunningServer:
+    """Describe this process as a server of the lake, with the settings that all of them must share."""
+    shared = {"warehouse": canonicalize(services.policy.warehouse), "snapshot_ids": services.snapshot_ids}
+    return RunningServer(uuid4(), shared)
+
+
+def _check_reached(store: ObjectStore, data_path: str) -> None:
+    try:
+        store.exists(f"{data_path}x")
+    except InvalidRequest as error:
+        raise InvalidSettings(
+            f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
+            "choose a warehouse there, too, or an allowed location"
+        ) from error
+
+
+def read_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def build_operator(operation: str) -> Caller:
+    """The login of the operating system that runs the command, which may do everything."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # in a container, without an entry for the user
+        name = f"uid {os.getuid()}"
+    client = {"user-agent": f"duckicelake-cli/{read_own_version()}"}
+    return Caller(replace(ANY_PRINCIPAL, name=name), CLI_ADDRESS, operation=operation, client=client)
+
+
+@contextmanager
+def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
+    """The services of a lake that this version's server has prepared; StartupError, Unavailable.
+
+    operation: what the audit trail calls the command, by the name of the route that does the same.
+    In a warehouse that isn't the lake's all that writes raises Unavailable.
+    """
+    with reach_postgres(settings) as url:
+        complete = settings.model_copy(update={"database_url": url, "warehouse": find_warehouse(settings)})
+        with open_services(complete) as services:
+            with services.database.reading() as cursor:
+                check_reachable(read_contents(cursor))
+                if not is_up_to_date(cursor):
+                    raise StartupError("the catalog isn't this version's: start this version of the server once")
+            require_known(services.database)
+            warehouse.look(services)
+            yield replace(services, caller=build_operator(operation))

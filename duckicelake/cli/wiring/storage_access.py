@@ -1,0 +1,85 @@
+"""Keys and signatures for clients' access to S3, from the settings."""
+
+from collections.abc import Callable
+
+from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.errors import InvalidSettings
+from duckicelake.settings.model import Settings
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import ObjectStore
+from duckicelake.storage.registry import SchemeStore
+from duckicelake.storage.s3 import S3Options, S3Store
+from duckicelake.storage.s3_probe import obeys_unsigned_headers
+from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
+from duckicelake.storage.vendor import S3Keys, Session, StaticVendor, StsRole, StsVendor, Vendor, open_sts_client
+
+
+def build_storage_access(
+    settings: Settings, locations: tuple[str, ...], options: S3Options, clock: Callable[[], int]
+) -> StorageAccess:
+    """locations: the warehouse and the allowed ones. Raises InvalidSettings."""
+    if not any(canonicalize(location).startswith("s3://") for location in locations):
+        return NO_ACCESS
+    session = options.session()
+    region = options.region_of(session)
+    endpoint = settings.s3_public_endpoint or settings.s3_endpoint
+    client = {"client.region": region, "s3.region": region}
+    if endpoint is not None:
+        client["s3.endpoint"] = f"{endpoint}/"  # without the slash ClickHouse finds no metadata
+    if settings.s3_path_style:
+        client["s3.path-style-access"] = "true"
+    vendor, signing = build_vendors(settings, options, session, clock)
+    signer = None if signing is None else Signer(signing, region, endpoint, settings.s3_path_style)
+    return StorageAccess(client, vendor, signer)
+
+
+def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
+    """The part of a store that is in S3, if any."""
+    parts = (store.of(location) if isinstance(store, SchemeStore) else store for location in locations)
+    return next((part for part in parts if isinstance(part, S3Store)), None)
+
+
+def check_signing(access: StorageAccess, store: S3Store | None) -> None:
+    """Raise InvalidSettings if clients could do more by the server's own signatures than it has agreed to."""
+    if store is None or access.signer is None or not isinstance(access.signer.vendor, ServerKeys):
+        return
+    if obeys_unsigned_headers(store, access.signer.vendor):
+        raise InvalidSettings(
+            "this S3 server obeys headers that nobody has signed, so clients could copy other tables by signatures of "
+            "the server's own key. If it has STS, set DUCKICELAKE_S3_STS_ENDPOINT, and each signature will be of a key "
+            "that reaches one table; else set DUCKICELAKE_S3_VENDING to none"
+        )
+
+
+def build_vendors(
+    settings: Settings, options: S3Options, session: Session, clock: Callable[[], int]
+) -> tuple[Vendor | None, Vendor | None]:
+    """(Who makes the keys that clients get, who makes those that requests are signed with); None: nobody."""
+    has_sts = settings.s3_role_arn is not None or settings.s3_sts_endpoint is not None
+    match settings.s3_vending or ("sts" if has_sts or settings.s3_endpoint is not None else "none"):
+        case "sts":
+            vendor = build_sts_vendor(settings, options, session, clock)
+            return vendor, vendor
+        case "static":
+            static = _build_static_vendor(settings, session)
+            return static, static
+        case "remote-signing":
+            return None, build_sts_vendor(settings, options, session, clock) if has_sts else read_server_keys(session)
+        case _:
+            return None, None
+
+
+def build_sts_vendor(settings: Settings, options: S3Options, session: Session, clock: Callable[[], int]) -> StsVendor:
+    client = open_sts_client(session, options, settings.s3_sts_endpoint or settings.s3_endpoint)
+    role = StsRole(settings.s3_role_arn, settings.s3_external_id, settings.s3_vending_seconds)
+    return StsVendor(client, role, clock)
+
+
+def _build_static_vendor(settings: Settings, session: Session) -> StaticVendor:
+    key, secret = settings.s3_static_access_key_id, settings.s3_static_secret_access_key
+    assert key is not None
+    assert secret is not None
+    own = session.get_credentials()
+    if own is not None and own.get_frozen_credentials().access_key == key:
+        raise InvalidSettings("s3_static_access_key_id is the server's own key: make another one for clients")
+    return StaticVendor(S3Keys(key, secret.get_secret_value()))

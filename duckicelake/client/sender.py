@@ -1,0 +1,155 @@
+"""Send batches of rows until they are answered; each batch takes effect once."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import urlencode
+
+from duckicelake.client.batch import Portion
+from duckicelake.client.http import FIRST_CONTACT_SECONDS, HttpConnection, HttpResponse, RetryableError, RetryPolicy
+from duckicelake.errors import CatalogUnreachable, JobConflict, NoCatalogUri, PipelineError
+from duckicelake.rest.client import CatalogClient, build_error, encode_namespace, encode_segment
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.http import JsonAnswer, create_request_key
+from duckicelake.rest.names import parse_table
+
+OnUnknown: TypeAlias = Literal["reject", "ignore"]
+T = TypeVar("T")
+
+_BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTarget:
+    """Where rows go. app_id: of a stream that counts its rows, so that it can be taken up again."""
+
+    table: str
+    connection: Connection
+    on_unknown: OnUnknown = "reject"
+    app_id: str | None = None
+    retry_seconds: float = 300.0
+
+
+class Sender:
+    """Sends one stream's batches, one at a time. `retries` counts; `trouble` is what it waits for, if it does."""
+
+    def __init__(self, target: WriterTarget, stopped: threading.Event) -> None:
+        self._target = target
+        self._table = parse_table(target.table)
+        self._stopped = stopped
+        self._catalog = CatalogClient(target.connection)
+        self._http = HttpConnection(target.connection.uri)
+        self._path: str | None = None
+        self._applied: int | None = None if target.app_id else 0
+        self._is_stranger = True
+        self.retries = 0
+        self.trouble: str | None = None
+
+    def applied(self) -> int:
+        """How many rows of the stream an earlier writer has written; asked once."""
+        if self._applied is None:
+            producer = f"/producers/{encode_segment(self._target.app_id or '')}"
+            answer = self._patiently(lambda: self._ask("GET", producer, {}, {}, None))
+            self._applied = int(answer["sequence"] or 0)
+        return self._applied
+
+    def send(self, portion: Portion, first: int) -> int:
+        """Write rows of which `first` have come before; the DuckLake snapshot that has them.
+
+        PipelineError says why they can't be written.
+        """
+        query: dict[str, str | int] = {"on-unknown": "ignore"} if self._target.on_unknown == "ignore" else {}
+        if self._target.app_id:
+            query |= {"app-id": self._target.app_id, "sequence": first + portion.count}
+        headers = {"Content-Type": portion.content_type, "Idempotency-Key": str(create_request_key())}
+        body = portion.body()
+        answer = self._patiently(lambda: self._ask("POST", "", query, headers, body))
+        return int(answer["snapshot-id"])
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Attempt it until it is answered; CatalogUnreachable once patience is over."""
+        seconds = (
+            min(FIRST_CONTACT_SECONDS, self._target.retry_seconds) if self._is_stranger else self._target.retry_seconds
+        )
+        patience, is_unsent = RetryPolicy(seconds), True
+        while True:
+            try:
+                found = attempt()
+            except RetryableError as again:
+                is_unsent &= again.is_unsent
+                self._wait(again, patience, is_unsent=is_unsent)
+            else:
+                self.trouble = None
+                return found
+
+    def _wait(self, again: RetryableError, patience: RetryPolicy, *, is_unsent: bool) -> None:
+        pause = patience.pause(again.wanted)
+        self.trouble = str(again)
+        if pause is None or self._stopped.wait(pause):
+            outcome = "" if is_unsent else "; whether the last batch was written isn't known"
+            raise CatalogUnreachable(f"{again}; gave up after {patience.attempts} attempts{outcome}") from again
+        self.retries += 1
+
+    def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
+        """The JSON of a good answer; AgainError, or what the refusal means. rest: what follows the path of rows."""
+        path = f"{self._rows_path()}{rest}"
+        full = f"{path}?{urlencode(query)}" if query else path
+        answer = self._once(method, full, headers, body)
+        if answer.status == 401 and self._target.connection.credential is not None:
+            answer = self._once(method, full, headers, body, anew=True)
+        read = JsonAnswer(answer.status, _parse_json(answer.body))
+        if 200 <= answer.status < 300 and isinstance(read.body, dict):
+            return read.body
+        raise self._problem(read, answer, f"{method} {self._target.connection.uri.rstrip('/')}{path}")
+
+    def _once(self, method: str, path: str, headers: Mapping[str, str], body: Any, anew: bool = False) -> HttpResponse:
+        token = self._reached(lambda: self._catalog.logged_in(anew=anew))
+        authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
+        answer = self._http.ask(method, path, {**headers, **authorization}, body)
+        self._is_stranger = False
+        return answer
+
+    def _rows_path(self) -> str:
+        if self._path is None:
+            namespace, table = self._table
+            levels = "namespaces", encode_namespace(namespace), "tables", encode_segment(table), "rows"
+            self._path = self._reached(lambda: self._catalog.iceberg(*levels))
+        return self._path
+
+    def _reached(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except NoCatalogUri:
+            raise
+        except CatalogUnreachable as error:
+            raise RetryableError(str(error), is_unsent=True) from error
+
+    def _problem(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
+        kind, message = read.problem
+        if read.status in _BUSY_STATUSES or kind == "CommitStateUnknownException":
+            return RetryableError(
+                f"{asked}: {message}", wanted=_parse_retry_after(answer), is_unsent=read.status == 429
+            )
+        if kind == "AlreadyAppliedException":
+            return JobConflict(f"another writer has the stream {self._target.app_id!r}: {message}")
+        if read.status == 413:
+            return PipelineError(f"{message}; send smaller batches, or raise DUCKICELAKE_MAX_BODY_BYTES")
+        return build_error(read, asked)
+
+
+def _parse_retry_after(answer: HttpResponse) -> float | None:
+    """What Retry-After says, if it is a number."""
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else None
+
+
+def _parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

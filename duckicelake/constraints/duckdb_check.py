@@ -1,0 +1,139 @@
+"""PURE. Check rows in memory by CHECK constraints that DuckDB evaluates: all rows or none."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from duckicelake.constraints.condition import (
+    ArithmeticTerm,
+    Compare,
+    Condition,
+    ConstraintColumn,
+    ConstraintConstant,
+    FunctionCall,
+    IsNull,
+    Kind,
+    Like,
+    Logic,
+    NotCondition,
+    Term,
+    Truth,
+)
+from duckicelake.constraints.properties import Constraint
+from duckicelake.iceberg.calendar import format_date, format_timestamp
+from duckicelake.rows.problems import (
+    MAX_NAMED_ROWS,
+    MISSING,
+    MisfitError,
+    RowProblem,
+    make_problem,
+    refuse_problems,
+    render_value,
+)
+from duckicelake.rows.row_batch import Batch
+from duckicelake.sql_dialects.dialects import DUCKDB
+
+_CASTS: Final = {Kind.WHOLE: "CAST({} AS BIGINT)", Kind.DOUBLE: "CAST({} AS DOUBLE)", Kind.FLOAT: "CAST({} AS FLOAT)"}
+
+
+def render_condition(node: Condition) -> str:
+    """The condition over columns of a relation called `r`."""
+    match node:
+        case Compare():
+            return f"({_render_value(node.left)} {node.sign} {_render_value(node.right)})"
+        case Like():
+            return f"({_render_value(node.value)} LIKE {DUCKDB.text(node.pattern)})"
+        case IsNull():
+            return f"({_render_value(node.value)} IS NULL)"
+        case Truth():
+            return _render_value(node.value)
+        case NotCondition():
+            return f"(NOT {render_condition(node.part)})"
+        case Logic():
+            return f"({f' {node.word} '.join(map(render_condition, node.parts))})"
+
+
+def _render_value(node: Term) -> str:
+    match node:
+        case ConstraintColumn():
+            return ".".join(("r", *map(DUCKDB.quoted, node.path)))
+        case ConstraintConstant():
+            return _render_constant(node)
+        case ArithmeticTerm():
+            left, right = (_CASTS[node.kind].format(_render_value(each)) for each in (node.left, node.right))
+            return f"TRY({left} {node.sign} {right})"
+        case FunctionCall() if node.name == "abs" and node.kind is Kind.WHOLE:
+            return f"TRY(abs({_CASTS[Kind.WHOLE].format(_render_value(node.arguments[0]))}))"
+        case FunctionCall():
+            return f"{node.name}({', '.join(map(_render_value, node.arguments))})"
+
+
+def _render_constant(node: ConstraintConstant) -> str:
+    match node.kind:
+        case Kind.TEXT:
+            return DUCKDB.text(node.value)
+        case Kind.BOOLEAN:
+            return str(node.value).upper()
+        case Kind.DATE:
+            return f"CAST('{format_date(node.value)}' AS DATE)"
+        case Kind.TIMESTAMP:
+            return f"CAST('{_render_time(node.value)}' AS TIMESTAMP)"
+        case Kind.ZONED:
+            return f"CAST('{_render_time(node.value)}+00' AS TIMESTAMPTZ)"
+        case Kind.DECIMAL:
+            return f"{node.value:f}"
+    return _CASTS[node.kind].format(f"'{node.value}'")
+
+
+def _render_time(micros: int) -> str:
+    return format_timestamp(micros, 6).replace("T", " ")
+
+
+def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> None:
+    """InvalidRequest naming the first rows that violate a constraint, each with what it has in its columns."""
+    if not constraints or not batch.num_rows:
+        return
+    names = {column.path[0] for constraint in constraints for column in constraint.columns}
+    table = batch.table.select(sorted(names))
+    verdicts = _evaluate_conditions([render_condition(each.condition) for each in constraints], table)
+    problems: list[RowProblem] = []
+    for constraint, kept in zip(constraints, verdicts, strict=True):
+        violating = (row for row, is_kept in enumerate(kept) if not is_kept)
+        problems += [_build_problem(constraint, table, row) for row in islice(violating, MAX_NAMED_ROWS + 1)]
+    refuse_problems(problems)
+
+
+def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[list[bool]]:
+    """For each condition, whether each row keeps it."""
+    asked = ", ".join(f"bool_and(({each}) IS TRUE)" for each in conditions)
+    told = ", ".join(f"({each}) IS TRUE AS c{index}" for index, each in enumerate(conditions))
+    with _open_duckdb().cursor() as cursor:
+        cursor.register("batch", table)
+        if all(cursor.execute(f"SELECT {asked} FROM batch r").fetchone() or ()):
+            return [[]] * len(conditions)
+        found = cursor.execute(f"SELECT {told} FROM batch r").to_arrow_table()
+    return [column.to_pylist() for column in found.columns]
+
+
+def _build_problem(constraint: Constraint, table: pa.Table, row: int) -> RowProblem:
+    found = {
+        name: _format_value(table.column(name), row)
+        for name in dict.fromkeys(each.path[0] for each in constraint.columns)
+    }
+    values = ", ".join(f"{name} is {render_value(value)}" for name, value in found.items())
+    return make_problem(row, None, MisfitError(MISSING, f"{values}, which violates the {constraint}"))
+
+
+def _format_value(column: pa.ChunkedArray, row: int) -> Any:
+    value = column[row].as_py()
+    return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
+
+
+@cache
+def _open_duckdb() -> duckdb.DuckDBPyConnection:
+    """One database of this process, which holds nothing; each use has a cursor of its own."""
+    return duckdb.connect(config={"threads": 1})

@@ -1,0 +1,140 @@
+"""Check constraints in a commit by the metrics of its files; no file is read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from duckicelake.bridge.commit.increments import Increment
+from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.services import Services
+from duckicelake.constraints.metrics_check import find_unproven
+from duckicelake.constraints.properties import (
+    UNVERIFIED_HERE_KEY,
+    Constraint,
+    add_unverified,
+    copy_marks,
+    parse_constraint,
+    read_constraints,
+    read_texts,
+    split_checkable,
+)
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.manifest.entry import FileContent
+from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.snapshot import Snapshot
+from duckicelake.lake.additions import NewFile
+
+
+@dataclass(frozen=True, slots=True)
+class _ConstrainedCommit:
+    """A commit to a table, None if it is created, with what its constraints were and will be, by name."""
+
+    services: Services
+    table: Materialized | None
+    target: TableMetadata
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+    @property
+    def new(self) -> list[str]:
+        """The constraints that are new, or say something else than before."""
+        return [name for name, text in self.after.items() if self.before.get(name) != text]
+
+
+def check_constraints(
+    services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
+) -> tuple[TableMetadata, list[Increment]]:
+    """The commit with what it leaves unverified; InvalidRequest naming constraint, file and bound if it violates one.
+
+    As it is also where a new constraint, or a new schema, doesn't fit the other.
+    """
+    before, after = read_texts(table.metadata.properties) if table else {}, read_texts(target.properties)
+    if not before and not after:
+        return target, increments
+    commit = _ConstrainedCommit(services, table, target, before, after)
+    _check_definitions(commit)
+    properties = copy_marks(target.properties, after.keys() - commit.new)
+    steps = []
+    for each in increments:
+        step, names = _judge_increment(commit, each)
+        steps.append(step)
+        if each.move is not None and names:
+            properties = add_unverified(properties, names, _find_snapshot_id(each, target))
+    properties = add_unverified(properties, _find_unproven_rows(commit, steps), target.current_snapshot_id or 0)
+    if properties != target.properties:
+        target = target.replace_fields(properties=properties)
+    if table is None or before == after:
+        return target, steps
+    return target, [replace(steps[0], redefines=True), *steps[1:]] if steps else [Increment(redefines=True)]
+
+
+def find_unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    """The constraints that files don't surely keep which DuckDB wrote, unasked."""
+    if not read_texts(metadata.properties):
+        return []
+    constraints, broken = split_checkable(metadata.properties, metadata.schema())
+    data = [file for file in added if file.content == FileContent.DATA]
+    return [*broken, *find_unproven(constraints, data, metadata.properties)] if data else []
+
+
+def _check_definitions(commit: _ConstrainedCommit) -> None:
+    """InvalidRequest for a new constraint that can't be checked, and for a schema without what an old one names."""
+    table, schema = commit.table, commit.target.schema()
+    for name in commit.new:
+        parse_constraint(name, commit.after[name], schema)
+    if table is None or table.metadata.schema() is schema:
+        return
+    _, broken_before = split_checkable(table.metadata.properties, table.metadata.schema())
+    _, broken = split_checkable(commit.target.properties, schema)
+    for name, problem in broken.items():
+        if name not in broken_before:
+            raise InvalidRequest(f"The table's columns can't become these: {problem}")
+
+
+def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[Increment, list[str]]:
+    """The increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
+    move = increment.move
+    snapshots = [each.snapshot for each in increment.snapshots]
+    is_rewrite = move.rewrites if move is not None else any(each.operation == "replace" for each in snapshots)
+    new = [file for file in increment.side.files if file.content == FileContent.DATA]
+    back = [file for file in move.registered if not isinstance(file, NewFile)] if move is not None else []
+    if move is not None and move.absorbed is not None:
+        checked = {each.file.file_id for each in move.absorbed.files}
+        new = [file for file in new if file.file_id not in checked]
+    if is_rewrite or not (new or back):
+        return increment, []
+    names = find_unproven(
+        _read_constraints(commit), (*new, *back), commit.target.properties, {file.file_id for file in new}
+    )
+    if not names:
+        return increment, []
+    marked = tuple(replace(each, snapshot=_mark_snapshot(each.snapshot, names)) for each in increment.snapshots)
+    return replace(increment, snapshots=marked), names
+
+
+def _read_constraints(commit: _ConstrainedCommit) -> tuple[Constraint, ...]:
+    return read_constraints(commit.target.properties, commit.target.schema())
+
+
+def _mark_snapshot(snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
+    return snapshot.replace_fields(summary={**snapshot.summary, UNVERIFIED_HERE_KEY: ",".join(names)})
+
+
+def _find_snapshot_id(increment: Increment, target: TableMetadata) -> int:
+    snapshots = increment.snapshots
+    return snapshots[-1].snapshot.snapshot_id if snapshots else target.current_snapshot_id or 0
+
+
+def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increment]) -> list[str]:
+    """The new constraints that rows don't surely keep which are there already; InvalidRequest if one surely doesn't."""
+    table = commit.table
+    current = table.state.current() if table is not None else None
+    if table is None or current is None or not commit.new:
+        return []
+    space = Workspace(commit.services, table.row.table_id, table.known)
+    live = space.live(manifest for manifest in space.listed(current.manifest_ids) if manifest.content == 0)
+    ended = {file_id for each in increments if each.move is not None for file_id in each.move.ended_files}
+    files = space.files(live - ended)
+    deleted = {row.data_file_id for row in space.deletions_of(files)} | space.inlined_deletes(files.values()).keys()
+    constraints = [each for each in _read_constraints(commit) if each.name in commit.new]
+    return find_unproven(constraints, files.values(), commit.target.properties, files.keys() - deleted)

@@ -1,0 +1,179 @@
+"""Report a table's constraints, and verify them with DuckDB for `duckicelake constraints`."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import typer
+
+from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.run import commit
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.context.text import parse_full_name
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.cli.console.terminal import format_count
+from duckicelake.cli.wiring.services import open_lake
+from duckicelake.constraints.duckdb_check import render_condition
+from duckicelake.constraints.properties import UNVERIFIED_KEY, find_unverified, read_texts, split_checkable
+from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import MAIN
+from duckicelake.iceberg.updates import RemoveProperties
+from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
+from duckicelake.postgres.embedded import build_attach_source
+from duckicelake.postgres.session import find_duckdb_parameters
+from duckicelake.settings.model import Settings
+from duckicelake.settings.sources import read_settings
+
+_MAX_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintState:
+    """A constraint: the snapshot since which rows may violate it, None if none does; why it can't be checked, if so.
+
+    sql: the condition in DuckDB's words, over a relation `r`; None if it can't be checked.
+    """
+
+    name: str
+    text: str
+    unverified_since: str | None
+    problem: str | None
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableConstraints:
+    """A table's constraints as of a snapshot of main, None if it has none; `lake_version` is DuckLake's then.
+
+    lake_name: DuckLake's names for its schema and the table.
+    """
+
+    table_uuid: str
+    lake_name: tuple[str, str]
+    snapshot_id: int | None
+    lake_version: int
+    states: tuple[ConstraintState, ...]
+
+
+def read_table_constraints(services: Services, namespace: Namespace, name: str) -> TableConstraints:
+    """The constraints of a table, with all that DuckDB has done to it; NoSuchTable."""
+    cached = load_current_table(services, namespace, name)
+    metadata = cached.materialized.metadata
+    found, broken = split_checkable(metadata.properties, metadata.schema())
+    sql, since = {each.name: render_condition(each.condition) for each in found}, find_unverified(metadata.properties)
+    states = tuple(
+        ConstraintState(each, text, since.get(each), broken.get(each), sql.get(each))
+        for each, text in read_texts(metadata.properties).items()
+    )
+    lake_version = max(cached.checked_upto, cached.materialized.row.caught_up_to)
+    lake_name = to_schema_name(namespace), name
+    return TableConstraints(metadata.table_uuid, lake_name, metadata.current_snapshot_id, lake_version, states)
+
+
+def note_verified(
+    services: Services, namespace: Namespace, name: str, found: TableConstraints, names: Collection[str]
+) -> None:
+    """Note that all rows keep these constraints; CommitFailed if the table has changed since they were looked at."""
+    request = CommitTableRequest(
+        requirements=(
+            AssertTableUuid(uuid=found.table_uuid),
+            AssertRefSnapshotId(ref=MAIN, snapshot_id=found.snapshot_id),
+        ),
+        updates=(RemoveProperties(removals=tuple(f"{UNVERIFIED_KEY}{each}" for each in names)),),
+    )
+    commit(services, TableCommit(namespace, name, request))
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintReport:
+    """A constraint as it is told; violations: how many rows DuckDB found that violate it, None if none was asked."""
+
+    state: ConstraintState
+    violations: int | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every row is known to keep it."""
+        return self.state.problem is None and self.state.unverified_since is None and not self.violations
+
+    def __str__(self) -> str:
+        """Tell it in one line."""
+        state = self.state
+        if self.violations:
+            told = f"VIOLATED by {format_count(self.violations, 'row')}"
+        elif state.problem is not None:
+            told = f"BROKEN: {state.problem}"
+        elif state.unverified_since is not None:
+            told = f"unverified since snapshot {state.unverified_since}"
+        else:
+            told = "verified"
+        return f"{state.name}\t{state.text}\t{told}"
+
+
+def constraints(*, name: str, lake: Path | None, verify: bool) -> None:
+    """Print them, one a line. Raises as `told`; Exit unless all rows are known to keep each."""
+    found = report_constraints(read_settings({"lake": lake}), name, verify=verify)
+    for each in found:
+        typer.echo(str(each))
+    if not found:
+        typer.echo(f"{name} has no constraints", err=True)
+    if not all(each.is_well for each in found):
+        raise typer.Exit(1)
+
+
+def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[ConstraintReport]:
+    """The constraints of a table; with `verify` those that all rows keep are noted as verified.
+
+    Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed if others write to the table all along.
+    """
+    namespace, table = parse_full_name(name)
+    with open_lake(settings, "verify_constraints") as services:
+        for attempt in range(_MAX_ATTEMPTS):
+            found = read_table_constraints(services, namespace, table)
+            if not verify:
+                return [ConstraintReport(state) for state in found.states]
+            all_told = _verify_all(found, services.database.url)
+            kept = [each.state.name for each in all_told if each.violations == 0 and each.state.unverified_since]
+            if not kept:
+                return all_told
+            try:
+                note_verified(services, namespace, table, found, kept)
+            except CommitFailed:
+                if attempt == _MAX_ATTEMPTS - 1:
+                    raise
+                continue
+            return [_note_reports(each) if each.state.name in kept else each for each in all_told]
+    raise AssertionError
+
+
+def _note_reports(each: ConstraintReport) -> ConstraintReport:
+    return replace(each, state=replace(each.state, unverified_since=None))
+
+
+def _verify_all(found: TableConstraints, url: str) -> list[ConstraintReport]:
+    """The constraints with how many rows DuckDB finds that violate each."""
+    if not any(state.sql for state in found.states):
+        return [ConstraintReport(state) for state in found.states]
+    try:
+        with attach_lake(build_attach_source(url, find_duckdb_parameters(url)), read_only=True) as connection:
+            return [ConstraintReport(state, _count_violations(connection, found, state)) for state in found.states]
+    except PipelineError as error:
+        raise InvalidRequest(f"The constraints could not be verified: {error}") from error
+
+
+def _count_violations(
+    connection: duckdb.DuckDBPyConnection, found: TableConstraints, state: ConstraintState
+) -> int | None:
+    if state.sql is None:
+        return None
+    name = ".".join('"' + each.replace('"', '""') + '"' for each in found.lake_name)
+    source = f"(FROM {LAKE_ALIAS}.{name} AT (VERSION => {found.lake_version})) AS r"
+    violating = f"count(*) FILTER (WHERE ({state.sql}) IS NOT TRUE)"  # a filter of the scan would skip files
+    row = connection.execute(f"SELECT {violating} FROM {source}").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,248 @@
+"""PURE. A new state of main as the next commit of a Delta log, with statistics of its files."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import orjson
+
+from duckicelake.delta.log.actions import AddFile, DeletionVector, DeltaCommit, Metadata, Protocol, RemoveFile, Txn
+from duckicelake.delta.log.vectors import VectorFile, build_vector_file
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
+from duckicelake.iceberg.values import from_bytes
+from duckicelake.lake.state import FileRow, SnapshotRow
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BOUNDED: Final = frozenset(("int", "long", "float", "double", "decimal", "date", "timestamp", "timestamptz", "string"))
+Json = dict[str, Any]
+_OPERATIONS: Final = {"append": "WRITE", "overwrite": "MERGE", "delete": "DELETE", "replace": "OPTIMIZE"}
+_METRICS: Final = {
+    "added-data-files": "numAddedFiles",
+    "deleted-data-files": "numRemovedFiles",
+    "added-records": "numOutputRows",
+    "added-position-deletes": "numDeletedRows",
+}
+_TXN: Final = "delta.txn."
+_APP_ID, _APP_VERSION = "txn.app-id", "txn.version"
+_NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
+
+
+def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> str:
+    """The text of an `add`'s `stats`; names are those in the files."""
+    columns = schema.fields
+    values = {
+        "numRecords": file.record_count,
+        "minValues": _build_nested(columns, physical, lambda field: _encode_bound(file, field, "lower_bounds")),
+        "maxValues": _build_nested(columns, physical, lambda field: _encode_bound(file, field, "upper_bounds")),
+        "nullCount": _build_nested(columns, physical, lambda field: _sum_nulls(file, field)),
+        "tightBounds": False,
+    }
+    return orjson.dumps({name: value for name, value in values.items() if value != {}}).decode()
+
+
+def _build_nested(
+    fields: tuple[NestedField, ...], physical: Mapping[int, str], value_of: Callable[[NestedField], Any]
+) -> Json:
+    """Values of the columns and of what is in structs; those of lists and maps are none of Delta's."""
+    found: Json = {}
+    for field in fields:
+        kind = field.type
+        value = None
+        if isinstance(kind, StructType):
+            value = _build_nested(kind.fields, physical, value_of) or None
+        elif isinstance(kind, PrimitiveType):
+            value = value_of(field)
+        if value is not None:
+            found[physical.get(field.id, field.name)] = value
+    return found
+
+
+def _sum_nulls(file: FileRow, field: NestedField) -> int | None:
+    count: int | None = (file.metrics.get("null_value_counts") or {}).get(str(field.id))
+    return count
+
+
+def _encode_bound(file: FileRow, field: NestedField, which: str) -> Any:
+    text = (file.metrics.get(which) or {}).get(str(field.id))
+    assert isinstance(field.type, PrimitiveType)
+    if text is None or field.type.name not in _BOUNDED:
+        return None
+    if field.type.name in {"float", "double"} and _may_have_nans(file, field):
+        return None
+    try:
+        return _encode_value(field.type, from_bytes(field.type, bytes.fromhex(text)))
+    except (InvalidRequest, OverflowError, ValueError):
+        return None
+
+
+def _may_have_nans(file: FileRow, field: NestedField) -> bool:
+    """For Delta's readers NaN is the greatest of all, in bounds, too."""
+    return (file.metrics.get("nan_value_counts") or {}).get(str(field.id)) != 0
+
+
+def _encode_value(kind: PrimitiveType, value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f"))
+    if kind.name == "date":
+        return date.fromordinal(value + _EPOCH.toordinal()).isoformat()
+    if kind.name in {"timestamp", "timestamptz"}:
+        at = (_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").removesuffix("+00:00")
+        return at + ("Z" if kind.name == "timestamptz" else "")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDataFile:
+    """A data file in a state of main; `positions`: the bitmap of those deleted, empty for none."""
+
+    file: FileRow
+    positions: bytes = b""
+
+    @property
+    def digest(self) -> bytes:
+        return sha256(self.positions).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedVector:
+    """The vector that a data file has in the log, and the hash of its positions."""
+
+    digest: bytes
+    vector: DeletionVector
+
+
+@dataclass(frozen=True, slots=True)
+class MainMoment:
+    """Which version it is, of which log, and when. snapshot: what main names since; None if only metadata changed.
+
+    is_alone: what main was before it isn't in the log.
+    """
+
+    version: int
+    log_id: str
+    timestamp_ms: int
+    snapshot: SnapshotRow | None
+    is_alone: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether rows may be others than before."""
+        is_rewrite = self.snapshot is not None and self.snapshot.summary.get("operation") == "replace"
+        return self.version == 0 or self.is_alone or not is_rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version to record. vectors: what data files get by their paths, None for those that have none any more."""
+
+    commit: DeltaCommit
+    file: VectorFile | None
+    vectors: Mapping[str, LoggedVector | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """The data files that differ, or may, by path: as the log has them, and as they are."""
+
+    before: Mapping[str, AddFile]
+    after: Mapping[str, LiveDataFile]
+    vectors: Mapping[str, LoggedVector]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDefinition:
+    """What a version says besides files; None for what stays as it was."""
+
+    schema: Schema
+    physical: Mapping[int, str]
+    metadata: Metadata | None
+    protocol: Protocol | None
+
+
+def build_next_version(moment: MainMoment, files: FileDifference, said: LoggedDefinition) -> NewVersion:
+    """The version that leads from the one before to this state."""
+    vectors, written = _build_vectors(moment, files)
+    adds = {
+        path: AddFile(
+            path,
+            {},
+            held.file.file_size_in_bytes,
+            moment.timestamp_ms,
+            moment.is_change,
+            format_stats(held.file, said.schema, said.physical),
+            vectors[path].vector if path in vectors else None,
+        )
+        for path, held in sorted(files.after.items())
+    }
+    kept = {path for path, add in adds.items() if path in files.before and files.before[path].key == add.key}
+    gone = [add for path, add in sorted(files.before.items()) if path not in kept]
+    commit = DeltaCommit(
+        moment.version,
+        moment.timestamp_ms,
+        adds=tuple(add for path, add in adds.items() if path not in kept),
+        removes=tuple(_build_removes(add, moment.timestamp_ms, is_change=moment.is_change) for add in gone),
+        metadata=said.metadata,
+        protocol=said.protocol,
+        txns=tuple(_build_txns(moment.snapshot)),
+        info=_build_info(moment),
+    )
+    ended = {add.path: None for add in gone if add.deletion_vector is not None}
+    begun = {path: vector for path, vector in vectors.items() if path not in kept}
+    return NewVersion(commit, written, {**ended, **begun})
+
+
+def _build_vectors(moment: MainMoment, files: FileDifference) -> tuple[dict[str, LoggedVector], VectorFile | None]:
+    """The vector of each data file that has one, as before where it is the same, and the file of the new ones."""
+    deleted = {path: held for path, held in sorted(files.after.items()) if held.positions}
+    known = {path: files.vectors[path] for path in deleted if path in files.vectors}
+    same = {path: vector for path, vector in known.items() if vector.digest == deleted[path].digest}
+    new = [path for path in deleted if path not in same]
+    if not new:
+        return same, None
+    unique = uuid5(UUID(moment.log_id), f"vectors {moment.version}")
+    written = build_vector_file(unique, [deleted[path].positions for path in new])
+    begun = {
+        path: LoggedVector(deleted[path].digest, vector) for path, vector in zip(new, written.vectors, strict=True)
+    }
+    return same | begun, written
+
+
+def _build_removes(add: AddFile, timestamp_ms: int, *, is_change: bool) -> RemoveFile:
+    return RemoveFile(add.path, is_change, timestamp_ms, add.size, add.partition_values, add.deletion_vector)
+
+
+def _build_txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
+    """What the summary keeps of counts of applications, in Delta's words or ours (docs/delta.md)."""
+    summary = snapshot.summary if snapshot else {}
+    counts = {name.removeprefix(_TXN): value for name, value in summary.items() if name.startswith(_TXN)}
+    if _APP_ID in summary and _APP_VERSION in summary:
+        counts[summary[_APP_ID]] = summary[_APP_VERSION]
+    for app_id, version in sorted(counts.items()):
+        if _NUMBER.fullmatch(version):
+            yield Txn(app_id, int(version))
+
+
+def _build_info(moment: MainMoment) -> dict[str, Any]:
+    summary = moment.snapshot.summary if moment.snapshot else {}
+    operation = summary.get("operation", "")
+    ids = {} if moment.snapshot is None else {"iceberg.snapshot-id": str(moment.snapshot.snapshot_id)}
+    return {
+        "timestamp": moment.timestamp_ms,
+        "inCommitTimestamp": moment.timestamp_ms,
+        "operation": _OPERATIONS.get(operation, "SET TBLPROPERTIES"),
+        "operationParameters": ids,
+        "isBlindAppend": operation == "append",
+        "operationMetrics": {_METRICS[key]: value for key, value in sorted(summary.items()) if key in _METRICS},
+        "engineInfo": "duckicelake",
+        "txnId": str(uuid5(UUID(moment.log_id), f"version {moment.version}")),
+    }

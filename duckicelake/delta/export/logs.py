@@ -1,0 +1,196 @@
+"""SQL of the Delta logs kept beside tables, and of the versions recorded in them (migration 0022)."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import json_param, load_queries
+
+_SQL = load_queries("delta.export", "logs")
+KEEPER_KEY: Final = LOCK_KEY + 4
+_BATCH_VERSIONS: Final = 100
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A log from version `oldest` to `version`; protocol and metadata as Delta's actions, of the newest.
+
+    table_version: the newest version of the table's metadata that went into it. is_looked_at: all that it is did, or
+    `problem` says why not.
+    """
+
+    root: str
+    version: int
+    oldest: int
+    protocol: Json
+    metadata: Json
+    table_version: int
+    is_looked_at: bool
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    """A version of a log: the snapshot that main named since `logged_ms`."""
+
+    version: int
+    snapshot_id: int | None
+    logged_ms: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedVersion:
+    """The files of a version: its own, and that of the deletion vectors which it brings."""
+
+    version: int
+    body: bytes
+    vectors_path: str | None
+    vectors: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogAddition:
+    """A version to be added, of a table whose metadata has reached `table_version`.
+
+    vectors_of: hash and descriptor of what data files get, None for none any more.
+    """
+
+    row: VersionRow
+    table_version: int
+    root: str
+    protocol: Json
+    metadata: Json
+    files: LoggedVersion
+    vectors_of: Mapping[str, tuple[bytes, Json] | None]
+
+
+def is_keeper_free(cursor: Transaction) -> bool:
+    """Whether nobody keeps Delta logs at this moment."""
+    return cursor.execute(_SQL.is_free, {"key": KEEPER_KEY}).fetchone() == (True,)
+
+
+def take_lead(cursor: Transaction) -> bool:
+    """Be the one that keeps Delta logs for as long as the session lasts; False if another is."""
+    return cursor.execute(_SQL.lead, {"key": KEEPER_KEY}).fetchone() == (True,)
+
+
+def read_versions(cursor: Transaction) -> dict[int, int]:
+    """The versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
+    return dict(cursor.execute(_SQL.versions).fetchall())
+
+
+def find_enabled(cursor: Transaction, table_ids: Iterable[int]) -> frozenset[int]:
+    """Those of the tables that want a log."""
+    return frozenset(row[0] for row in cursor.execute(_SQL.enabled, {"table_ids": list(table_ids)}).fetchall())
+
+
+def find_abandoned(cursor: Transaction) -> list[int]:
+    """Tables that have a log and don't want it any more, or that are gone."""
+    return [row[0] for row in cursor.execute(_SQL.abandoned).fetchall()]
+
+
+def read_log(cursor: Transaction, table_id: int) -> LogRow | None:
+    """The log of a table."""
+    row = cursor.execute(_SQL.log, {"table_id": table_id}).fetchone()
+    return None if row is None else LogRow(*row)
+
+
+def read_newest_version(cursor: Transaction, table_id: int) -> VersionRow | None:
+    """The newest version of its log."""
+    row = cursor.execute(_SQL.newest, {"table_id": table_id}).fetchone()
+    return None if row is None else VersionRow(*row)
+
+
+def add_version(cursor: Transaction, table_id: int, new: LogAddition) -> bool:
+    """Add the next version; False if there is one of this number by now, or the table was newer for the last."""
+    version = new.row.version
+    state = {
+        "table_id": table_id,
+        "version": version,
+        "table_version": new.table_version,
+        "protocol": new.protocol,
+        "metadata": new.metadata,
+    }
+    if version == 0:
+        if cursor.execute(_SQL.begin, {**state, "root": new.root}).fetchone() is None:
+            return False
+    elif cursor.execute(_SQL.lock, state).fetchone() != (version - 1, True):
+        return False
+    row = {
+        **state,
+        "snapshot_id": new.row.snapshot_id,
+        "logged_ms": new.row.logged_ms,
+        "timestamp_ms": new.row.timestamp_ms,
+        "body": zlib.compress(new.files.body),
+        "vectors_path": new.files.vectors_path,
+        "vectors": None if new.files.vectors is None else zlib.compress(new.files.vectors),
+    }
+    cursor.execute(_SQL.add_version, row)
+    cursor.execute(_SQL.end_vectors, {**state, "paths": list(new.vectors_of)})
+    begun = [
+        {"path": path, "sha256": vector[0].hex(), "descriptor": vector[1]}
+        for path, vector in new.vectors_of.items()
+        if vector is not None
+    ]
+    if begun:
+        cursor.execute(_SQL.begin_vectors, {**state, "vectors": json_param(begun)})
+    cursor.execute(_SQL.advance, state)
+    return True
+
+
+def note_looked_at(cursor: Transaction, table_id: int, table_version: int, problem: str | None) -> None:
+    """Note up to where the log was looked at, and why it isn't in step with that; None if it is."""
+    cursor.execute(_SQL.looked_at, {"table_id": table_id, "table_version": table_version, "problem": problem})
+
+
+def read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> dict[str, tuple[bytes, Json]]:
+    """Hash and descriptor of the deletion vectors that data files have in the newest version, by path."""
+    if not paths:
+        return {}
+    rows = cursor.execute(_SQL.vectors, {"table_id": table_id, "paths": list(paths)}).fetchall()
+    return {path: (bytes(digest), descriptor) for path, digest, descriptor in rows}
+
+
+def read_version_files(
+    cursor: Transaction, table_id: int, after: int = -1, *, unwritten_only: bool = True
+) -> list[LoggedVersion]:
+    """The files of some of the next versions, in order: of those that may not be there yet, or of all."""
+    asked = {"table_id": table_id, "after": after, "all": not unwritten_only, "most": _BATCH_VERSIONS}
+    return [
+        LoggedVersion(version, zlib.decompress(body), path, None if data is None else zlib.decompress(data))
+        for version, body, path, data in cursor.execute(_SQL.unwritten, asked).fetchall()
+    ]
+
+
+def note_written(cursor: Transaction, table_id: int, numbers: Iterable[int]) -> None:
+    """The files of these versions are there."""
+    cursor.execute(_SQL.written, {"table_id": table_id, "versions": list(numbers)})
+
+
+def find_oldest_readable(cursor: Transaction, table_id: int) -> int:
+    """The oldest version from which on the data files of all are kept; one more than the newest if of none are."""
+    row = cursor.execute(_SQL.readable, {"table_id": table_id}).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def find_needless_vectors(cursor: Transaction, table_id: int, oldest: int) -> Iterator[str]:
+    """Files of deletion vectors that no version from `oldest` on needs."""
+    rows = cursor.execute(_SQL.vector_files, {"table_id": table_id, "oldest": oldest}).fetchall()
+    return (path for (path,) in rows)
+
+
+def cut_versions(cursor: Transaction, table_id: int, oldest: int) -> None:
+    """Forget the versions before one, but for vectors of theirs that are needed."""
+    for query in (_SQL.cut, _SQL.cut_versions, _SQL.cut_vectors):
+        cursor.execute(query, {"table_id": table_id, "oldest": oldest})
+
+
+def forget_log(cursor: Transaction, table_id: int) -> None:
+    """Forget a log."""
+    cursor.execute(_SQL.forget, {"table_id": table_id})

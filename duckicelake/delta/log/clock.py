@@ -1,0 +1,172 @@
+"""Commit times of versions, and the version that was current at a time (protocol, "In-Commit Timestamps")."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from duckicelake.delta.log.actions import Metadata
+from duckicelake.delta.log.files import LogFiles
+from duckicelake.delta.log.segments import LogFile, LogListing, find_newest_version, find_oldest_version
+from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest
+
+_YEAR_10000: Final = 253_402_300_800_000
+"""In milliseconds; from then on, and before 1970, no commit is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class InCommitTimes:
+    """From which version on commits say when they were made, and when that began; None: they never do."""
+
+    since_version: int | None = None
+    since_ms: int = 0
+
+    def has(self, version: int) -> bool:
+        """Whether the version's time is what its `commitInfo` says."""
+        return self.since_version is not None and version >= self.since_version
+
+
+def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
+    """What the newest metadata says about it; the table began with it unless a version is named."""
+    configuration = metadata.configuration
+    if configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
+        return InCommitTimes()
+    try:
+        since = int(configuration.get("delta.inCommitTimestampEnablementVersion", "0"))
+        since_ms = int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0"))
+    except ValueError as error:
+        raise DamagedLog(f"{root} says of its in-commit timestamps what isn't a number: {error}") from error
+    return InCommitTimes(since, since_ms)
+
+
+def read_commit_time(info: Mapping[str, Any], location: str) -> int:
+    """What a commit says that its time is; DamagedLog if it doesn't."""
+    stated = info.get("inCommitTimestamp")
+    if type(stated) is not int:
+        raise DamagedLog(
+            f"{location} has no commitInfo with an inCommitTimestamp, "
+            "which the table's property delta.enableInCommitTimestamps promises"
+        )
+    if not 0 <= stated < _YEAR_10000:
+        raise DamagedLog(f"{location} says of its inCommitTimestamp that it is {stated}: no commit is of then")
+    return stated
+
+
+def compute_file_times(listing: LogListing, oldest: int) -> Mapping[int, int]:
+    """Milliseconds by version from `oldest` on: the log file's, but later than the version's before by one at least.
+
+    A version that only a checkpoint tells has the checkpoint's time.
+    """
+    times: dict[int, int] = {}
+    least = None
+    for version in range(oldest, (listing.newest or 0) + 1):
+        file = _find_commit_file(listing, version)
+        if file is not None:
+            least = file.modified_ms if least is None else max(file.modified_ms, least + 1)
+            times[version] = least
+    return times
+
+
+def _find_commit_file(listing: LogListing, version: int) -> LogFile | None:
+    if version in listing.commits:
+        return listing.commits[version]
+    found = listing.checkpoints.get(version)
+    return None if not found else found[0].files[0]
+
+
+def format_time(timestamp_ms: int) -> str:
+    """A time as people read it, in UTC; as milliseconds if no calendar has it."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+class VersionClock:
+    """The times of a log's versions, by its newest metadata, which says whether commits state them themselves."""
+
+    def __init__(self, files: LogFiles, listing: LogListing, before: "VersionClock | None" = None) -> None:
+        """`before` is the clock of an earlier listing: of what it has read, nothing is read again."""
+        self._files = files
+        self._listing = listing
+        self.first, self.last = find_oldest_version(listing), find_newest_version(listing)
+        self._file_times = compute_file_times(listing, self.first)
+        self.in_commit = self._in_commit_times(before)
+
+    def belongs_to(self, listing: LogListing) -> bool:
+        """Whether this is the clock of a listing."""
+        return self._listing is listing
+
+    def time(self, version: int) -> int:
+        """Milliseconds of a version from the oldest on that can be told."""
+        commit = self._listing.commits.get(version)
+        if not self.in_commit.has(version) or commit is None:
+            return self.file_time(version)
+        return read_commit_time(self._files.actions(commit.location).info, commit.location)
+
+    def file_time(self, version: int) -> int:
+        """The same by the file alone; one from before the oldest version has its file's."""
+        commit = self._listing.commits.get(version)
+        return self._file_times[version] if commit is None or version >= self.first else commit.modified_ms
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version that isn't later; Forgotten or InvalidRequest if there is none, or none yet."""
+        self._check(timestamp_ms)
+        since = self.in_commit.since_version
+        if since is None or since > self.last:
+            return self._latest(timestamp_ms, self.first, self.last)
+        if since <= self.first or timestamp_ms >= self.in_commit.since_ms:
+            return self._latest(timestamp_ms, max(self.first, since), self.last)
+        return self._latest(timestamp_ms, self.first, since - 1)
+
+    def _check(self, timestamp_ms: int) -> None:
+        first, last = self.time(self.first), self.time(self.last)
+        if timestamp_ms < first:
+            kind = InvalidRequest if self.first == 0 else Forgotten
+            raise kind(
+                f"{self._files.root} wasn't there at {format_time(timestamp_ms)}, as far as its log tells: "
+                f"version {self.first}, the oldest, is of {format_time(first)}"
+            )
+        if timestamp_ms > last:
+            raise InvalidRequest(
+                f"{format_time(timestamp_ms)} is after the newest version of {self._files.root}, "
+                f"which is {self.last} of {format_time(last)}: leave the time out to read that"
+            )
+
+    def _latest(self, timestamp_ms: int, first: int, last: int) -> int:
+        """The last of some versions that isn't later, by bisection: their times increase."""
+        while first < last:
+            middle = (first + last + 1) // 2
+            first, last = (middle, last) if self.time(middle) <= timestamp_ms else (first, middle - 1)
+        return first
+
+    def _in_commit_times(self, before: "VersionClock | None") -> InCommitTimes:
+        found = self._newest_metadata(-1 if before is None else before.last)
+        if found is not None:
+            return read_in_commit_times(found, self._files.root)
+        return InCommitTimes() if before is None else before.in_commit
+
+    def _newest_metadata(self, known: int) -> Metadata | None:
+        """That of the versions after `known`; None if they set none. Readers are told of torn files, not here."""
+        lower, upper = max(known, self.first - 1), self.last
+        checkpoints = sorted((version for version in self._listing.checkpoints if version > lower), reverse=True)
+        for base in (*checkpoints, lower + 1):
+            found = self._of_commits(base, upper) or self._of_checkpoint(base)
+            if found is not None:
+                return found
+            upper = base - 1
+        return None
+
+    def _of_commits(self, first: int, last: int) -> Metadata | None:
+        commits = self._listing.commits
+        locations = [commits[version].location for version in range(last, first - 1, -1) if version in commits]
+        return next(filter(None, self._files.read_metadata_at(locations)), None)
+
+    def _of_checkpoint(self, version: int) -> Metadata | None:
+        found = None
+        for checkpoint in self._listing.checkpoints.get(version, ()):
+            with suppress(DamagedLog):
+                found = found or self._files.checkpoint_metadata(checkpoint)
+        return found

@@ -1,0 +1,76 @@
+"""PURE. Paths in a log: percent-encoded, relative to the table's folder or absolute URIs (protocol, "Add File")."""
+
+import re
+from posixpath import relpath
+from typing import Final
+from urllib.parse import quote, unquote
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PLACE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?)/(.*)", re.DOTALL)
+"""A location: its store, and the path in it."""
+_KEPT: Final = "/=:@!$&'()*+,;~"
+"""What a URI's path may hold as it is; not `%`: what the name of a folder has escaped is escaped again."""
+
+
+def decode_path(path: str) -> str:
+    """The path that the log means; bytes that aren't UTF-8 are kept as surrogates, as names of local files are."""
+    return unquote(path, errors="surrogateescape") if "%" in path else path
+
+
+def encode_path(path: str) -> str:
+    """A path as a log writes it; `decoded` gives it back."""
+    return quote(path, safe=_KEPT, errors="surrogateescape")
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a decoded path says by itself where the file is.
+
+    A relative one may hold colons, as in `t=10:30/part.parquet`; what has a scheme has a slash behind its colon.
+    """
+    match = _SCHEME.match(path)
+    return path.startswith("/") or (match is not None and path.startswith("/", match.end()))
+
+
+def resolve_location(root: str, path: str) -> str:
+    """Where the file with a decoded path is, in a table whose folder is `root`; `..` leads out of it, as in any URI."""
+    if is_absolute(path):
+        return path
+    place = f"{root.rstrip('/')}/{path}"
+    return _remove_dots(place) if ".." in path.split("/") else place
+
+
+def _remove_dots(place: str) -> str:
+    """The location without `..`, never above its bucket or root."""
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        return place
+    segments: list[str] = []
+    for segment in match[2].split("/"):
+        if segment == "..":
+            del segments[-1:]
+        else:
+            segments.append(segment)
+    return f"{match[1]}/{'/'.join(segments)}"
+
+
+def locate_sidecar(root: str, path: str) -> str:
+    """Where a V2 checkpoint's sidecar is, given as its name or a URI: always in the log's own folder for them."""
+    return f"{root.rstrip('/')}/_delta_log/_sidecars/{decode_path(path).rpartition('/')[2]}"
+
+
+def relativize(root: str, location: str) -> str:
+    """A file as seen from the table's folder, both canonical: over `..` where it lies elsewhere on the same store.
+
+    Delta's Spark reader and delta-rs take `..` and absolute URIs, DuckDB `..` in folders, and neither in S3.
+    """
+    start, store = _split_location(root)
+    path, other = _split_location(location)
+    return relpath(path, start) if store == other else location
+
+
+def _split_location(location: str) -> tuple[str, str]:
+    """(path, scheme and bucket)."""
+    assert is_absolute(location)
+    scheme, _, rest = location.partition("://")
+    bucket, _, path = rest.partition("/")
+    return f"/{path}", f"{scheme}://{bucket}"

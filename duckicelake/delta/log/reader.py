@@ -1,0 +1,197 @@
+"""Read a Delta table's log: its versions, their commits, and the table's content at each version."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from duckicelake.delta.log.actions import (
+    AddFile,
+    DeletionVector,
+    DeltaCommit,
+    DeltaSnapshot,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    Protocol,
+    Txn,
+    check_readable,
+)
+from duckicelake.delta.log.clock import VersionClock, read_commit_time
+from duckicelake.delta.log.decoder import LogActions
+from duckicelake.delta.log.files import LogFiles
+from duckicelake.delta.log.segments import (
+    FOLDER,
+    LogSegment,
+    LogStore,
+    check_version,
+    find_newest_version,
+    find_oldest_version,
+    find_segments,
+)
+from duckicelake.delta.log.vectors import build_damage_error, decode_positions, locate_vector_file
+from duckicelake.errors import DamagedLog, FileMissing, NotDelta
+
+
+@dataclass(slots=True)
+class LogReplay:
+    """A table's state so far; later actions win over earlier ones of the same file, application or domain."""
+
+    files: dict[FileKey, AddFile] = field(default_factory=dict)
+    txns: dict[str, Txn] = field(default_factory=dict)
+    domains: dict[str, DomainMetadata] = field(default_factory=dict)
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+
+    def take(self, actions: LogActions) -> None:
+        """Apply one file of the log, or a part of it; it holds no two actions on the same thing."""
+        for removed in actions.removes:
+            self.files.pop(removed.key, None)
+        for added in actions.adds:
+            self.files[added.key] = added
+        self.txns.update((txn.app_id, txn) for txn in actions.txns)
+        for domain in actions.domains:
+            self.domains.pop(domain.domain, None)
+            if not domain.removed:
+                self.domains[domain.domain] = domain
+        self.metadata = actions.metadata or self.metadata
+        self.protocol = actions.protocol or self.protocol
+
+    def snapshot(self, root: str, version: int, timestamp_ms: int) -> DeltaSnapshot:
+        """The state as a value; DamagedLog if the log has never said how the table is to be read."""
+        if self.metadata is None or self.protocol is None:
+            lacking = "metaData" if self.metadata is None else "protocol"
+            raise DamagedLog(f"the log of {root} has no {lacking} up to version {version}: every table's first has one")
+        return DeltaSnapshot(version, timestamp_ms, self.protocol, self.metadata, self.files, self.txns, self.domains)
+
+
+class DeltaLog:
+    """The log of the table whose folder is `root`; it is listed at the start, and again when news is asked for.
+
+    Raises NotDelta if there is none. Every method raises DamagedLog naming the file that is torn or missing, and
+    Unsupported for a table that uses what isn't read here. One thread at a time.
+    """
+
+    def __init__(self, store: LogStore, root: str) -> None:
+        self.root = root.rstrip("/") or root
+        self._files = LogFiles(store, self.root)
+        self._clock: VersionClock | None = None
+        self._vectors: tuple[str, bytes] = ("", b"")
+        self._list()
+
+    def newest(self) -> int:
+        """The newest version there is now."""
+        self._list()
+        return find_newest_version(self._listing)
+
+    def has_next(self, version: int) -> bool:
+        """Whether the version after one is there: one look at its file by name, so that waiting lists nothing."""
+        try:
+            self._files.store.size(self._listing.commit_name(version + 1))
+        except FileMissing:
+            return False
+        return True
+
+    def oldest(self) -> int:
+        """The oldest version from which on every one can be told."""
+        return find_oldest_version(self._listing)
+
+    def snapshot(self, version: int | None = None) -> DeltaSnapshot:
+        """The table as it is at a version, the newest if none is named; Forgotten or InvalidRequest if it can't be."""
+        wanted = self.newest() if version is None else version
+        self._have(wanted)
+        check_version(self._listing, wanted)
+        snapshot = self._replay(wanted).snapshot(self.root, wanted, self._times().time(wanted))
+        check_readable(snapshot.protocol, self.root, wanted)
+        return snapshot
+
+    def commits(self, after: int, upto: int) -> Iterator[DeltaCommit]:
+        """The versions `after` + 1 … `upto` in order, each when it is asked for; DamagedLog names a missing one."""
+        self._have(upto)
+        if after < upto:
+            check_version(self._listing, upto)
+        versions, clock = range(after + 1, upto + 1), self._times()
+        there = list(takewhile(self._listing.commits.__contains__, versions))
+        read = self._files.all_actions([self._listing.commits[version].location for version in there])
+        for version, actions in zip(there, read, strict=True):
+            yield self._commit(version, actions, clock)
+        if len(there) < len(versions):
+            missing = versions[len(there)]
+            name = self._listing.commit_name(missing)
+            raise DamagedLog(f"{name} is missing: what version {missing} did can't be told")
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
+
+        Before the oldest version that can be told, and after the newest, there is no answer: Forgotten, InvalidRequest.
+        """
+        return self._times().version_at(timestamp_ms)
+
+    def positions(self, vector: DeletionVector, data_path: str) -> bytes:
+        """The positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
+        try:
+            return decode_positions(vector, self._vector_file(vector))
+        except (ValueError, IndexError, FileMissing) as error:
+            raise build_damage_error(self.root, vector, data_path, error) from error
+
+    def _vector_file(self, vector: DeletionVector) -> bytes | None:
+        """The whole file; the last one is kept, since a commit writes the vectors of many data files into one."""
+        location = locate_vector_file(self.root, vector)
+        if location is None:
+            return None
+        if self._vectors[0] != location:
+            self._vectors = location, self._files.store.read(location)
+        return self._vectors[1]
+
+    def _list(self) -> None:
+        try:
+            self._listing = self._files.listing()
+        except FileMissing as error:
+            raise NotDelta(f"{self.root} isn't a Delta table: it is a file, and a Delta table is a folder") from error
+        if self._listing.newest is None and not self._listing.torn:
+            raise NotDelta(f"{self.root} isn't a Delta table: there is no {self.root}/{FOLDER}, or no log in it")
+
+    def _have(self, version: int) -> None:
+        """List anew if the version wasn't there yet."""
+        if self._listing.newest is None or version > self._listing.newest:
+            self._list()
+
+    def _times(self) -> VersionClock:
+        if self._clock is None or not self._clock.belongs_to(self._listing):
+            self._clock = VersionClock(self._files, self._listing, self._clock)
+        return self._clock
+
+    def _replay(self, version: int) -> LogReplay:
+        """By the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
+        first: DamagedLog | None = None
+        for segment in find_segments(self._listing, version):
+            try:
+                return self._replayed(segment)
+            except DamagedLog as error:
+                first = first or error
+        raise first or DamagedLog(f"the log of {self.root} has no way to version {version}")
+
+    def _replayed(self, segment: LogSegment) -> LogReplay:
+        replay = LogReplay()
+        if segment.checkpoint is not None:
+            for actions in self._files.checkpoint(segment.checkpoint):
+                replay.take(actions)
+        for actions in self._files.all_actions([file.location for file in segment.tail]):
+            replay.take(actions)
+        return replay
+
+    def _commit(self, version: int, actions: LogActions, clock: VersionClock) -> DeltaCommit:
+        if actions.protocol is not None:
+            check_readable(actions.protocol, self.root, version)
+        stated = clock.in_commit.has(version)
+        name = self._listing.commits[version].location
+        return DeltaCommit(
+            version,
+            read_commit_time(actions.info, name) if stated else clock.file_time(version),
+            tuple(actions.adds),
+            tuple(actions.removes),
+            actions.metadata,
+            actions.protocol,
+            tuple(actions.txns),
+            tuple(actions.domains),
+            actions.info,
+        )

@@ -1,0 +1,229 @@
+"""PURE. Files of a `_delta_log` by name, and the fewest that give a version (protocol, "Delta Log Entries")."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest
+
+FOLDER: Final = "_delta_log"
+_VERSION: Final = r"(00[0-9]{18})"
+"""As a name has it; higher ones, which aren't numbers to every reader, no table gets to."""
+_COMMIT: Final = re.compile(rf"{_VERSION}\.json")
+_COMPACTED: Final = re.compile(rf"{_VERSION}\.{_VERSION}\.compacted\.json")
+_CLASSIC: Final = re.compile(rf"{_VERSION}\.checkpoint\.parquet")
+_PART: Final = re.compile(rf"{_VERSION}\.checkpoint\.([0-9]{{10}})\.([0-9]{{10}})\.parquet")
+_UUID_NAMED: Final = re.compile(rf"{_VERSION}\.checkpoint\.[0-9A-Fa-f-]{{36}}\.(?:json|parquet)")
+
+
+class LogFile(Protocol):
+    """A file as its store lists it: the canonical location, bytes, and when it was written by the store's clock."""
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def modified_ms(self) -> int: ...
+
+
+class LogStore(Protocol):
+    """Files by location, any spelling of it; FileMissing if there is none, Unavailable if the store is silent.
+
+    Where it is no file system, several threads read from it at once.
+    """
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        """The whole file; InvalidRequest if it has more bytes than `at_most`."""
+
+    def files_below(self, folder: str) -> Iterator[LogFile]:
+        """All files below a folder, in no order; none if it isn't there."""
+
+    def size(self, location: str) -> int:
+        """The file's length in bytes."""
+
+    def local_path(self, location: str) -> Path | None:
+        """The file's path on this machine, or None if the store isn't a file system."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """The table's whole state at a version: one file, or all parts of a multi-part one in order."""
+
+    version: int
+    files: tuple[LogFile, ...]
+
+
+class LogCompaction(NamedTuple):
+    """What the commits `first` … `last` come to, as one file."""
+
+    first: int
+    last: int
+    file: LogFile
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """A log as it was listed; checkpoints with missing parts aren't among its checkpoints, but in `torn`."""
+
+    root: str
+    commits: Mapping[int, LogFile] = field(default_factory=dict)
+    checkpoints: Mapping[int, tuple[CheckpointFiles, ...]] = field(default_factory=dict)
+    compactions: tuple[LogCompaction, ...] = ()
+    torn: Mapping[int, str] = field(default_factory=dict)
+
+    @cached_property
+    def newest(self) -> int | None:
+        """The newest version; None if there is none at all."""
+        return max((*self.commits, *self.checkpoints), default=None)
+
+    def commit_name(self, version: int) -> str:
+        """Where the log file of a version is, or should be."""
+        return f"{self.root.rstrip('/')}/{FOLDER}/{version:020}.json"
+
+
+def has_hole(listing: LogListing) -> bool:
+    """Whether commits are missing between those that are there."""
+    return bool(listing.commits) and max(listing.commits) - min(listing.commits) >= len(listing.commits)
+
+
+def parse_listing(root: str, files: Iterable[LogFile]) -> LogListing:
+    """What a table's log holds; `files` are all below its `_delta_log`, others are passed over."""
+    commits: dict[int, LogFile] = {}
+    whole: dict[int, list[CheckpointFiles]] = {}
+    parts: dict[tuple[int, int], dict[int, LogFile]] = {}
+    compactions: list[LogCompaction] = []
+    for file in files:
+        name = file.location.rpartition(f"/{FOLDER}/")[2]
+        if match := _COMMIT.fullmatch(name):
+            commits[int(match[1])] = file
+        elif match := _UUID_NAMED.fullmatch(name) or _CLASSIC.fullmatch(name):
+            version = int(match[1])
+            whole.setdefault(version, []).append(CheckpointFiles(version, (file,)))
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = file
+        elif match := _COMPACTED.fullmatch(name):
+            compactions.append(LogCompaction(int(match[1]), int(match[2]), file))
+    torn = _join_parts(parts, whole)
+    checkpoints = {version: tuple(sorted(found, key=_parse_name, reverse=True)) for version, found in whole.items()}
+    return LogListing(root, commits, checkpoints, tuple(compactions), torn)
+
+
+def _parse_name(checkpoint: CheckpointFiles) -> tuple[int, str]:
+    return -len(checkpoint.files), checkpoint.files[0].location
+
+
+def _join_parts(
+    parts: Mapping[tuple[int, int], Mapping[int, LogFile]], whole: dict[int, list[CheckpointFiles]]
+) -> dict[int, str]:
+    """Put together what is complete; give what the others lack, by version."""
+    torn: dict[int, str] = {}
+    for (version, count), found in parts.items():
+        missing = next((part for part in range(1, count + 1) if part not in found), None)
+        if missing is not None:
+            torn[version] = f"{version:020}.checkpoint.{missing:010}.{count:010}.parquet"
+        else:
+            files = tuple(found[part] for part in range(1, count + 1))
+            whole.setdefault(version, []).append(CheckpointFiles(version, files))
+    return torn
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """Files that tell a version, `tail` in order: commits, and compactions that stand for several."""
+
+    checkpoint: CheckpointFiles | None
+    tail: tuple[LogFile, ...]
+
+
+def find_newest_version(listing: LogListing) -> int:
+    """The newest version of a log that holds something; DamagedLog if that is only checkpoints with missing parts."""
+    if listing.newest is None:
+        name = next(iter(listing.torn.values()), f"{0:020}.json")
+        raise DamagedLog(f"the log of {listing.root} can't be read from: {name} is missing")
+    return listing.newest
+
+
+def find_oldest_version(listing: LogListing) -> int:
+    """The oldest version from which on every one can be told; DamagedLog naming the gap if the newest can't be."""
+    first = find_newest_version(listing)
+    while first - 1 in listing.commits and first in listing.commits:
+        first -= 1
+    if first in listing.commits and first == 0:
+        return 0
+    base = first - 1 if first in listing.commits else first
+    found = min((version for version in listing.checkpoints if version >= base), default=None)
+    if found is None:
+        raise _build_gap_error(listing, base)
+    return found
+
+
+def check_version(listing: LogListing, version: int) -> None:
+    """Raise InvalidRequest for a version that never was, Forgotten for one that the log no longer tells."""
+    last = find_newest_version(listing)
+    if not 0 <= version <= last:
+        raise InvalidRequest(f"{listing.root} has no version {version}: its newest is {last}")
+    if version < find_oldest_version(listing):
+        raise Forgotten(
+            f"{listing.root} can't be read at version {version} any more: its log was cleaned up, "
+            f"and the oldest version that it still tells is {find_oldest_version(listing)}"
+        )
+
+
+def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
+    """The ways to a version, at least one, the newest checkpoint's first; DamagedLog names what all of them lack."""
+    bases = sorted((each for each in listing.checkpoints if each <= version), reverse=True)
+    found = False
+    for base in bases:
+        tail = _find_tail(listing, base, version)
+        if tail is None:
+            continue
+        for checkpoint in listing.checkpoints[base]:
+            found = True
+            yield LogSegment(checkpoint, tail)
+    start = _find_tail(listing, -1, version)
+    if start is not None:
+        yield LogSegment(None, start)
+    elif not found:
+        raise _build_gap_error(listing, _find_first_missing(listing, bases[0] if bases else -1, version))
+
+
+def _find_tail(listing: LogListing, after: int, upto: int) -> tuple[LogFile, ...] | None:
+    """The fewest files that tell `after` + 1 … `upto`; None if one is missing."""
+    files: list[LogFile] = []
+    version = after + 1
+    while version <= upto:
+        compaction = _find_longest_compaction(listing, version, upto)
+        if compaction is not None:
+            files.append(compaction.file)
+            version = compaction.last + 1
+        elif version in listing.commits:
+            files.append(listing.commits[version])
+            version += 1
+        else:
+            return None
+    return tuple(files)
+
+
+def _find_longest_compaction(listing: LogListing, first: int, upto: int) -> LogCompaction | None:
+    fitting = (each for each in listing.compactions if each.first == first and first < each.last <= upto)
+    return max(fitting, key=lambda each: each.last, default=None)
+
+
+def _find_first_missing(listing: LogListing, after: int, upto: int) -> int:
+    return next((version for version in range(after + 1, upto + 1) if version not in listing.commits), upto)
+
+
+def _build_gap_error(listing: LogListing, version: int) -> DamagedLog:
+    torn = listing.torn.get(version)
+    more = f", and its checkpoint lacks {torn}" if torn else ""
+    return DamagedLog(
+        f"version {version} is missing from the log of {listing.root}: "
+        f"there is no {listing.commit_name(version)}{more}; "
+        "no later checkpoint stands in for it, so restore the file, or the table can't be read"
+    )

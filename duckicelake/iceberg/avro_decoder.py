@@ -1,0 +1,303 @@
+"""Decode Avro's binary encoding of any writer, including corrupt and hostile data."""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, NoReturn, TypeAlias
+from uuid import UUID
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import Json
+from duckicelake.iceberg.values import MAX_DECIMAL_BYTES, from_unscaled
+
+_CACHED_BELOW: Final = 1 << 14
+_DECODED_BYTES: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+"""What a single byte says: most integers have no more."""
+Decode: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""From data and an offset to a value and the offset after it. IndexError if the data ends first."""
+_MAX_DEPTH: Final = 12
+_MAX_SCALE: Final = 38
+_MAX_ITEMS: Final = 200_000
+"""Items of a list or map, which are a table's columns or a file's row groups."""
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """The integer at an offset, and the offset after it. IndexError if the data ends first."""
+    byte = data[at]
+    at += 1
+    if byte < 0x80:
+        return _DECODED_BYTES[byte], at
+    number, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+        if shift > 63:
+            raise InvalidRequest(f"the integer that ends at byte {at} has more than 64 bits")
+
+
+def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    """So many bytes from an offset, and the offset after them. IndexError if the data ends first."""
+    end = at + size
+    if size < 0:
+        raise InvalidRequest(f"a length of {size} is declared at byte {at}")
+    if end > len(data):
+        raise IndexError(end)
+    return data[at:end], end
+
+
+class _EncodedLongs(dict[int, bytes]):
+    """Encoded integers by value; the small ones, which most are, stay."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = _encode_long(number)
+        if 0 <= number < _CACHED_BELOW:
+            self[number] = encoded
+        return encoded
+
+
+def _encode_long(number: int) -> bytes:
+    rest = number * 2 if number >= 0 else -2 * number - 1
+    if rest < 0x80:
+        return bytes((rest,))
+    if rest < 0x4000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    if rest < 0x200000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
+    if rest >> 64:
+        raise OverflowError(f"{number} has more than 64 bits")
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+ENCODED_LONGS: Final = _EncodedLongs()
+
+
+@dataclass(frozen=True, slots=True)
+class AvroReader:
+    """A compiled schema. shape: what it reads, to compare with what is due. fields: of a record, by field id."""
+
+    shape: str
+    decode: Decode
+    is_empty: bool = False
+    fields: Mapping[int | str, "AvroReader"] = field(default_factory=dict)
+
+
+def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, depth: int = 0) -> AvroReader:
+    """Compile a schema. Records become dicts by field id (by name where there is none), integer maps dicts.
+
+    Decimals and uuids become such; dates, times and timestamps stay integers. Raises InvalidRequest.
+    """
+    named = {} if named is None else named
+    if depth > _MAX_DEPTH:
+        raise InvalidRequest("its Avro schema is nested too deeply for a manifest")
+    if isinstance(schema, str):
+        return _PRIMITIVES.get(schema) or named.get(schema) or _refuse_schema(schema)
+    if isinstance(schema, list):
+        return _compile_union([compile_reader(branch, named, depth + 1) for branch in schema])
+    if not isinstance(schema, dict):
+        _refuse_schema(schema)
+    logical = schema.get("logicalType")
+    match schema.get("type"):
+        case "record":
+            return _compile_record(schema, named, depth)
+        case "array":
+            return _compile_array(schema, named, depth)
+        case "fixed":
+            fixed = named[str(schema.get("name"))] = _compile_fixed(schema)
+            return fixed
+        case "bytes" if logical == "decimal":
+            return AvroReader("decimal", _compile_decimal(schema, _read_bytes))
+        case "string" if logical == "uuid":
+            return AvroReader("uuid", _convert_after(_read_string, UUID))
+    return compile_reader(schema.get("type"), named, depth + 1)
+
+
+def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
+    """Decode a block of so many records, which must be all of its bytes. Raises InvalidRequest."""
+    if records.is_empty or not 0 <= count <= len(data):
+        raise InvalidRequest(f"a block of {len(data)} bytes declares {count} records")
+    at = 0
+    try:
+        for _ in range(count):
+            record, at = records.decode(data, at)
+            yield record
+    except IndexError as error:
+        raise InvalidRequest(f"a record ends after its block, which has {len(data)} bytes") from error
+    except (ValueError, ArithmeticError) as error:
+        raise InvalidRequest(f"after byte {at} of a block: {error}") from error
+    if at != len(data):
+        raise InvalidRequest(f"a block has {len(data) - at} bytes after its last record")
+
+
+def _refuse_schema(schema: Json) -> NoReturn:
+    raise InvalidRequest(f"its Avro schema has a type that no manifest holds: {str(schema)[:80]}")
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = read_long(data, at)
+    return read_exactly(data, at, size)
+
+
+def _read_string(data: bytes, at: int) -> tuple[str, int]:
+    size, at = read_long(data, at)
+    raw, at = read_exactly(data, at, size)
+    return raw.decode(), at
+
+
+def _read_boolean(data: bytes, at: int) -> tuple[bool, int]:
+    return data[at] != 0, at + 1
+
+
+def _make_packed_reader(size: int, code: str) -> Decode:
+    unpack = struct.Struct(code).unpack
+
+    def decode(data: bytes, at: int) -> tuple[float, int]:
+        raw, at = read_exactly(data, at, size)
+        return unpack(raw)[0], at
+
+    return decode
+
+
+_PRIMITIVES: Final = {
+    "null": AvroReader("null", lambda _, at: (None, at), is_empty=True),
+    "boolean": AvroReader("boolean", _read_boolean),
+    "int": AvroReader("integer", read_long),
+    "long": AvroReader("integer", read_long),
+    "float": AvroReader("float", _make_packed_reader(4, "<f")),
+    "double": AvroReader("float", _make_packed_reader(8, "<d")),
+    "bytes": AvroReader("bytes", _read_bytes),
+    "string": AvroReader("string", _read_string),
+}
+
+
+def _compile_union(branches: list[AvroReader]) -> AvroReader:
+    shapes = [branch for branch in branches if branch.shape != "null"]
+    if not branches or len(branches) > 2 or len(shapes) > 1:
+        raise InvalidRequest(f"its Avro schema has a union of {len(branches)} types, not of null and one other")
+    decoders = [branch.decode for branch in branches]
+
+    def decode(data: bytes, at: int) -> tuple[Any, int]:
+        index, at = read_long(data, at)
+        if not 0 <= index < len(decoders):
+            raise InvalidRequest(f"byte {at} chooses type {index} of a union of {len(decoders)}")
+        return decoders[index](data, at)
+
+    return AvroReader(shapes[0].shape if shapes else "null", decode, fields=shapes[0].fields if shapes else {})
+
+
+def _compile_record(schema: dict[str, Json], named: dict[str, AvroReader], depth: int) -> AvroReader:
+    fields: dict[int | str, AvroReader] = {}
+    declared = schema.get("fields")
+    for each in declared if isinstance(declared, list) else [None]:
+        if not isinstance(each, dict):
+            _refuse_schema(schema)
+        key = each.get("field-id", each.get("name"))
+        if not isinstance(key, int | str) or key in fields:
+            raise InvalidRequest(f"its Avro schema has a record with two fields {key!r}")
+        fields[key] = compile_reader(each.get("type"), named, depth + 1)
+    decoders = [(key, each.decode) for key, each in fields.items()]
+
+    def decode(data: bytes, at: int) -> tuple[dict[int | str, Any], int]:
+        row: dict[int | str, Any] = {}
+        for key, decode_field in decoders:
+            row[key], at = decode_field(data, at)
+        return row, at
+
+    return AvroReader("record", decode, all(each.is_empty for each in fields.values()), fields)
+
+
+def _compile_array(schema: dict[str, Json], named: dict[str, AvroReader], depth: int) -> AvroReader:
+    items = compile_reader(schema.get("items"), named, depth + 1)
+    if items.is_empty:
+        raise InvalidRequest("its Avro schema has an array whose items have no bytes")
+    if schema.get("logicalType") == "map":
+        return _compile_map(items)
+
+    def decode(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+        values: list[Any] = []
+        count, at = _read_item_count(data, at)
+        while count:
+            for _ in range(count):
+                value, at = items.decode(data, at)
+                values.append(value)
+            count, at = _read_item_count(data, at, len(values))
+        return tuple(values), at
+
+    return AvroReader(f"list of {items.shape}", decode, fields=items.fields)
+
+
+def _read_item_count(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
+    """How many items follow at the offset returned; each has a byte at least, so that a wrong number ends the data."""
+    count, at = read_long(data, at)
+    if count < 0:
+        _, at = read_long(data, at)
+    if before + abs(count) > _MAX_ITEMS:
+        raise InvalidRequest(f"a list or map of {before + abs(count)} items is declared at byte {at}")
+    return abs(count), at
+
+
+def _compile_map(items: AvroReader) -> AvroReader:
+    shapes = [each.shape for each in items.fields.values()]
+    if len(shapes) != 2 or shapes[0] != "integer":
+        raise InvalidRequest("its Avro schema has a map that isn't a list of integer keys and their values")
+    _, read_value = (each.decode for each in items.fields.values())
+
+    def decode(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+        values: dict[int, Any] = {}
+        count, at = _read_item_count(data, at)
+        total = count
+        while count:
+            for _ in range(count):
+                key, at = read_long(data, at)
+                values[key], at = read_value(data, at)
+            count, at = _read_item_count(data, at, total)
+            total += count
+        return values, at
+
+    return AvroReader(f"map to {shapes[1]}", decode)
+
+
+def _compile_fixed(schema: dict[str, Json]) -> AvroReader:
+    size = schema.get("size")
+    if not isinstance(size, int) or size < 1:
+        _refuse_schema(schema)
+
+    def decode(data: bytes, at: int) -> tuple[bytes, int]:
+        return read_exactly(data, at, size)
+
+    match schema.get("logicalType"):
+        case "uuid":
+            return AvroReader("uuid", _convert_after(decode, lambda raw: UUID(bytes=raw)))
+        case "decimal":
+            return AvroReader("decimal", _compile_decimal(schema, decode))
+    return AvroReader("bytes", decode)
+
+
+def _compile_decimal(schema: dict[str, Json], read: Decode) -> Decode:
+    scale = schema.get("scale", 0)
+    if not isinstance(scale, int) or not 0 <= scale <= _MAX_SCALE:
+        _refuse_schema(schema)
+
+    def convert(raw: bytes) -> Decimal:
+        if not 1 <= len(raw) <= MAX_DECIMAL_BYTES:
+            raise ValueError(f"a decimal has {len(raw)} bytes")
+        return from_unscaled(int.from_bytes(raw, "big", signed=True), scale)
+
+    return _convert_after(read, convert)
+
+
+def _convert_after(read: Decode, convert: Callable[[Any], Any]) -> Decode:
+    def decode(data: bytes, at: int) -> tuple[Any, int]:
+        raw, at = read(data, at)
+        return convert(raw), at
+
+    return decode

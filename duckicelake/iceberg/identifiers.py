@@ -1,0 +1,127 @@
+"""Names of namespaces and tables: checks, the form in URLs, and the DuckLake schema that a namespace is.
+
+A namespace is the DuckLake schema whose name joins the levels with `.`; inside a level, `.` is written `%2E`, and a `%`
+that would begin such an escape is written `%25`. So nearly every schema that DuckDB made, `100%` too, is a namespace.
+Lists leave out what no request can name.
+"""
+
+import re
+from contextlib import suppress
+from typing import Annotated, Final
+from urllib.parse import unquote_plus
+
+from pydantic import AfterValidator
+
+from duckicelake.errors import InvalidRequest
+
+Namespace = tuple[str, ...]
+
+_SEPARATOR: Final = re.compile("%1F|\x1f", re.IGNORECASE)
+_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
+_ESCAPE: Final = re.compile(r"%(25|2E)")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_STEPS: Final = frozenset({".", ".."})
+
+MAX_NAME_BYTES: Final = 2000
+"""Bytes in UTF-8, of a namespace's levels together as of a table: what Postgres can index, of letters of any kind."""
+
+
+def to_schema_name(namespace: Namespace) -> str:
+    """Give the name of the DuckLake schema that holds the namespace's tables."""
+    return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
+
+
+def format_full_name(namespace: Namespace, name: str) -> str:
+    """How a table or view is called wherever people read it, its own dots written as those in a level."""
+    return to_schema_name((*namespace, name))
+
+
+def parse_schema_name(schema_name: str) -> Namespace:
+    """Give the namespace that a DuckLake schema is: the inverse of `schema_name`."""
+    return tuple(_ESCAPE.sub(_unescape, level) for level in schema_name.split("."))
+
+
+def parse_readable_namespace(schema_name_: str) -> Namespace | None:
+    """Give the namespace that a DuckLake schema is, None if no request can name it."""
+    namespace = parse_schema_name(schema_name_)
+    with suppress(InvalidRequest):
+        if to_schema_name(check_namespace(namespace)) == schema_name_:
+            return namespace
+    return None
+
+
+def has_readable_name(name: str) -> bool:
+    """Tell whether a request can name a table or view that DuckDB calls so."""
+    with suppress(InvalidRequest):
+        return bool(check_name(name, "name"))
+    return False
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "." if match[1] == "2E" else "%"
+
+
+def decode_namespace(raw: str) -> Namespace:
+    """Read a percent-encoded path segment or query value; `%1F` separates levels and `+` is a space, as Java sends it.
+
+    Raises:
+        InvalidRequest: a level is empty, isn't UTF-8 or holds control characters.
+
+    """
+    return check_namespace(tuple(decode_name(level) for level in _SEPARATOR.split(raw)))
+
+
+def decode_name(raw: str) -> str:
+    """Read one percent-encoded name; `+` is a space, as Java sends it. InvalidRequest where it isn't UTF-8."""
+    try:
+        return unquote_plus(raw, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{raw!r} isn't percent-encoded UTF-8") from error
+
+
+def check_namespace(namespace: Namespace) -> Namespace:
+    """Give the namespace back if it has levels and each is a name; InvalidRequest otherwise."""
+    if not namespace:
+        raise InvalidRequest("the namespace has no levels")
+    for level in namespace:
+        _check_letters(level, "namespace level")
+    if len(namespace) == 1:
+        _check_path(namespace[0], "namespace")
+    _check_length("".join(namespace), "namespace")
+    return namespace
+
+
+def check_name(name: str, what: str) -> str:
+    """Give the name back if Postgres, DuckDB and a URL can hold it; InvalidRequest naming `what` otherwise."""
+    _check_letters(name, what)
+    _check_path(name, what)
+    return name
+
+
+def _check_path(name: str, what: str) -> None:
+    if name in _STEPS:
+        raise InvalidRequest(f"{what} {name!r} can't be part of a URL, in which it leads to another path")
+
+
+def _check_letters(name: str, what: str) -> None:
+    if not name:
+        raise InvalidRequest(f"a {what} is empty")
+    if _CONTROL.search(name):
+        raise InvalidRequest(f"{what} {name!r} holds control characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise InvalidRequest(f"{what} {name!r} isn't valid Unicode")
+    _check_length(name, what)
+
+
+def _check_length(name: str, what: str) -> None:
+    length = len(name.encode())
+    if length > MAX_NAME_BYTES:
+        raise InvalidRequest(f"a {what} has {length} bytes; it may have {MAX_NAME_BYTES} at most")
+
+
+def _validate_table_name(name: str) -> str:
+    return check_name(name, "table name")
+
+
+NamespaceField = Annotated[Namespace, AfterValidator(check_namespace)]
+TableNameField = Annotated[str, AfterValidator(_validate_table_name)]

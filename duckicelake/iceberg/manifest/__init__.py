@@ -1,0 +1,1 @@
+"""Manifests and manifest lists (table spec, "Manifests" and "Manifest Lists")."""

@@ -1,0 +1,1 @@
+"""DuckLake's own tables: the commit protocol, reads, and writes."""

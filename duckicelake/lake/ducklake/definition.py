@@ -1,0 +1,212 @@
+"""Write a table's name, columns, comments, partition keys and sort keys (`ducklake-facts.md` §2)."""
+
+import re
+from collections.abc import Sequence
+
+from psycopg import Cursor, sql
+
+from duckicelake.lake.changes import Creation, DefinitionChange
+from duckicelake.lake.ducklake.roles import act_as_owner
+from duckicelake.lake.ducklake.snapshots import SnapshotAllocation
+from duckicelake.lake.model import Column, find_children
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import json_param, load_queries, split_batches
+
+_SQL = load_queries("lake", "write")
+_PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
+_POSTGRES_TYPES = {
+    "boolean": "boolean",
+    "int8": "smallint",
+    "int16": "smallint",
+    "uint8": "integer",
+    "int32": "integer",
+    "uint16": "integer",
+    "int64": "bigint",
+    "uint32": "bigint",
+    "float32": "real",
+    "float64": "double precision",
+    "uuid": "uuid",
+    "time": "time",
+    "timetz": "timetz",
+    "interval": "interval",
+    "varchar": "bytea",
+    "json": "bytea",
+    "blob": "bytea",
+}
+_NEVER_INLINED_TYPES = {"variant", "geometry"}
+_RESERVED_NAMES = {"row_id", "begin_snapshot", "end_snapshot"}
+_MAX_NAME_BYTES = 63  # bytes; Postgres cuts what is longer
+MAX_INLINED_COLUMNS = 1_597
+"""Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
+
+
+def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
+    """Begin a table; its columns and keys are written as a change of its definition."""
+    parameters = {
+        "table_id": table_id,
+        "table_uuid": creation.table_uuid,
+        "at": at,
+        "schema_id": schema_id,
+        "table_name": creation.table_name,
+        "path": build_folder_name(creation),
+    }
+    cursor.execute(_SQL.create_table, parameters)
+
+
+def build_folder_name(creation: Creation) -> str:
+    """The folder of the new table's own files in its schema's, with its final slash."""
+    name = creation.table_name
+    return f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else creation.table_uuid}/"
+
+
+def count_catalog_ids(change: DefinitionChange) -> int:
+    """How many ids the change takes from `next_catalog_id`."""
+    return (change.partition_keys is not None) + bool(change.sort_keys)
+
+
+def write_definition(
+    cursor: Cursor[Row], table_id: int, change: DefinitionChange, snapshot: SnapshotAllocation, first_id: int
+) -> None:
+    """Write the change at the snapshot; `first_id` is the first of its `catalog_ids`."""
+    ids = iter(range(first_id, first_id + count_catalog_ids(change)))
+    _write_columns(cursor, table_id, change, snapshot.id)
+    _write_comments(cursor, table_id, change, snapshot.id)
+    if change.partition_keys is not None:
+        _write_partitioning(cursor, table_id, change, snapshot.id, next(ids))
+    if change.sort_keys is not None:
+        _write_sorting(cursor, table_id, change, snapshot.id, next(ids) if change.sort_keys else 0)
+    if is_new_schema_version(change):
+        insert_schema_version(cursor, table_id, snapshot)
+        make_inlined_table(cursor, table_id, change.columns_after, snapshot.schema_version)
+
+
+def is_new_schema_version(change: DefinitionChange) -> bool:
+    """Whether the table's files and inlined rows are of another schema version from the change on."""
+    return bool(change.ended_columns or change.new_columns) or change.partition_keys is not None
+
+
+def insert_schema_version(cursor: Cursor[Row], table_id: int, snapshot: SnapshotAllocation) -> None:
+    """Begin a schema version of the table: DuckDB merges no files of different ones."""
+    parameters = {"at": snapshot.id, "schema_version": snapshot.schema_version, "table_id": table_id}
+    cursor.execute(_SQL.insert_schema_version, parameters)
+
+
+def _write_columns(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int) -> None:
+    if change.ended_columns:
+        parameters = {"table_id": table_id, "at": at, "column_ids": list(change.ended_columns)}
+        cursor.execute(_SQL.end_columns, parameters)
+    rows = [_build_column(column, None) for column in change.new_columns]
+    rows += [_build_column(column, at) for column in change.hidden_columns]
+    for columns in split_batches(rows):
+        cursor.execute(_SQL.insert_columns, {"table_id": table_id, "at": at, "columns": json_param(columns)})
+
+
+def _build_column(column: Column, until: int | None) -> dict[str, object]:
+    return {
+        "column_id": column.column_id,
+        "until": until,
+        "column_name": column.column_name,
+        "column_type": column.column_type,
+        "initial_default": column.initial_default,
+        "default_value": column.default_value,
+        "nulls_allowed": column.nulls_allowed,
+        "parent_column": column.parent_column,
+        "default_value_type": column.default_value_type,
+    }
+
+
+def _write_comments(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int) -> None:
+    for column_id, comment in change.comments.items():
+        parameters = {"table_id": table_id, "column_id": column_id, "at": at, "value": comment}
+        cursor.execute(_SQL.end_column_comment, parameters)
+        if comment is not None:
+            cursor.execute(_SQL.insert_column_comment, parameters)
+    if change.table_comment is not None:
+        (comment,) = change.table_comment
+        cursor.execute(_SQL.end_table_comment, {"table_id": table_id, "at": at})
+        if comment is not None:
+            cursor.execute(_SQL.insert_table_comment, {"table_id": table_id, "at": at, "value": comment})
+
+
+def _write_partitioning(
+    cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int, partition_id: int
+) -> None:
+    keys = change.partition_keys or ()
+    parameters = {"table_id": table_id, "at": at, "partition_id": partition_id}
+    cursor.execute(_SQL.end_partitioning, parameters)
+    cursor.execute(_SQL.insert_partitioning, parameters)
+    if keys:
+        rows = [
+            {**parameters, "key_index": index, "column_id": key.column_id, "transform": key.transform}
+            for index, key in enumerate(keys)
+        ]
+        cursor.executemany(_SQL.insert_partition_key, rows)
+
+
+def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange, at: int, sort_id: int) -> None:
+    parameters = {"table_id": table_id, "at": at, "sort_id": sort_id}
+    cursor.execute(_SQL.end_sorting, parameters)
+    if change.sort_keys:
+        cursor.execute(_SQL.insert_sorting, parameters)
+        rows = [
+            {
+                **parameters,
+                "key_index": index,
+                "expression": key.expression,
+                "direction": key.direction,
+                "null_order": key.null_order,
+            }
+            for index, key in enumerate(change.sort_keys)
+        ]
+        cursor.executemany(_SQL.insert_sort_key, rows)
+
+
+def build_inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
+    """Name and Postgres type of each column in a table of inlined rows; None if DuckDB inlines no rows of these."""
+    top = sorted(
+        find_children(columns, None), key=lambda column: column.column_id
+    )  # DuckDB's order; rows go by position
+    is_never = _NEVER_INLINED_TYPES & {column.column_type for column in columns}
+    if len(top) > MAX_INLINED_COLUMNS or not all(map(_can_inline, top)) or is_never:
+        return None
+    return tuple((column.column_name, _map_inlined_type(column.column_type)) for column in top)
+
+
+def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
+    """Make the table of inlined rows of a schema version that has new columns or keys.
+
+    DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
+    rows as of columns from before that version. It doesn't count the columns: of too many it is told to inline no rows.
+    """
+    own = build_inlined_columns(columns)
+    if len(find_children(columns, None)) > MAX_INLINED_COLUMNS:
+        cursor.execute(_SQL.inline_nothing, {"table_id": table_id})
+    if own is not None:
+        name = build_inlined_table_name(table_id, version)
+        with act_as_owner(cursor):
+            cursor.execute(_create_inlined_table(name, own))
+        parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
+        cursor.execute(_SQL.register_inlined_table, parameters)
+
+
+def build_inlined_table_name(table_id: int, version: int) -> str:
+    """What DuckDB calls the table of inlined rows of a schema version."""
+    return f"ducklake_inlined_data_{table_id}_{version}"
+
+
+def _can_inline(column: Column) -> bool:
+    """DuckDB inlines no rows of a table that has a column whose name Postgres can't hold as it is."""
+    return column.column_name.lower() not in _RESERVED_NAMES and len(column.column_name.encode()) <= _MAX_NAME_BYTES
+
+
+def _create_inlined_table(name: str, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+    """DuckDB inlines into the table of the newest schema version, which must have the newest columns."""
+    own = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in columns]
+    keys = [sql.SQL(f"{key} bigint") for key in ("row_id", "begin_snapshot", "end_snapshot")]
+    return sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join([*keys, *own]))
+
+
+def _map_inlined_type(column_type: str) -> str:
+    if column_type.startswith("decimal("):
+        return column_type.replace("decimal", "numeric")  # without its precision, DuckDB would read it as a double
+    return _POSTGRES_TYPES.get(column_type, "varchar")

@@ -1,0 +1,168 @@
+"""Read the rows and deletes that DuckDB keeps in Postgres (`ducklake-facts.md` §6)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Final, NamedTuple
+
+from psycopg import Cursor, sql
+from psycopg.errors import UndefinedColumn, UndefinedTable
+
+from duckicelake.errors import DamagedTable
+from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.statements import BatchedQuery
+
+_SQL = load_queries("lake", "inlined")
+_VALUE_FORMS: Final = {
+    (False, False): "i.{}",
+    (False, True): "i.{}",
+    (True, False): "encode(convert_to(i.{}::text, 'UTF8'), 'hex')",
+    (True, True): "encode(i.{}, 'hex')",
+}
+"""How a value is read, by whether it is wanted in hex and whether it is bytes."""
+_ROWS_QUERY: Final = sql.SQL(
+    "SELECT begin_snapshot, row_id, end_snapshot FROM {}"
+    " WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
+)
+_NEW_ROWS_QUERY: Final = sql.SQL(
+    "SELECT count(*) FILTER (WHERE begin_snapshot <= %(after)s"
+    " AND (end_snapshot IS NULL OR end_snapshot > %(after)s)),"
+    " array_agg(ARRAY[begin_snapshot, row_id, end_snapshot]) FILTER (WHERE begin_snapshot > %(after)s)"
+    " FROM {} WHERE begin_snapshot <= %(upto)s"
+)
+_HEX_TYPES: Final = frozenset({"varchar", "json", "blob"})
+
+
+class CopySize(NamedTuple):
+    """How many rows were copied, and the bytes of the longest."""
+
+    rows: int
+    longest: int
+
+
+def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
+    """The tables of inlined rows, each with the snapshot whose columns it has; None if none is known."""
+    return dict(cursor.execute(_SQL.tables, {"table_id": table_id}).fetchall())
+
+
+def find_columns_snapshot(cursor: Cursor[Row], table_id: int, name: str) -> int:
+    """The snapshot whose columns a table of inlined rows has; DamagedTable if nothing tells."""
+    at = read_inlined_tables(cursor, table_id).get(name)
+    if at is None:
+        raise DamagedTable(f"no row of ducklake_schema_versions tells which columns {name} has")
+    return at
+
+
+def build_rows_query(names: Sequence[str], after: int, upto: int) -> list[BatchedQuery]:
+    """What finds all rows of these tables that are visible somewhere in (after, upto]."""
+    return [BatchedQuery(_ROWS_QUERY.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names]
+
+
+def build_new_rows_query(names: Sequence[str], after: int, upto: int) -> list[BatchedQuery]:
+    """What finds those that begin in (after, upto], and how many are visible at `after`."""
+    return [
+        BatchedQuery(_NEW_ROWS_QUERY.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names
+    ]
+
+
+def parse_inlined_rows(
+    answers: Mapping[str, Sequence[Row]], *, counted: bool
+) -> tuple[tuple[InlinedRow, ...], int | None]:
+    """The rows by what tables of these names answered and, if they were asked for new ones, how many were before."""
+    before = sum(count for [(count, _)] in answers.values()) if counted else None
+    found = {name: new or () for name, [(_, new)] in answers.items()} if counted else answers
+    rows = (InlinedRow(InlinedKey(name, begin, row), end) for name, each in found.items() for begin, row, end in each)
+    return tuple(rows), before
+
+
+def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> CopySize:
+    """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTable.
+
+    columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
+    """
+    rows = sql.SQL("FROM {} AS i WHERE i.begin_snapshot <= {}").format(sql.Identifier(name), sql.Literal(upto))
+    return _copy_query(cursor, name, columns, rows, to)
+
+
+def copy_keyed_rows(
+    cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]
+) -> CopySize:
+    """Write rows of one table in the order of their keys, as `copy` does; DamagedTable if one isn't there."""
+    (name,) = {key.inlined_table for key in keys}
+    begins = [key.begin_snapshot for key in keys]
+    rows = sql.SQL(
+        "FROM {} AS i WHERE i.begin_snapshot BETWEEN {} AND {}"
+        " AND (i.begin_snapshot, i.row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
+        " ORDER BY i.begin_snapshot, i.row_id"
+    ).format(
+        sql.Identifier(name),
+        sql.Literal(min(begins)),
+        sql.Literal(max(begins)),
+        sql.Literal(begins),
+        sql.Literal([key.row_id for key in keys]),
+    )
+    copied = _copy_query(cursor, name, columns, rows, to)
+    if copied.rows != len(keys):
+        raise DamagedTable(f"{name} has {copied.rows} of the {len(keys)} inlined rows that it had, or some twice")
+    return copied
+
+
+def _copy_query(
+    cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.Composable, to: IO[bytes]
+) -> CopySize:
+    with translate_damage(name):
+        query = sql.SQL("COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} {}) TO STDOUT (FORMAT csv)")
+        values = sql.SQL(", ").join(_build_value_list(cursor, name, columns))
+        count, longest = 0, 0
+        with cursor.copy(query.format(values, rows)) as copied:
+            for row in copied:
+                to.write(row)
+                count, longest = count + 1, max(longest, len(row))
+    return CopySize(count, longest)
+
+
+def read_inlined_deletes(
+    cursor: Cursor[Row], table_id: int, upto: int, after: int = -1, new_files: tuple[int, int] = (0, -1)
+) -> tuple[InlinedDelete, ...]:
+    """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable.
+
+    new_files: the first and the last id of those whose deletes are told even if they are older: a flush takes along
+    what ended while it wrote its files.
+    """
+    name = f"ducklake_inlined_delete_{table_id}"
+    exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
+    if not exists or not exists[0]:
+        return ()
+    wanted = sql.SQL(
+        "SELECT file_id, row_id, begin_snapshot FROM {} WHERE begin_snapshot <= %(upto)s"
+        " AND (begin_snapshot > %(after)s OR file_id BETWEEN %(first)s AND %(last)s) ORDER BY 1, 2"
+    )
+    first, last = new_files
+    parameters = {"after": after, "upto": upto, "first": first, "last": last}
+    with translate_damage(name):
+        found = cursor.execute(wanted.format(sql.Identifier(name)), parameters).fetchall()
+    return tuple(InlinedDelete(*row) for row in found)
+
+
+def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
+    """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
+    types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
+    own = {fold_case(column): (column, type_) for column, type_ in types}
+    for column in columns:
+        if fold_case(column.column_name) not in own:
+            raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column.column_name}")
+    found = [(own[fold_case(column.column_name)], column.column_type in _HEX_TYPES) for column in columns]
+    return [sql.SQL(_VALUE_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
+
+
+@contextmanager
+def translate_damage(*names: str) -> Iterator[None]:
+    """Say of which table Postgres complains, or of which."""
+    name = " or ".join(names)
+    try:
+        yield
+    except UndefinedTable as error:
+        raise DamagedTable(f"{name}, a table of its inlined rows, isn't in Postgres") from error
+    except UndefinedColumn as error:
+        raise DamagedTable(f"{name}, a table of its inlined rows: {error.diag.message_primary}") from error

@@ -1,0 +1,187 @@
+"""Count a table's files, rows, deletes and inlined rows, which decide its maintenance."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import orjson
+from psycopg import Cursor, sql
+from psycopg.errors import UndefinedTable
+
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("lake", "maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class InlinedRowStats:
+    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if nothing tells any more."""
+
+    rows: int = 0
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepStatistics:
+    """One table; sizes are bytes. target_size: what its files should have; `small` are those under 3/4 of that.
+
+    by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine. small_by_partition:
+    in how many partitions there are so many small files. oldest_ms: the oldest snapshot that no branch or tag names.
+    described_ms: the newest one that has statistics. cleaned_ms: when orphans were looked for last. delete_files:
+    Iceberg's. location, format_version: None if no Iceberg client knows it.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    format_version: int | None
+    location: str | None
+    target_size: int
+    policies: Mapping[str, str]
+    files: int
+    bytes: int
+    records: int
+    deleted: int
+    files_with_deletes: int
+    delete_files: int
+    unsorted_bytes: int
+    by_deleted_tenths: Sequence[int]
+    small_by_partition: Mapping[str, int]
+    small_files: int
+    small_bytes: int
+    snapshots: int
+    oldest_ms: int | None
+    current_ms: int | None
+    described_ms: int | None
+    cleaned_ms: int | None
+    manifests: int
+    small_manifests: int
+
+
+def read_table_ids(
+    cursor: Cursor[Row],
+    schema_name: str | None,
+    table_name: str | None,
+    after: int,
+    limit: int | None,
+    visible: Sequence[str] | None = None,
+) -> list[tuple[int, str]]:
+    """The ids of live tables after one, each with its schema: of all, of a namespace and those below it, or one.
+
+    visible: schemas of which, and of those below them, tables may be seen; None: all.
+    """
+    parameters: dict[str, object] = {"schema_name": schema_name, "table_name": table_name, "after": after}
+    parameters |= {"limit": limit, "visible": None if visible is None else list(visible)}
+    return cursor.execute(_SQL.tables, parameters).fetchall()
+
+
+def read_statistics(
+    cursor: Cursor[Row], table_ids: Sequence[int], defaults: Mapping[str, str]
+) -> list[tuple[UpkeepStatistics, InlinedRowStats]]:
+    """Those of the tables that are live, by id. defaults: policies of tables that don't say otherwise.
+
+    Statements see what is committed when each begins: numbers that decide about upkeep needn't be of one moment.
+    """
+    rows, deletes = _count_inlined(cursor, table_ids)
+    parameters = {
+        "table_ids": list(table_ids),
+        "defaults": orjson.dumps(dict(defaults)).decode(),
+        "noted_files": list(deletes),
+        "noted_deletes": list(deletes.values()),
+    }
+    found = cursor.execute(_SQL.statistics, parameters).fetchall()
+    return [(UpkeepStatistics(*row), rows.get(row[0], InlinedRowStats())) for row in found]
+
+
+def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str | None:
+    """Where a live table's Iceberg files are; None if there is no such table, or no Iceberg client knows it."""
+    row = cursor.execute(_SQL.location, {"schema_name": schema_name, "table_name": table_name}).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _count_inlined(
+    cursor: Cursor[Row], table_ids: Sequence[int]
+) -> tuple[dict[int, InlinedRowStats], Mapping[int, int]]:
+    """(live inlined rows by table, how many rows are deleted in Postgres by data file)."""
+    named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
+    counts: Counter[int] = Counter()
+    begins: dict[int, int] = {}
+    for table_id, count, begin in _read_union(
+        cursor, _LIVE_ROWS_QUERY, [(id_, name) for id_, name, has_rows in named if has_rows]
+    ):
+        if count:
+            counts[table_id] += count
+            begins[table_id] = min(begin, begins.get(table_id, begin))
+    noted = _read_union(cursor, _DELETES_QUERY, [(id_, name) for id_, name, has_rows in named if not has_rows])
+    times = {snapshot_id: at for snapshot_id, (at, _) in _read_snapshot_times(cursor, begins.values()).items()}
+    rows = {table_id: InlinedRowStats(count, times.get(begins[table_id])) for table_id, count in counts.items()}
+    return rows, {file_id: count for _, file_id, count in noted}
+
+
+@dataclass(frozen=True, slots=True)
+class FlushableRows:
+    """What of a table is in Postgres, past versions of rows included, and since when the oldest of it is.
+
+    bytes: of the rows alone. oldest_ms: None if nothing tells any more. age_ms: the same by Postgres's clock, which
+    tells the times of snapshots.
+    """
+
+    table_id: int
+    schema_name: str
+    table_name: str
+    rows: int
+    deletes: int
+    bytes: int
+    oldest_ms: int | None
+    age_ms: int | None = field(compare=False)
+
+
+def read_flushable(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[FlushableRows]:
+    """What could be flushed of the tables, of those where there is anything."""
+    named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
+    sums: dict[int, tuple[int, int, int, int]] = {}
+    for are_rows in (True, False):
+        tables_of_kind = [(id_, name) for id_, name, has_rows in named if has_rows is are_rows]
+        for table_id, count, size, begin in _read_union(cursor, _ALL_ROWS_QUERY, tables_of_kind):
+            if count:
+                rows, deletes, bytes_, oldest = sums.get(table_id, (0, 0, 0, begin))
+                own = (rows + count, deletes) if are_rows else (rows, deletes + count)
+                sums[table_id] = (*own, bytes_ + size, min(oldest, begin))
+    times = _read_snapshot_times(cursor, [sum_[3] for sum_ in sums.values()])
+    names = cursor.execute(_SQL.names, {"table_ids": list(sums)}).fetchall()
+    return [
+        FlushableRows(id_, schema, name, *sums[id_][:3], *times.get(sums[id_][3], (None, None)))
+        for id_, schema, name in names
+    ]
+
+
+def _read_snapshot_times(cursor: Cursor[Row], snapshot_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """When snapshots were made and how long ago that is, in milliseconds, of those that are there still."""
+    rows = cursor.execute(_SQL.times, {"snapshot_ids": list(snapshot_ids)}).fetchall()
+    return {snapshot_id: (at, age) for snapshot_id, at, age in rows}
+
+
+_ALL_ROWS_QUERY: Final = sql.SQL(
+    "(SELECT {}::bigint, count(*), coalesce(sum(pg_column_size(i.*)), 0)::bigint, min(begin_snapshot) FROM {} AS i)"
+)
+_LIVE_ROWS_QUERY: Final = sql.SQL(
+    "(SELECT {}::bigint, count(*), min(begin_snapshot) FROM {} WHERE end_snapshot IS NULL)"
+)
+_DELETES_QUERY: Final = sql.SQL("(SELECT {}::bigint, file_id, count(*) FROM {} GROUP BY file_id)")
+_MAX_TABLES_PER_READ: Final = 500
+
+
+def _read_union(cursor: Cursor[Row], query: sql.SQL, tables: Sequence[tuple[int, str]]) -> Iterator[Row]:
+    """The query's rows for each of the tables. DuckDB drops them at run time: one that is gone has nothing in it."""
+    for first in range(0, len(tables), _MAX_TABLES_PER_READ):
+        some = tables[first : first + _MAX_TABLES_PER_READ]
+        each = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]
+        try:
+            yield from cursor.execute(sql.SQL(" UNION ALL ").join(each)).fetchall()
+        except UndefinedTable:
+            half = len(some) // 2
+            if half:
+                yield from chain(_read_union(cursor, query, some[:half]), _read_union(cursor, query, some[half:]))

@@ -1,0 +1,140 @@
+"""Schemas with their properties, and the checks of names in them (design §6.8)."""
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal
+from uuid import uuid4
+
+from psycopg import Cursor
+
+from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
+from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, quote_name, record_changes
+from duckicelake.postgres.database import Row, Transaction
+from duckicelake.postgres.queries import load_queries
+
+ObjectKind = Literal["Table", "View"]
+_NAMES_SQL = load_queries("lake", "names")
+_AMBIGUOUS_PERCENT_PATTERN: Final = re.compile(r"%(?=25|2E)")
+_SQL = load_queries("lake", "schemas")
+_PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def format_full_name(schema_name: str, name: str | None) -> str:
+    """The name of a schema, or of what is in it; a dot in the latter's own name is %2E, as in the names of levels."""
+    if name is None:
+        return schema_name
+    return f"{schema_name}.{_AMBIGUOUS_PERCENT_PATTERN.sub('%25', name).replace('.', '%2E')}"
+
+
+def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:
+    """Whether there is such a namespace, virtual or real."""
+    parameters = {"schema_name": schema_name, "prefix": f"{schema_name}."}
+    row = cursor.execute(_NAMES_SQL.namespace_exists, parameters).fetchone()
+    return row is not None and bool(row[0])
+
+
+def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> int:
+    """The id of the live schema in which a new table or view may have the name.
+
+    Raises NoSuchNamespace, AlreadyExists in the words of Iceberg's own catalogs, InvalidRequest if only case differs.
+    """
+    schema_id = _read_schema_id(cursor, schema_name)
+    taken = _find_taken(cursor, schema_id, schema_name, name)
+    if taken is not None:
+        problem = f"{kind} already exists" if taken == kind else f"{taken} with same name already exists"
+        raise AlreadyExists(f"{problem}: {format_full_name(schema_name, name)}")
+    return schema_id
+
+
+def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> None:
+    """Raises as `check_name_is_free` if one of these tables of the same commit has the (schema name, name)."""
+    for other in others:
+        if other == name:
+            raise AlreadyExists(f"Table already exists: {format_full_name(*name)}")
+        if _fold_name(other) == _fold_name(name):
+            raise _is_other_case(name, other[1])
+
+
+def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int) -> int:
+    """The id of the schema to which table or view `own_id` may be renamed; both names are (schema name, name).
+
+    It may take another spelling of its own name. Raises what `check_name_is_free` raises.
+    """
+    schema_id = _read_schema_id(cursor, target[0])
+    taken = _find_taken(cursor, schema_id, *target, own_id)
+    if taken is not None:
+        raise AlreadyExists(
+            f"Cannot rename {format_full_name(*source)} to {format_full_name(*target)}. {taken} already exists"
+        )
+    return schema_id
+
+
+def _read_schema_id(cursor: Cursor[Row], schema_name: str) -> int:
+    row = cursor.execute(_NAMES_SQL.schema_id, {"schema_name": schema_name}).fetchone()
+    if row is None:
+        raise NoSuchNamespace(f"Namespace does not exist: {schema_name}")
+    return int(row[0])
+
+
+def _find_taken(
+    cursor: Cursor[Row], schema_id: int, schema_name: str, name: str, own_id: int | None = None
+) -> str | None:
+    """What has the name; InvalidRequest if what is there differs only by case."""
+    found = cursor.execute(_NAMES_SQL.taken, {"schema_id": schema_id, "name": name, "own_id": own_id}).fetchall()
+    for kind, other in found:
+        if other == name:
+            return str(kind)
+    for _, other in found:
+        raise _is_other_case((schema_name, name), other)
+    return None
+
+
+def _fold_name(name: tuple[str, str]) -> tuple[str, str]:
+    return name[0], name[1].lower()
+
+
+def _is_other_case(name: tuple[str, str], other: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{format_full_name(*name)} differs only by case from {format_full_name(name[0], other)}, "
+        "which DuckDB would take for the same table: choose another name"
+    )
+
+
+def read_live_schemas(cursor: Transaction) -> dict[str, int]:
+    """Schema ids by name, in code point order."""
+    return {name: schema_id for schema_id, name in cursor.execute(_SQL.live).fetchall()}
+
+
+def create_schema(cursor: Transaction, snapshot: SnapshotAllocation, name: str) -> int:
+    """Create a schema in a snapshot that was begun with `schema_change` and one catalog id; return its id."""
+    schema_id = snapshot.first_catalog_id
+    uuid = uuid4()
+    # DuckDB names the folder after the schema only where that needs no escaping.
+    path = f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else uuid}/"
+    parameters = {"schema_id": schema_id, "uuid": uuid, "snapshot_id": snapshot.id, "name": name, "path": path}
+    cursor.execute(_SQL.insert_schema, parameters)
+    record_changes(cursor, snapshot.id, [f"created_schema:{quote_name(name)}"])
+    return schema_id
+
+
+def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: int) -> None:
+    """End an empty schema in a snapshot that was begun with `schema_change`, and forget its properties."""
+    cursor.execute(_SQL.end_schema, {"schema_id": schema_id, "snapshot_id": snapshot.id})
+    cursor.execute(_SQL.delete_properties, {"schema_id": schema_id})
+    record_changes(cursor, snapshot.id, [f"dropped_schema:{schema_id}"])
+
+
+def read_schema_contents(cursor: Transaction, schema_id: int) -> list[str]:
+    """What the schema holds, as "table t", "view v" or "macro m"."""
+    return [row[0] for row in cursor.execute(_SQL.contents, {"schema_id": schema_id}).fetchall()]
+
+
+def read_schema_properties(cursor: Transaction, schema_id: int) -> dict[str, str]:
+    """The properties that Iceberg clients have set; none for a schema that DuckDB made."""
+    row = cursor.execute(_SQL.properties, {"schema_id": schema_id}).fetchone()
+    return row[0] if row else {}
+
+
+def set_schema_properties(cursor: Transaction, schema_id: int, properties: dict[str, str]) -> None:
+    """Replace all properties; makes no snapshot, DuckLake has no place for them."""
+    cursor.execute(_SQL.set_properties, {"schema_id": schema_id, "properties": properties})

@@ -1,0 +1,268 @@
+"""Begin snapshots by DuckLake's commit protocol, which DuckDB's clients follow too."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+import psycopg
+from psycopg import Cursor
+
+from duckicelake.errors import Unavailable
+from duckicelake.postgres.database import Row, is_retryable
+from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("lake", "snapshots")
+
+LOCK_KEY = 0x6475636B6963656C  # "duckicel"
+QUEUE_KEY = LOCK_KEY + 1
+TABLE_LOCK_KEY = 0x6475636B  # "duck"; a key of two parts, the other is the table
+MAX_ATTEMPTS = 20
+RETRY_SECONDS = 20.0
+"""For so long others may win before nothing is tried once more, though there were fewer attempts."""
+ROWS_CHECKED_JSON: Final = '{"rows":"checked"}'
+"""What is said of a DuckLake snapshot whose rows were checked, by their tables' constraints too, before they came."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotCounters:
+    """A `ducklake_snapshot` row: the snapshot, and what the next one goes on from."""
+
+    snapshot_id: int
+    time: datetime
+    schema_version: int
+    next_catalog_id: int
+    next_file_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAllocation:
+    """A DuckLake snapshot that the running transaction makes; ids from `first_*` on are its to hand out."""
+
+    id: int
+    schema_version: int
+    first_catalog_id: int
+    first_file_id: int
+
+
+def lock_writers(cursor: Cursor[Row]) -> None:
+    """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly.
+
+    Raises Unavailable while the process may not write the lake: see `postgres.gate`.
+    """
+    check_gate_open(cursor)
+    cursor.execute(_SQL.lock, {"key": LOCK_KEY})
+
+
+def lock_in_queue(cursor: Cursor[Row]) -> None:
+    """`lock`, but before that wait while another commit has the queue to itself; released with the transaction."""
+    check_gate_open(cursor)
+    cursor.execute(_SQL.queue, {"queue": QUEUE_KEY, "lock": LOCK_KEY})
+
+
+@contextmanager
+def hold_queue(cursor: Cursor[Row]) -> Iterator[None]:
+    """Keep all other commits in the queue, without a transaction: the session holds the place."""
+    with _hold_session_lock(
+        cursor,
+        _SQL.queue_alone,
+        _SQL.leave_queue,
+        {"key": QUEUE_KEY},
+    ):
+        yield
+
+
+@contextmanager
+def hold_table_lock(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
+    """Keep other sessions out that want the same of the table, without a transaction."""
+    parameters = {"key": TABLE_LOCK_KEY, "table_id": table_id % 2**31}
+    with _hold_session_lock(cursor, _SQL.keep_lane, _SQL.leave_lane, parameters):
+        yield
+
+
+@contextmanager
+def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[None]:
+    """A lock of the session. If it can't be let go of, the session ends: what was done meanwhile stays done.
+
+    Postgres ends the session, too, once it is idle for as long as a statement may take: a process that hangs, or has
+    vanished with its machine, keeps nobody out for ever.
+    """
+    try:
+        cursor.execute(take, parameters)
+        yield
+    finally:
+        try:
+            cursor.execute(leave, parameters)
+        except psycopg.Error:
+            cursor.connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBContention:
+    """Of DuckDB clients: whether one waits for the snapshot id that we hold, and whether one seems to have lost."""
+
+    waits: bool
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotClaim:
+    """What a snapshot takes from the counters."""
+
+    schema_change: bool
+    catalog_ids: int = 0
+    file_ids: int = 0
+
+    def after(self, last: SnapshotCounters) -> tuple[SnapshotAllocation, SnapshotCounters]:
+        """The snapshot after the last one, and its row."""
+        version = last.schema_version + self.schema_change
+        made = SnapshotAllocation(last.snapshot_id + 1, version, last.next_catalog_id, last.next_file_id)
+        catalog_id, file_id = last.next_catalog_id + self.catalog_ids, last.next_file_id + self.file_ids
+        return made, SnapshotCounters(made.id, last.time, version, catalog_id, file_id)
+
+    def before(self, claimed: SnapshotCounters) -> SnapshotCounters:
+        """What `after` gives the claimed row for; its time isn't known."""
+        return SnapshotCounters(
+            claimed.snapshot_id - 1,
+            claimed.time,
+            claimed.schema_version - self.schema_change,
+            claimed.next_catalog_id - self.catalog_ids,
+            claimed.next_file_id - self.file_ids,
+        )
+
+
+def begin_snapshot(
+    cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0
+) -> SnapshotAllocation:
+    """Take the lock and insert the next ducklake_snapshot row, after which no other writer can commit until we do.
+
+    What was read earlier in the transaction may be stale by now; what is read later is not. Several in one transaction
+    get contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
+    """
+    lock_writers(cursor)
+    wanted = SnapshotClaim(schema_change, catalog_ids, file_ids)
+    claimed, *_ = claim_snapshot(cursor, wanted, lambda: None)
+    return wanted.after(wanted.before(claimed))[0]
+
+
+def claim_snapshot(
+    cursor: Cursor[Row], wanted: SnapshotClaim, ask: Callable[[], T]
+) -> tuple[SnapshotCounters, datetime, T]:
+    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says, and the time of the last; `lock` is held.
+
+    ask: sends what is to be asked once the row is there; in a pipeline both are waited for once.
+    """
+    parameters = {
+        "schema_changes": int(wanted.schema_change),
+        "catalog_ids": wanted.catalog_ids,
+        "file_ids": wanted.file_ids,
+    }
+    check_gate_open(cursor)
+    for _ in _iterate_attempts():
+        # A DuckDB client holding this id makes the insert wait; if that client commits, nothing is inserted.
+        tried = cursor.connection.cursor().execute(_SQL.claim_snapshot, parameters)
+        asked = ask()
+        row = tried.fetchone()
+        if row is not None:
+            return SnapshotCounters(*row[:5]), row[5], asked
+    raise Unavailable("DuckDB clients took the next snapshot ids again and again; nothing was written, try again")
+
+
+def insert_snapshots(cursor: Cursor[Row], claimed: SnapshotCounters, rows: Sequence[SnapshotCounters]) -> None:
+    """Have these be the rows from the claimed one on."""
+    if rows[0] != claimed:
+        own = rows[0]
+        parameters: dict[str, object] = {
+            "id": own.snapshot_id,
+            "schema_version": own.schema_version,
+            "catalog_id": own.next_catalog_id,
+            "file_id": own.next_file_id,
+        }
+        execute_no_result(cursor, _SQL.correct_snapshot, parameters)
+    if rows[1:]:
+        parameters = {
+            "time": claimed.time,
+            "ids": [row.snapshot_id for row in rows[1:]],
+            "schema_versions": [row.schema_version for row in rows[1:]],
+            "catalog_ids": [row.next_catalog_id for row in rows[1:]],
+            "file_ids": [row.next_file_id for row in rows[1:]],
+        }
+        cursor.execute(_SQL.insert_snapshots, parameters)
+
+
+def observe_duckdb(cursor: Cursor[Row]) -> Callable[[], DuckDBContention]:
+    """Ask what can be seen of DuckDB clients that lose snapshot ids to this transaction and the last one.
+
+    Our own writers wait for `lock`, never for an id. In a pipeline the answer is there for nothing at its end.
+    """
+    asked = cursor.connection.cursor().execute(_SQL.duckdb_seen)
+    return lambda: DuckDBContention(*(each is True for each in asked.fetchone() or ()))
+
+
+def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
+    """The newest snapshot's id, and how many seconds ago it was taken."""
+    row = cursor.execute(_SQL.last_snapshot).fetchone()
+    assert row is not None
+    return int(row[0]), float(row[1])
+
+
+def record_changes(
+    cursor: Cursor[Row],
+    snapshot_id: int,
+    changes: Sequence[str],
+    *,
+    author: str | None = None,
+    message: str | None = None,
+    extra_info: str | None = None,
+) -> None:
+    """Write what the snapshot changed, by which others detect conflicts with it; no changes are legal, no row is not.
+
+    `changes` are tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds, and
+    on empty text too once another snapshot's stands beside it: no changes are NULL.
+    """
+    parameters = {
+        "snapshot_id": snapshot_id,
+        "changes": ",".join(changes) or None,
+        "author": author,
+        "message": message,
+        "extra_info": extra_info,
+    }
+    execute_no_result(cursor, _SQL.insert_changes, parameters)
+
+
+def quote_name(*names: str) -> str:
+    """Spell a name as `changes_made` does: `"schema"."table"`, with quotes inside doubled."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
+    """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable.
+
+    again: for which errors of Postgres. None of its attempts begins later than PATIENCE_SECONDS after the first.
+    """
+    for attempt in _iterate_attempts():
+        try:
+            return function()
+        except psycopg.Error as error:
+            if not again(error):
+                raise
+            last = error
+        pause = min(0.25, 0.005 * 2**attempt)
+        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - spreads retries, guards nothing
+    raise Unavailable(f"other writers won {attempt + 1} times in a row; nothing was written, try again") from last
+
+
+def _iterate_attempts() -> Iterator[int]:
+    """Their numbers, as long as there may be one more."""
+    until = time.monotonic() + RETRY_SECONDS
+    yield 0
+    for number in range(1, MAX_ATTEMPTS):
+        if time.monotonic() > until:
+            return
+        yield number

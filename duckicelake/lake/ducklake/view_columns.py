@@ -1,0 +1,242 @@
+"""Find a DuckDB view's columns by binding its SQL to empty tables in memory."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+from psycopg import Cursor
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.snapshots import quote_name
+from duckicelake.lake.ducklake.views import find_view
+from duckicelake.lake.model import Column, LakeView, find_children
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("lake", "views")
+_DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "lock_configuration": True,
+    "memory_limit": "256MB",
+    "threads": 1,
+}
+_MAX_VIEW_DEPTH = 16  # views of views
+_PARSE_ERRORS = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What sqlglot raises for texts that nobody tried on it."""
+_FULL_NAME_PARTS = 3  # catalog, schema, table
+_NAME_PATTERN = re.compile(r'"((?:[^"]|"")*)"|([^".\s]+)')
+
+_DUCKDB_TYPES = {
+    "boolean": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "int128": "HUGEINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "uint128": "UHUGEINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "time_ns": "TIME_NS",
+    "timetz": "TIMETZ",
+    "timestamp": "TIMESTAMP",
+    "timestamp_us": "TIMESTAMP",
+    "timestamp_s": "TIMESTAMP_S",
+    "timestamp_ms": "TIMESTAMP_MS",
+    "timestamp_ns": "TIMESTAMP_NS",
+    "timestamptz": "TIMESTAMPTZ",
+    "interval": "INTERVAL",
+    "varchar": "VARCHAR",
+    "json": "JSON",
+    "blob": "BLOB",
+    "uuid": "UUID",
+    "variant": "VARIANT",
+    "geometry": "GEOMETRY",
+}
+_LAKE_TYPES = {
+    "boolean": "boolean",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "integer": "int32",
+    "bigint": "int64",
+    "hugeint": "decimal(38,0)",
+    "utinyint": "uint8",
+    "usmallint": "uint16",
+    "uinteger": "int64",
+    "ubigint": "decimal(20,0)",
+    "uhugeint": "decimal(38,0)",
+    "float": "float32",
+    "double": "float64",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestamp_s": "timestamp",
+    "timestamp_ms": "timestamp",
+    "timestamp_ns": "timestamp",
+    "timestamp with time zone": "timestamptz",
+    "blob": "blob",
+    "uuid": "uuid",
+}
+"""What a query yields is only cast by its reader, so types that Iceberg lacks are the nearest; the rest is varchar."""
+
+
+_TYPES_UNKNOWN_TO_ICEBERG = frozenset(
+    {
+        *("int128", "uint64", "uint128", "time", "time_ns", "timetz", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+        *("interval", "json", "uuid", "variant", "geometry"),
+    }
+)
+"""Types that are others in Spark, where an expression of them may mean something else."""
+
+
+class _UnboundViewError(Exception):
+    """The view can't be bound here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumns:
+    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be told.
+
+    `unlike` are names, in lower case, of those columns of the tables that it reads whose types are DuckDB's alone.
+    """
+
+    columns: tuple[Column, ...] | None
+    unlike: set[str] = field(default_factory=set)
+
+
+def find_view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
+    """What is known of the view's columns, and of those that it reads."""
+    unlike: set[str] = set()
+    try:
+        return ViewColumns(_bind_view(cursor, view, _MAX_VIEW_DEPTH, unlike), unlike)
+    except (duckdb.Error, _UnboundViewError):
+        return ViewColumns(None, unlike)
+
+
+def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]) -> tuple[Column, ...]:
+    sql, aliases = view.definition.query, view.definition.column_aliases
+    schema, name = quote_name(view.schema_name), quote_name(view.view_name)
+    with duckdb.connect(config=_DUCKDB_SETTINGS) as memory:
+        if [each.type for each in memory.extract_statements(sql)] != [duckdb.StatementType.SELECT] or not depth:
+            raise _UnboundViewError
+        memory.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}; USE {schema}")
+        for name_read in _find_names_read(memory, sql):
+            _copy_empty(cursor, memory, view, name_read, depth, unlike)
+        memory.execute(f"CREATE VIEW {name} {f'({aliases})' if aliases else ''} AS {sql}")
+        bound = memory.sql(f"FROM {name}")
+        return tuple(_build_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
+
+
+def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
+    """The names of what a query reads; DuckDB can't tell them where a right or full join has USING, sqlglot can."""
+    try:
+        return [_split_reference(each) for each in sorted(memory.get_table_names(sql, qualified=True))]
+    except duckdb.BinderException:
+        try:
+            tables = parse_one(sql, read="duckdb").find_all(exp.Table)
+            return [[part.name for part in table.parts] for table in tables]
+        except _PARSE_ERRORS as error:
+            raise _UnboundViewError from error
+
+
+def _split_reference(reference: str) -> list[str]:
+    """The names of `catalog."a schema".table AS alias`."""
+    parts: list[str] = []
+    while found := _NAME_PATTERN.match(reference):
+        parts.append(found[2] or found[1].replace('""', '"'))
+        reference = reference[found.end() :].removeprefix(".")
+    return parts
+
+
+def _copy_empty(
+    cursor: Cursor[Row],
+    memory: duckdb.DuckDBPyConnection,
+    view: LakeView,
+    name: Sequence[str],
+    depth: int,
+    unlike: set[str],
+) -> None:
+    """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss.
+
+    Without a schema, the view's own comes before `main`. A name of three parts is in another database.
+    """
+    *schema, table = name
+    for schema_name in schema or [view.schema_name, "main"]:
+        columns = _find_columns(cursor, schema_name, table, depth, unlike) if len(name) < _FULL_NAME_PARTS else None
+        if columns is not None:
+            unlike |= {each.column_name.lower() for each in columns if each.column_type in _TYPES_UNKNOWN_TO_ICEBERG}
+            definitions = ", ".join(_format_column(column, columns) for column in find_children(columns, None))
+            memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema_name)}")
+            memory.execute(f"CREATE TABLE IF NOT EXISTS {quote_name(schema_name, table)} ({definitions})")
+            return
+
+
+def _find_columns(
+    cursor: Cursor[Row], schema_name: str, name: str, depth: int, unlike: set[str]
+) -> tuple[Column, ...] | None:
+    """The columns of the lake's table or view that DuckDB means by a name."""
+    row = cursor.execute(_SQL.relation, {"schema_name": schema_name, "name": name}).fetchone()
+    if row is None:
+        return None
+    if row[2] is not None:
+        definition = native.read_definition(cursor, row[2], native.read_newest_snapshot(cursor))
+        return None if definition is None else definition.columns
+    view = find_view(cursor, row[0], row[1])
+    return None if view is None else _bind_view(cursor, view, depth - 1, unlike)
+
+
+def _format_column(column: Column, columns: Sequence[Column]) -> str:
+    return f"{quote_name(column.column_name)} {_format_duckdb_type(column, columns)}"
+
+
+def _format_duckdb_type(column: Column, columns: Sequence[Column]) -> str:
+    parts = find_children(columns, column.column_id)
+    match column.column_type:
+        case "struct":
+            return f"STRUCT({', '.join(_format_column(part, columns) for part in parts)})"
+        case "list":
+            return f"{_format_duckdb_type(parts[0], columns)}[]"
+        case "map":
+            return f"MAP({_format_duckdb_type(parts[0], columns)}, {_format_duckdb_type(parts[1], columns)})"
+        case text:
+            return _DUCKDB_TYPES.get(text, text)
+
+
+def _build_columns(
+    fields: Sequence[tuple[str, DuckDBPyType]], ids: Iterator[int], parent: int | None
+) -> Iterator[Column]:
+    for name, kind in fields:
+        if not name:
+            raise _UnboundViewError
+        column_id, (text, parts) = next(ids), _map_lake_type(kind)
+        yield Column(column_id, parent, name, text, nulls_allowed=True)
+        yield from _build_columns(parts, ids, column_id)
+
+
+def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBPyType]]]:
+    """(DuckLake's type, the fields inside it)."""
+    match kind.id:
+        case "struct" | "map":
+            return kind.id, _get_child_types(kind)
+        case "list" | "array":
+            return "list", [("element", part) for _, part in _get_child_types(kind)]
+        case "decimal":
+            (_, precision), (_, scale) = kind.children
+            return f"decimal({precision},{scale})", []
+        case text:
+            return _LAKE_TYPES.get(text, "varchar"), []
+
+
+def _get_child_types(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """The types inside a nested one; an array's size is no type."""
+    return [(name, part) for name, part in kind.children if isinstance(part, DuckDBPyType)]

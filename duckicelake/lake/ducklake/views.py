@@ -1,0 +1,158 @@
+"""Read and write views; each change that DuckDB can see is one DuckLake snapshot."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+from psycopg import Cursor
+from psycopg.types.json import Json
+
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.ducklake.schemas import check_name_free, check_target_free, has_namespace
+from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
+from duckicelake.lake.model import LakeView, ViewDefinition
+from duckicelake.lake.state import ViewRow
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("lake", "views")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTarget:
+    """What a view is to become: metadata for Iceberg clients, a definition for DuckDB."""
+
+    metadata: Mapping[str, Any]
+    metadata_location: str
+    version_id: int
+    definition: ViewDefinition
+
+
+def read_view_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
+    """Names of live views that requests can name, after a key, in code point order; None without such a namespace."""
+    if not has_namespace(cursor, schema_name):
+        return None
+    parameters = {"schema_name": schema_name, "after": after, "most": most}
+    return [row[0] for row in cursor.execute(_SQL.names, parameters).fetchall()]
+
+
+def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView | None:
+    """The live view of that name."""
+    row = cursor.execute(_SQL.find, {"schema_name": schema_name, "view_name": view_name}).fetchone()
+    if row is None:
+        return None
+    view_id, view_uuid, schema, name, timestamp_ms, *definition = row
+    return LakeView(view_id, view_uuid, schema, name, timestamp_ms, ViewDefinition(*definition))
+
+
+def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
+    """What Iceberg clients know of the view, or of the one that it replaced; None if they never saw either."""
+    row = cursor.execute(_SQL.side_row, {"view_id": view_id}).fetchone()
+    if row is None:
+        return None
+    known_id, version, metadata, metadata_location, *definition = row
+    return ViewRow(known_id, version, metadata, metadata_location, ViewDefinition(*definition))
+
+
+def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid: str, target: ViewTarget) -> None:
+    """Create a view; NoSuchNamespace, AlreadyExists, InvalidRequest for its name."""
+    snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
+    view_id = snapshot.first_catalog_id
+    parameters = {
+        **_build_parameters(view_id, target),
+        "schema_id": check_name_free(cursor, schema_name, view_name, "View"),
+        "view_name": view_name,
+        "view_uuid": view_uuid,
+        "at": snapshot.id,
+    }
+    cursor.execute(_SQL.insert, parameters)
+    if target.definition.comment is not None:
+        cursor.execute(_SQL.insert_comment, parameters)
+    cursor.execute(_SQL.insert_side_row, parameters)
+    change = f"created_view:{quote_name(schema_name, view_name)}"
+    record_changes(cursor, snapshot.id, [change], extra_info=_build_extra_info(view_id, target))
+
+
+def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: ViewTarget, *, redefined: bool) -> None:
+    """Write a client's commit to the view; StaleBase if the view is no longer what it was computed from.
+
+    A view that is only given other properties makes no DuckLake snapshot.
+    """
+    lock_writers(cursor)
+    parameters = {**_build_parameters(view.view_id, target), "base_id": base.view_id, "base_version": base.version}
+    at = begin_snapshot(cursor, schema_change=True).id if redefined else None
+    if find_view(cursor, view.schema_name, view.view_name) != view:
+        raise StaleBaseError(f"DuckDB changed view {view.view_id}")
+    if not cursor.execute(_SQL.update_side_row, parameters).rowcount:
+        raise StaleBaseError(f"view {view.view_id} is no longer at version {base.version}")
+    if at is not None:
+        _replace_definition(cursor, view.definition, target.definition, {**parameters, "at": at})
+        record_changes(cursor, at, [f"altered_view:{view.view_id}"], extra_info=_build_extra_info(view.view_id, target))
+
+
+def adopt_view(cursor: Cursor[Row], base: ViewRow | None, view: LakeView, target: ViewTarget) -> None:
+    """Note what DuckDB made of a view, without a DuckLake snapshot; StaleBase if another worker was faster."""
+    parameters = _build_parameters(view.view_id, target)
+    if base is None:
+        cursor.execute(_SQL.delete_expired)
+        written = cursor.execute(_SQL.insert_side_row, parameters).rowcount
+    else:
+        parameters |= {"base_id": base.view_id, "base_version": base.version}
+        written = cursor.execute(_SQL.update_side_row, parameters).rowcount
+    if not written:
+        raise StaleBaseError(f"view {view.view_id} was taken over by another worker")
+
+
+def rename_view(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:
+    """Rename the view, if there is one of the source's (schema name, view name).
+
+    Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
+    """
+    snapshot = begin_snapshot(cursor, schema_change=True)
+    view = find_view(cursor, *source)
+    if view is None:
+        return False
+    schema_id = check_target_free(cursor, source, destination, view.view_id)
+    parameters = {"view_id": view.view_id, "at": snapshot.id, "schema_id": schema_id, "view_name": destination[1]}
+    cursor.execute(_SQL.rename, parameters)
+    changes = [f"created_view:{quote_name(*destination)}", f"altered_view:{view.view_id}"]
+    record_changes(cursor, snapshot.id, changes)
+    return True
+
+
+def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
+    """Drop the view, if there is one of the name; its metadata files stay, so that it can be registered again."""
+    snapshot = begin_snapshot(cursor, schema_change=True)
+    view = find_view(cursor, schema_name, view_name)
+    if view is None:
+        return False
+    known = read_view_row(cursor, view.view_id)
+    if known is not None:
+        cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
+    cursor.execute(_SQL.drop, {"view_id": view.view_id, "at": snapshot.id})
+    record_changes(cursor, snapshot.id, [f"dropped_view:{view.view_id}"])
+    return True
+
+
+def _replace_definition(
+    cursor: Cursor[Row], before: ViewDefinition, after: ViewDefinition, parameters: Mapping[str, object]
+) -> None:
+    if (before.dialect, before.sql, before.column_aliases) != (after.dialect, after.sql, after.column_aliases):
+        cursor.execute(_SQL.redefine, parameters)
+    if before.comment != after.comment:
+        cursor.execute(_SQL.end_comment, parameters)
+        cursor.execute(_SQL.insert_comment, parameters)
+
+
+def _build_parameters(view_id: int, target: ViewTarget) -> dict[str, object]:
+    return {
+        "view_id": view_id,
+        "metadata": Json(target.metadata),
+        "metadata_location": target.metadata_location,
+        **asdict(target.definition),
+    }
+
+
+def _build_extra_info(view_id: int, target: ViewTarget) -> str:
+    return orjson.dumps({"iceberg": {str(view_id): target.version_id}}).decode()

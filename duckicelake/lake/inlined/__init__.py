@@ -1,0 +1,1 @@
+"""Posted rows: inlined into Postgres or written as files, and the flush of inlined rows."""

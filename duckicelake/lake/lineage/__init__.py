@@ -1,1 +1,0 @@
-"""The tables of lineage: events, datasets, jobs, runs, and who may know of which."""

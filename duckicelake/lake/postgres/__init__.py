@@ -1,1 +1,0 @@
-"""The seam to Postgres: connections, transactions, pipelines, named SQL and notices."""

@@ -1,0 +1,1 @@
+"""Create, adopt, migrate and identify a lake."""

@@ -1,0 +1,266 @@
+"""Inspect a Postgres database, and create or adopt a DuckLake 1.0 catalog in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import psycopg
+from psycopg import Cursor, sql
+from psycopg.errors import InsufficientPrivilege
+
+from duckicelake.errors import StartupError, Unavailable, UnsupportedCatalog
+from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
+from duckicelake.lake.model import SERVED_FORMAT_VERSIONS
+from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
+from duckicelake.postgres.database import Database, Row, disable_timeout
+from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.session import PinnedSession
+
+_SQL = load_queries("lake", "format")
+
+DEFAULT_SCHEMA_NAME: Final = "public"
+"""The schema of whoever names none."""
+_MAX_NAMES_SHOWN: Final = 5
+_OLDER_FORMAT_VERSIONS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
+"""Those that DuckDB 1.5 migrates to 1.0."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseContents:
+    """The tables that the login's search_path reaches, and catalogs that it doesn't reach.
+
+    schema: the schema that takes new tables; None where search_path names none that is there. lake: the schema of the
+    DuckLake catalog that search_path reaches; None if it reaches none. elsewhere: the other schemas with a catalog.
+    is_closed: whether the login may not use one of those. fragments: tables and functions in `schema` with names of a
+    catalog's, where there is no catalog. others: the other tables in `schema`, without those of extensions.
+    """
+
+    schema: str | None
+    lake: str | None
+    elsewhere: Sequence[str]
+    is_closed: bool
+    fragments: Sequence[str]
+    others: Sequence[str]
+
+    @property
+    def named(self) -> str:
+        """What the database holds, in a few words."""
+        if not self.others:
+            return "it is empty"
+        return f"it holds {_format_names(self.others, 'other table')}"
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether somebody chose the schema for a lake."""
+        return self.schema not in (None, DEFAULT_SCHEMA_NAME)
+
+
+def read_contents(cursor: Cursor[Row]) -> DatabaseContents:
+    """Look at the database; nothing is locked or changed."""
+    (row,) = cursor.execute(_SQL.contents, {"tables": list(DUCKLAKE_TABLES)}).fetchall()
+    return DatabaseContents(*row)
+
+
+def check_complete(cursor: Cursor[Row], contents: DatabaseContents) -> None:
+    """Raise UnsupportedCatalog if the catalog lacks tables of DuckLake's."""
+    missing = find_missing_tables(cursor, contents)
+    if missing:
+        raise UnsupportedCatalog(
+            f"the DuckLake catalog in schema {contents.lake} lacks {_format_names(missing, 'table')}: "
+            "restore them from a backup"
+        )
+
+
+def find_missing_tables(cursor: Cursor[Row], contents: DatabaseContents) -> list[str]:
+    """Return the names of DuckLake's tables that the catalog lacks."""
+    rows = cursor.execute(_SQL.tables, {"schema": contents.lake}).fetchall()
+    return sorted(set(DUCKLAKE_TABLES) - {name for (name,) in rows})
+
+
+def check_reachable(contents: DatabaseContents) -> None:
+    """Raise StartupError unless the login reaches a DuckLake catalog."""
+    if contents.lake is not None:
+        return
+    _check_readable(contents)
+    _check_elsewhere(contents)
+    raise StartupError(
+        f"the database has no DuckLake catalog{_format_schema(contents)}; {contents.named}: "
+        "make a lake with `duckicelake init` or `duckicelake serve --create`, or correct DUCKICELAKE_DATABASE_URL"
+    )
+
+
+def check_vacant(contents: DatabaseContents) -> None:
+    """Raise StartupError if a lake that is made here would hide, or run into, what is there."""
+    if contents.schema is None:
+        raise StartupError(
+            "the search_path of the database's login names no schema that is there: "
+            "create the schema, or correct DUCKICELAKE_DATABASE_URL"
+        )
+    _check_readable(contents)
+    if not contents.is_chosen:
+        _check_elsewhere(contents)
+
+
+def _check_readable(contents: DatabaseContents) -> None:
+    if contents.fragments:
+        raise UnsupportedCatalog(
+            f"schema {contents.schema} has {_format_names(contents.fragments, 'object')} of a DuckLake catalog, "
+            "but no whole catalog: restore it from a backup, drop what is left of it, or name another database"
+        )
+
+
+def _check_elsewhere(contents: DatabaseContents) -> None:
+    if not contents.elsewhere:
+        return
+    name = contents.elsewhere[0]
+    if contents.is_closed:
+        raise UnsupportedCatalog(
+            f"the DuckLake catalog in schema {name} is closed to the database's login: "
+            "let a superuser run what `duckicelake grants` prints for it"
+        )
+    raise UnsupportedCatalog(
+        f"the database has no DuckLake catalog{_format_schema(contents)}, "
+        f"but one in schema {', '.join(contents.elsewhere)}: to serve that, "
+        f"add options={build_schema_option(name)} to the query of DUCKICELAKE_DATABASE_URL; "
+        "for another lake, make a database, or a schema that you name in this way"
+    )
+
+
+def build_schema_option(schema: str) -> str:
+    """The value of `options` in a Postgres URL that makes a schema the login's own."""
+    name = sql.Identifier(schema).as_string(None) if _is_hidden_schema(schema) else schema
+    escaped = name.replace("\\", "\\\\").replace(" ", "\\ ")  # libpq divides options at spaces
+    return quote(f"-csearch_path={escaped}", safe="")
+
+
+def _is_hidden_schema(schema: str) -> bool:
+    return not (schema.isascii() and schema.isidentifier() and schema == schema.lower())
+
+
+def _format_schema(contents: DatabaseContents) -> str:
+    return f" in schema {contents.schema}" if contents.schema else ""
+
+
+def _format_names(names: Sequence[str], noun: str) -> str:
+    """How many there are, and the first of them."""
+    more = ", …" if len(names) > _MAX_NAMES_SHOWN else ""
+    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({', '.join(names[:_MAX_NAMES_SHOWN])}{more})"
+
+
+def _read_table_names() -> tuple[str, ...]:
+    """The names of a DuckLake 1.0 catalog's tables."""
+    lines = _SQL.create_tables.splitlines()
+    return tuple(line.split()[2] for line in lines if line.startswith("CREATE TABLE "))
+
+
+DUCKLAKE_TABLES: Final = _read_table_names()
+
+
+def prepare_catalog(database: Database, data_path: str, *, creates: bool = True) -> str:
+    """Adopt the catalog and migrate it, or create it; return its DATA_PATH, which ends in "/".
+
+    `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
+    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve, StartupError if there is none
+    and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
+    """
+    try:
+        path = retry_transaction(lambda: _prepare_locked(database, data_path, creates=creates))
+    except Unavailable as error:
+        denial = error.__cause__
+        if not isinstance(denial, InsufficientPrivilege):
+            raise
+        raise UnsupportedCatalog(
+            f"the server's login lacks rights in Postgres ({denial.diag.message_primary}): "
+            "let a superuser run what `duckicelake grants` prints for it"
+        ) from error
+    require_known(database)
+    return path
+
+
+def build_session_settings() -> dict[str, str]:
+    """Postgres settings by which `duckicelake_require_known` sees what a session's server knows."""
+    return {
+        "duckicelake.formats": ",".join(SERVED_FORMAT_VERSIONS),
+        "duckicelake.last_migration": str(load_migrations()[-1].number),
+    }
+
+
+def require_known(database: Database) -> None:
+    """Begin each transaction with a check of the lake's format and migrations, which raises UnknownFormatError.
+
+    The lake has all migrations of this version, and `database` has `session_settings`.
+    """
+    database.require(_SQL.require_known)
+
+
+def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
+    """Catalog-wide options (version, encrypted, data_path, …); None where there is no DuckLake catalog."""
+    row = cursor.execute(_SQL.exists).fetchone()
+    if row is None or not row[0]:
+        return None
+    return dict(cursor.execute(_SQL.options).fetchall())
+
+
+def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
+    """Read the schema of the lake at a Postgres URL, and its options, as `read_options`.
+
+    Raises StartupError if the database has no lake, Unavailable if Postgres doesn't answer.
+    """
+    try:
+        with psycopg.connect(url, connect_timeout=5) as connection, connection.cursor() as cursor:
+            PinnedSession().pin(connection)
+            contents = read_contents(cursor)
+            check_reachable(contents)
+            return contents.lake or DEFAULT_SCHEMA_NAME, read_options(cursor) or {}
+    except psycopg.OperationalError as error:
+        raise Unavailable(f"Postgres does not answer: {error}") from error
+
+
+def check_supported(options: dict[str, str]) -> None:
+    """Raise UnsupportedCatalog unless the catalog is an unencrypted DuckLake 1.0."""
+    version = options.get("version", "")
+    if version not in SERVED_FORMAT_VERSIONS:
+        raise UnsupportedCatalog(
+            f"the catalog has DuckLake format {version!r}, this server serves {', '.join(SERVED_FORMAT_VERSIONS)}: "
+            + _advise_upgrade(version)
+        )
+    if not options.get("data_path"):
+        raise UnsupportedCatalog("ducklake_metadata has no row data_path: restore it from a backup")
+    if options.get("encrypted") == "true":
+        raise UnsupportedCatalog("the lake is encrypted: Iceberg readers can't read its files; use one that is not")
+
+
+def _advise_upgrade(version: str) -> str:
+    """How to get from a format that isn't served to one that is."""
+    if version in _OLDER_FORMAT_VERSIONS:
+        return "back it up, then attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION TRUE, which migrates it to 1.0"
+    if not version:
+        return "ducklake_metadata has no row for its version; restore the catalog from a backup"
+    return (
+        "DuckLake can't migrate it back; run a duckicelake that serves this format, "
+        "or restore the catalog from a backup of before the migration"
+    )
+
+
+def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str:
+    with database.transaction() as cursor:
+        disable_timeout(cursor)
+        lock_writers(cursor)
+        contents = read_contents(cursor)
+        if contents.lake is None and creates:
+            options = _create_lake(cursor, contents, data_path)
+        else:
+            check_reachable(contents)
+            options = read_options(cursor) or {}
+            check_supported(options)
+            check_complete(cursor, contents)
+        apply_migrations(cursor)
+    return options["data_path"]
+
+
+def _create_lake(cursor: Cursor[Row], contents: DatabaseContents, data_path: str) -> dict[str, str]:
+    check_vacant(contents)
+    cursor.execute(_SQL.create_tables)
+    cursor.execute(_SQL.insert_initial_rows, {"data_path": data_path.rstrip("/") + "/"})
+    return dict(cursor.execute(_SQL.options).fetchall())

@@ -1,0 +1,137 @@
+"""The identity of a lake, the folders of its servers, and the servers that run."""
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Final
+from uuid import UUID
+
+from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.queries import load_queries
+
+SEEN_SECONDS: Final = 90.0
+"""A server that wasn't seen for so long has ended."""
+SERVERS_KEY: Final = LOCK_KEY + 6
+_SQL = load_queries("lake", "identity")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeIdentity:
+    """What tells one lake from all others, copies of it included.
+
+    lake_id is the same in a restored copy, which is in another database or another cluster: `system` is the cluster's
+    identifier, empty where Postgres doesn't show it.
+    """
+
+    lake_id: str
+    database: str
+    schema: str
+    system: str
+
+    def is_same(self, other: "LakeIdentity") -> bool:
+        """Whether both are one lake; an unknown cluster is any."""
+        is_cluster_same = "" in (self.system, other.system) or self.system == other.system
+        mine, others = (self.lake_id, self.database, self.schema), (other.lake_id, other.database, other.schema)
+        return mine == others and is_cluster_same
+
+    def __str__(self) -> str:
+        cluster = f" of the Postgres cluster {self.system}" if self.system else ""
+        return f"lake {self.lake_id} (database {self.database}, schema {self.schema}{cluster})"
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class LakeRecord:
+    """A lake with what its servers have recorded. warehouse: canonical; None before any did."""
+
+    identity: LakeIdentity
+    warehouse: str | None
+    marked: frozenset[str]
+
+
+def parse_identity(data: bytes) -> LakeIdentity:
+    """Read `Identity.to_json`; raise InvalidRequest for anything else."""
+    try:
+        parsed = json.loads(data)
+        return LakeIdentity(**{field.name: str(parsed[field.name]) for field in fields(LakeIdentity)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRequest(f"a lake's marker can't be read: {data[:200]!r}") from error
+
+
+def read_lake(database: Database) -> LakeRecord:
+    """The lake of this database."""
+    with database.reading() as cursor:
+        lake_id, name, schema, warehouse, marked = cursor.execute(_SQL.lake).fetchall()[0]
+    return LakeRecord(
+        LakeIdentity(lake_id, name, schema, _read_system_identifier(database)), warehouse, frozenset(marked)
+    )
+
+
+def record_warehouse(cursor: Transaction, warehouse: str) -> None:
+    """Note the canonical warehouse that all servers of the lake have."""
+    cursor.execute(_SQL.record_warehouse, {"warehouse": warehouse})
+
+
+def record_marked_folders(cursor: Transaction, folders: Sequence[str]) -> None:
+    """Note the canonical folders that hold the lake's marker."""
+    cursor.execute(_SQL.record_marked, {"folders": list(folders)})
+
+
+class RunningServer:
+    """A process that serves a lake; settings: those that all servers of the lake must share."""
+
+    def __init__(self, server_id: UUID, settings: Mapping[str, str]) -> None:
+        self._id = server_id
+        self._settings = settings
+        self._place = {"host": socket.gethostname(), "process": os.getpid()}
+
+    def check(self, cursor: Transaction) -> None:
+        """Raise InvalidSettings if another server runs with other settings; a registration waits for this one."""
+        cursor.execute(_SQL.lock_servers, {"key": SERVERS_KEY})
+        for server_id, host, process, settings, age in cursor.execute(
+            _SQL.servers, {"seconds": SEEN_SECONDS}
+        ).fetchall():
+            if server_id == self._id or self._has_ended(host, process):
+                continue
+            for name, value in self._settings.items():
+                if settings.get(name, value) != value:
+                    raise InvalidSettings(
+                        f"another server of this lake (process {process} on {host}, seen {age:.0f} s ago) has {name} "
+                        f"{settings[name]!r}, and this one has {value!r}: give both the same, or stop the other first"
+                    )
+
+    def register(self, cursor: Transaction) -> None:
+        """`check`, and note that this server runs."""
+        self.check(cursor)
+        parameters = {"server_id": self._id, "settings": dict(self._settings), "seconds": SEEN_SECONDS, **self._place}
+        cursor.execute(_SQL.see_server, parameters)
+
+    def forget(self, cursor: Transaction) -> None:
+        """Note that this server has ended."""
+        cursor.execute(_SQL.forget_server, {"server_id": self._id})
+
+    def _has_ended(self, host: str, process: int) -> bool:
+        """Whether that is a process of this machine that doesn't run, or one whose number this process has now."""
+        if host != self._place["host"]:
+            return False
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return process == self._place["process"]
+
+
+def _read_system_identifier(database: Database) -> str:
+    """The cluster's; empty where the service that speaks Postgres's language doesn't show it."""
+    with database.statement() as cursor:
+        if not cursor.execute(_SQL.shows_identifier).fetchall()[0][0]:
+            return ""
+        return str(cursor.execute(_SQL.system_identifier).fetchall()[0][0])

@@ -1,0 +1,1 @@
+"""The side tables in Postgres: what Iceberg clients see beyond DuckLake's own tables."""

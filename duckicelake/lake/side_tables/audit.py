@@ -1,0 +1,201 @@
+"""The audit trail: who asked for what, when, from where, with which result."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.statements import prune_in_batches
+
+OK_RESULT: Final = "ok"
+UNCHANGED_RESULT: Final = "unchanged"
+"""The result of a request that found the catalog as it wanted it."""
+
+_SQL = load_queries("lake", "audit")
+PRUNE_ROWS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOrigin:
+    """Whose request it was, from which address, what it asked for, and what it said of the client that sent it."""
+
+    principal: str
+    address: str
+    request_id: str
+    operation: str
+    client: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> str:
+        """What it calls itself: `PyIceberg/0.12.0`; empty if it doesn't."""
+        return self.client.get("engine") or self.client.get("user-agent", "").partition(" ")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedResource:
+    """A namespace, table or view that a request is about. table_id: whose own snapshot is meant, else the newest.
+
+    snapshot_id: the very one, where the transaction makes several of that table. detail: JSON, what else is worth
+    knowing; `to` is the new name of what was renamed.
+    """
+
+    resource: str
+    table_id: int | None = None
+    detail: dict[str, Any] | None = None
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A row of the trail, with its id if it is in the table. result: ok, unchanged, or an error's type and status."""
+
+    id: int | None
+    at: datetime
+    principal: str
+    address: str
+    request_id: str
+    operation: str
+    resource: str
+    result: str
+    snapshot_id: int | None
+    detail: Any = None
+    client: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which entries somebody asks for; None: any. resource: with all that lies in it. result: or its first word."""
+
+    after: int = 0
+    since: datetime | None = None
+    principal: str | None = None
+    resource: str | None = None
+    operation: str | None = None
+    result: str | None = None
+
+
+def record_entries(
+    cursor: Transaction,
+    origin: RequestOrigin,
+    touched: Sequence[AuditedResource],
+    result: str = OK_RESULT,
+    *,
+    is_change: bool = True,
+) -> Callable[[], list[AuditEntry]]:
+    """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is.
+
+    The transaction's snapshots are signed: DuckLake's author and message say who made them and by what. What became of
+    the entries can be had when the transaction is over, so that nothing is waited for in a pipeline. is_change: whether
+    a good result means that something has changed.
+    """
+    origins = [origin] * len(touched)
+    signature = build_signature(origins)
+    parameters = {
+        "changed": _encode_changed(origins, touched),
+        "result": result,
+        "is_change": is_change and result == OK_RESULT,
+        "author": signature.author,
+        "message": signature.message,
+        "engine": signature.engine,
+    }
+    recorded = cursor.connection.cursor().execute(_SQL.record, parameters)
+    return _defer_entries(recorded, origins, touched, result)
+
+
+def record_signed_entries(
+    cursor: Transaction, origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource]
+) -> Callable[[], list[AuditEntry]]:
+    """The same for changes whose snapshots are known, and have been signed (`signed_by`) when they were made."""
+    parameters = {"changed": _encode_changed(origins, touched), "result": OK_RESULT}
+    recorded = cursor.connection.cursor().execute(_SQL.record_signed, parameters)
+    return _defer_entries(recorded, origins, touched, OK_RESULT)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSignature:
+    """What a snapshot says of who has made it. engine: those that they call themselves, None if they don't."""
+
+    author: str
+    message: str | None
+    engine: str | None
+
+
+def build_signature(origins: Sequence[RequestOrigin]) -> SnapshotSignature:
+    """That of a snapshot which these requests have made together."""
+    principals = dict.fromkeys(each.principal for each in origins)
+    operations = dict.fromkeys(each.operation for each in origins if each.operation)
+    engines = dict.fromkeys(each.engine for each in origins if each.engine)
+    named = [", ".join(each) for each in (operations, engines) if each]
+    return SnapshotSignature(", ".join(principals), " by ".join(named) or None, ", ".join(engines) or None)
+
+
+def _encode_changed(origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource]) -> str:
+    return json_param([_build_changed(*each) for each in zip(origins, touched, strict=True)])
+
+
+def _defer_entries(
+    recorded: Transaction, origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource], result: str
+) -> Callable[[], list[AuditEntry]]:
+    def written() -> list[AuditEntry]:
+        rows = recorded.fetchall()
+        return [_build_entry(own, each, result, *row) for own, each, row in zip(origins, touched, rows, strict=True)]
+
+    return written
+
+
+def _build_entry(
+    origin: RequestOrigin, touched: AuditedResource, result: str, id_: int, at: datetime, snapshot_id: int | None
+) -> AuditEntry:
+    return AuditEntry(
+        id=id_,
+        at=at,
+        principal=origin.principal,
+        address=origin.address,
+        request_id=origin.request_id,
+        operation=origin.operation,
+        resource=touched.resource,
+        result=result,
+        snapshot_id=snapshot_id,
+        detail=touched.detail,
+        client=origin.client or None,
+    )
+
+
+def _build_changed(origin: RequestOrigin, touched: AuditedResource) -> dict[str, Any]:
+    return {
+        "principal": origin.principal,
+        "address": origin.address,
+        "request_id": origin.request_id,
+        "operation": origin.operation,
+        "resource": touched.resource,
+        "table_id": touched.table_id,
+        "snapshot_id": touched.snapshot_id,
+        "detail": touched.detail,
+        "client": origin.client or None,
+    }
+
+
+def read_entries(cursor: Transaction, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
+    """The newest that are wanted, oldest of them first."""
+    parameters = {
+        "after": wanted.after,
+        "since": wanted.since,
+        "principal": wanted.principal,
+        "resource": wanted.resource,
+        "operation": wanted.operation,
+        "result": wanted.result,
+        "limit": limit,
+    }
+    return [AuditEntry(*row) for row in reversed(cursor.execute(_SQL.entries, parameters).fetchall())]
+
+
+def is_resource_known(cursor: Transaction, resource: str) -> bool:
+    """Whether the trail has entries of a namespace, table or view, or DuckLake has rows of it, ended ones included."""
+    return bool(cursor.execute(_SQL.is_known, {"resource": resource}).fetchall()[0][0])
+
+
+def prune_entries(database: Database, before: datetime, batch: int = PRUNE_ROWS) -> int:
+    """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    return prune_in_batches(database, _SQL.prune, before, batch)

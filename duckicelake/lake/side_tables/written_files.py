@@ -1,0 +1,114 @@
+"""Record which files were written for a table, and which manifests keep the metrics contract."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Cursor
+
+from duckicelake.lake.changes import WrittenFile
+from duckicelake.lake.model import KnownColumns
+from duckicelake.lake.side_tables.writer import cancel_deletion
+from duckicelake.lake.state import TableRow
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.pipeline import execute_no_result
+from duckicelake.postgres.queries import json_param, load_queries
+
+_SQL = load_queries("lake", "artifacts")
+_CONTRACT_SQL = load_queries("lake", "contract")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVersion:
+    """Files of a table's version that were written; its metadata.json is the last."""
+
+    row: TableRow
+    files: Sequence[WrittenFile]
+
+
+def record_versions(cursor: Cursor[Row], versions: Sequence[WrittenVersion]) -> list[bool]:
+    """Note that files of versions were written; of each, whether it is its table's newest.
+
+    If one isn't, its metadata.json isn't noted, nor are lists of snapshots that have left history. Files may have been
+    another table's of the same UUID, and let go of: they are kept from cleanups.
+    """
+    in_order = sorted(versions, key=lambda each: each.row.table_id)  # of several that record, none waits for another
+    parameters = {
+        "versions": json_param(
+            [_build_identity(each.row) | {"caught_up_to": each.row.caught_up_to} for each in in_order]
+        ),
+        "files": json_param(
+            [_build_identity(each.row) | _build_artifact_row(file) for each in in_order for file in each.files]
+        ),
+    }
+    rows = cursor.execute(_SQL.record, parameters).fetchall()
+    if any(may_be_scheduled for *_, may_be_scheduled in rows):
+        cancel_deletion(cursor, [file.path for each in in_order for file in each.files])
+    newest = {(table_id, version) for table_id, version, is_newest, _ in rows if is_newest}
+    return [(each.row.table_id, each.row.version) in newest for each in versions]
+
+
+def _build_identity(row: TableRow) -> dict[str, object]:
+    return {"table_id": row.table_id, "version": row.version}
+
+
+def forget_lists(cursor: Cursor[Row], table_id: int, snapshot_ids: Sequence[int]) -> None:
+    """Forget what was written for snapshots that left history, in the transaction that makes others of the same ids."""
+    if snapshot_ids:
+        execute_no_result(cursor, _SQL.forget_lists, {"table_id": table_id, "snapshot_ids": list(snapshot_ids)})
+
+
+def record_newest_version(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile]) -> None:
+    """Note, in the transaction that makes the newest version, that its files were written before."""
+    execute_no_result(cursor, _SQL.record_with, {"table_id": table_id, "files": _encode_files(files)})
+
+
+def _encode_files(files: Sequence[WrittenFile]) -> str:
+    return json_param([_build_artifact_row(file) for file in files])
+
+
+def _build_artifact_row(file: WrittenFile) -> dict[str, object]:
+    return {
+        "kind": file.kind,
+        "object_id": file.object_id,
+        "path": file.path,
+        "length": file.length,
+        "sha256": f"\\x{file.sha256.hex()}",
+        "timestamp_ms": file.timestamp_ms,
+        "facts": file.facts,
+    }
+
+
+def find_unchecked_manifests(cursor: Cursor[Row], table_id: int, files: int) -> list[int]:
+    """Ids of some manifests of an older contract, which list about so many files; empty if there are none."""
+    rows = cursor.execute(_CONTRACT_SQL.unchecked, {"table_id": table_id, "files": files}).fetchall()
+    return [manifest_id for (manifest_id,) in rows]
+
+
+def read_known_columns(cursor: Cursor[Row], data_file_ids: Iterable[int]) -> dict[int, KnownColumns]:
+    """What DuckLake knows of those of its data files that it still has."""
+    rows = cursor.execute(_CONTRACT_SQL.known_of, {"data_file_ids": list(data_file_ids)}).fetchall()
+    return {file_id: KnownColumns(go_by_name, frozenset(columns)) for file_id, go_by_name, columns in rows}
+
+
+def is_at_version(cursor: Cursor[Row], table_id: int, version: int) -> bool:
+    """Whether the table is at this version, which it keeps until the end of the transaction."""
+    row = cursor.execute(load_queries("lake", "write").lock_table, {"table_id": table_id}).fetchone()
+    return row is not None and row[0] == version
+
+
+def replace_metrics(cursor: Cursor[Row], table_id: int, metrics: Mapping[int, Mapping[str, Any]]) -> None:
+    """Replace the metrics of files, by their ids."""
+    rows = [{"file_id": file_id, "metrics": dict(found)} for file_id, found in metrics.items()]
+    cursor.execute(_CONTRACT_SQL.set_metrics, {"table_id": table_id, "rows": json_param(rows)})
+
+
+def mark_contract(cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], contract: int) -> None:
+    """Note that manifests keep the contract as they are."""
+    parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "contract": contract}
+    cursor.execute(_CONTRACT_SQL.keep, parameters)
+
+
+def forget_manifests(cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int]) -> None:
+    """Take back that manifests, and the lists that name them, were written; the table gets a version without them."""
+    cursor.execute(_CONTRACT_SQL.forget, {"table_id": table_id, "manifest_ids": list(manifest_ids)})

@@ -1,0 +1,1 @@
+"""Write change sets by DuckLake's commit protocol."""

@@ -1,0 +1,83 @@
+"""List, drop and rename tables by name; each write is one DuckLake snapshot."""
+
+from psycopg import Cursor
+
+from duckicelake.delta.import_ import sources
+from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
+from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.side_tables import writer as side_tables
+from duckicelake.lake.state import TableRow
+from duckicelake.lake.writer import change_sets
+from duckicelake.postgres.database import Row
+from duckicelake.postgres.queries import load_queries
+
+_SQL = load_queries("lake", "write")
+
+
+def read_table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
+    """Names of live tables that requests can name, after a key, in code point order; None without such a namespace."""
+    if not has_namespace(cursor, schema_name):
+        return None
+    parameters = {"schema_name": schema_name, "after": after, "most": most}
+    return [row[0] for row in cursor.execute(_SQL.table_names, parameters).fetchall()]
+
+
+def drop_table(
+    cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool, expected: TableRow | None = None
+) -> bool:
+    """Drop the table, if there is one of the name; StaleBase if it isn't as `expected`, or another by now.
+
+    Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
+    metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged, but where it is the
+    server's word, for files that tables share: those that no other needs go.
+    """
+    lock_writers(cursor)
+    table_id = reader.find_table_id(cursor, schema_name, table_name)
+    if table_id is None:
+        return False
+    cursor.execute(_SQL.lock_table, {"table_id": table_id})
+    purge = purge and not side_tables.is_guarded(cursor, table_id)
+    purged = side_tables.read_purgeable(cursor, table_id) if purge else []
+    snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
+    if reader.find_table_id(cursor, schema_name, table_name) != table_id:
+        raise StaleBaseError(f"{schema_name}.{table_name} is another table by now, or none")
+    if expected is not None:
+        change_sets.check_base(cursor, table_id, (expected.version, expected.caught_up_to), snapshot.id - 1)
+    if purge:
+        side_tables.take_over_held(cursor, table_id)
+    cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
+    if purge:
+        side_tables.purge_table(cursor, table_id, purged, snapshot.first_file_id)
+    else:
+        cursor.execute(_SQL.outlive_drop, {"table_id": table_id})
+    record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])
+    return True
+
+
+def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:
+    """Rename the table, if there is one of the source's (schema name, table name).
+
+    Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
+    """
+    snapshot = begin_snapshot(cursor, schema_change=True)
+    table_id = reader.find_table_id(cursor, *source)
+    if table_id is None:
+        return False
+    sources.check_may_write(cursor, table_id)  # a table that follows another does so under any name
+    schema_id = check_target_free(cursor, source, destination, table_id)
+    parameters = {
+        "table_id": table_id,
+        "at": snapshot.id,
+        "schema_id": schema_id,
+        "table_name": destination[1],
+        "absolute_path": native.read_path_prefix(cursor, table_id),
+        "schema_version": snapshot.schema_version,
+    }
+    cursor.execute(_SQL.rename_table, parameters)
+    cursor.execute(_SQL.insert_schema_version, parameters)
+    changes = [f"created_table:{quote_name(*destination)}", f"altered_table:{table_id}"]
+    record_changes(cursor, snapshot.id, changes)
+    return True

@@ -1,1 +1,0 @@
-"""ChangeSets become rows, by DuckLake's commit protocol."""

@@ -1,0 +1,1 @@
+"""Deliver lineage events to receivers: HTTP, files, console and Kafka, from an outbox in Postgres."""

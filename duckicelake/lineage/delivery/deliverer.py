@@ -1,0 +1,247 @@
+"""Deliver the outbox to one receiver for as long as this process has the turn."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Final
+
+import orjson
+
+from duckicelake.catalog.context.meter import Meter
+from duckicelake.lineage.delivery import outbox as deliveries
+from duckicelake.lineage.delivery.queue import DeliveryQueue, PendingEvent
+from duckicelake.lineage.delivery.receivers import DeliveryFailure, LineageOutlet
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.notify import NotificationListener
+
+QUEUE: Final = 10_000
+_CHARACTERS: Final = 32 * 1024 * 1024
+"""Events in memory, at most, and about how long they are together."""
+_FEW: Final = 1000
+"""From the outbox at a time; and when so few are left, more are fetched."""
+_LOOK_SECONDS: Final = 1.0
+_MIN_LOOK_SECONDS: Final = 0.05
+_COUNT_SECONDS: Final = 5.0
+_SAVE_SECONDS: Final = 0.5
+_FIRST_PAUSE: Final = 0.1
+_MAX_PAUSE_SECONDS: Final = 30.0
+_MAX_WAIT_SECONDS: Final = 3600.0
+"""However long a receiver says that it is to be left alone."""
+_IN_A_ROW: Final = 10
+"""So many events that fail for themselves, none taken in between, are the receiver's failure."""
+MAX_TRIES: Final = 20
+"""Of an event while others are taken; it takes minutes until then."""
+
+
+@dataclass(slots=True)
+class DeliveryDeadline:
+    """When to stop, set by another thread: in the end what is there is still delivered, if it can be until then."""
+
+    deadline: float | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        return float("inf") if self.deadline is None else self.deadline - monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryObserver:
+    """Who hears of deliveries: figures, and a line for the log."""
+
+    meter: Meter
+    warn: Callable[..., object]
+
+
+def compute_pause(failures: int, chance: float) -> float:
+    """Seconds until the next try, which double; chance, from 0 to 1, takes off up to a half."""
+    return float(min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE * 2 ** min(failures - 1, 20)) * (1 - chance / 2))
+
+
+class PositionMovedError(Exception):
+    """Somebody has moved the transport's position in the outbox: begin there."""
+
+
+class Deliverer:
+    """Deliveries over a session that has the turn. most: events that may wait, and dead letters; others are dropped."""
+
+    def __init__(self, cursor: Transaction, outlet: LineageOutlet, most: int, listener: DeliveryObserver) -> None:
+        self._cursor = cursor
+        self._outlet = outlet
+        self._name = outlet.name
+        self._most = most
+        self._listener = listener
+        self._queue = DeliveryQueue(QUEUE, _CHARACTERS)
+        self._position = self._read = self._newest = deliveries.read_position(cursor, self._name)
+        self._unread = 0  # when they were counted last
+        self._delivered = self._dropped = 0  # since the position was saved
+        self._looked = self._saved = self._look_at = self._count_at = 0.0
+        self._away_until = 0.0
+        self._failures = 0  # in a row, of the receiver
+        self._others = 0  # in a row, of events
+        self._last_success = 0.0
+        self._buried = 0
+        self._refusal: int | None = 0  # the last status of a refusal, if no event arrived since
+
+    def run(self, notices: NotificationListener, ending: DeliveryDeadline) -> None:
+        """Until the end; raises Moved, and Unavailable when the session is lost."""
+        looked_last = False
+        while ending.seconds_left > 0:
+            if ending.deadline is not None and not looked_last:
+                looked_last, self._look_at = True, 0.0
+            self._look_if_due()
+            has_sent = self._send_next()
+            self._save_if_due()
+            if has_sent:
+                continue
+            next_at = self._next_at()
+            if ending.deadline is not None and (next_at is None or next_at >= ending.deadline):
+                break
+            self._wait(notices, next_at, ending)
+        self._save()
+
+    def _wait(self, notices: NotificationListener, next_at: float | None, ending: DeliveryDeadline) -> None:
+        until = min(self._look_at, self._look_at if next_at is None else next_at)
+        if self._delivered:
+            until = min(until, self._saved + _SAVE_SECONDS)
+        seconds = max(0.0, min(until - monotonic(), ending.seconds_left))
+        if ending.deadline is None:
+            notices.wait(seconds)
+        else:
+            sleep(seconds)
+        if not len(self._queue):  # else what is new would only wait, too
+            self._look_at = min(self._look_at, self._looked + _MIN_LOOK_SECONDS)
+
+    def _next_at(self) -> float | None:
+        """When there may be something to send of what is in the queue."""
+        return max(self._away_until, self._queue.next_at() or 0.0) if len(self._queue) else None
+
+    def _look_if_due(self) -> None:
+        has_more = self._read < self._newest and self._queue.room and len(self._queue) < _FEW
+        if has_more or monotonic() >= self._look_at:
+            self._look()
+            self._looked = monotonic()
+            self._look_at = self._looked + _LOOK_SECONDS
+
+    def _look(self) -> None:
+        """Fill the queue from the outbox, and with dead letters that somebody wants tried again."""
+        outbox = deliveries.read_outbox(self._cursor, self._name)
+        if outbox.position != self._position:
+            raise PositionMovedError
+        self._newest = outbox.newest
+        if self._newest - self._position > self._most:
+            self._drop_surplus()
+        while self._read < self._newest and self._queue.room:
+            limit = min(self._queue.room, _FEW)
+            found = deliveries.read_events(self._cursor, self._read, self._newest, limit)
+            for id_, text in found:
+                self._queue.add(PendingEvent(id_, text))
+            self._read = found[-1][0] if len(found) == limit else self._newest
+        if outbox.has_letters:
+            for id_, text in deliveries.read_letters_to_send(self._cursor, self._name, min(self._queue.room, _FEW)):
+                self._queue.add(PendingEvent(id_, text, is_letter=True))
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
+        if self._read == self._newest:
+            self._unread = 0
+        elif monotonic() >= self._count_at:
+            self._unread = deliveries.count_waiting(self._cursor, self._read, self._newest)
+            self._count_at = monotonic() + _COUNT_SECONDS
+        self._listener.meter.lineage_waiting(self._name, len(self._queue) + self._unread)
+
+    def _drop_surplus(self) -> None:
+        upto = deliveries.find_surplus(self._cursor, self._position, self._newest, self._most)
+        if upto is None:
+            return
+        dropped = self._queue.drop(upto)
+        if upto > self._read:
+            dropped += deliveries.count_waiting(self._cursor, self._read, upto)
+            self._read = upto
+        self._note_dropped(dropped)
+
+    def _note_dropped(self, dropped: int) -> None:
+        if dropped:
+            self._dropped += dropped
+            self._listener.meter.lineage_sent(self._name, "dropped", dropped)
+            self._listener.warn("lineage events were dropped", transport=self._name, events=dropped)
+
+    def _send_next(self) -> bool:
+        """Try one event; whether there was one."""
+        now = monotonic()
+        event = self._queue.take(now) if now >= self._away_until else None
+        if event is None:
+            return False
+        failure = self._outlet.send(orjson.loads(event.text))
+        if failure is None:
+            self._note_delivered(event)
+        elif failure.kind == "refused" or self._is_hopeless(event, failure):
+            self._bury(event, failure)
+        else:
+            self._try_later(event, failure)
+        return True
+
+    def _note_delivered(self, event: PendingEvent) -> None:
+        if self._failures:
+            self._listener.warn("lineage events arrive again", transport=self._name)
+        self._failures = self._others = self._refusal = 0
+        self._last_success = monotonic()
+        if event.is_letter:
+            deliveries.delete_dead_letter(self._cursor, self._name, event.id)
+        self._queue.done(event)
+        self._delivered += 1
+        self._listener.meter.lineage_sent(self._name, "delivered", 1)
+
+    def _is_hopeless(self, event: PendingEvent, failure: DeliveryFailure) -> bool:
+        """Whether an event has failed for itself often enough, and the receiver took others meanwhile."""
+        is_often = event.attempts + 1 >= MAX_TRIES
+        return failure.kind == "later" and is_often and self._last_success > event.last_tried
+
+    def _bury(self, event: PendingEvent, failure: DeliveryFailure) -> None:
+        attempts = event.attempts + 1
+        letter = (event.id, event.text)
+        deliveries.record_dead_letter(self._cursor, self._name, letter, failure.status, failure.reason, attempts)
+        self._queue.done(event)
+        self._listener.meter.lineage_sent(self._name, "dead", 1)
+        if self._buried % _FEW == 0:
+            self._note_dropped(deliveries.delete_delivered(self._cursor, self._name, self._most))
+        self._buried += 1
+        if failure.status != self._refusal:  # a wrong key is said once, not for each event
+            facts = {"transport": self._name, "id": event.id, "status": failure.status, "reason": failure.reason}
+            self._listener.warn("a lineage event was refused", **facts)
+        self._refusal = failure.status
+
+    def _try_later(self, event: PendingEvent, failure: DeliveryFailure) -> None:
+        self._listener.meter.lineage_sent(self._name, "retried", 1)
+        event.attempts += 1
+        event.last_tried = now = monotonic()
+        if failure.kind == "later":
+            self._others += 1
+            self._queue.again(event, now + compute_pause(event.attempts, random.random()))  # noqa: S311
+            if self._others < _IN_A_ROW:
+                return
+        else:
+            self._queue.again(event, now)
+        self._failures += 1
+        if self._failures == 1:
+            self._listener.warn("lineage events don't arrive", transport=self._name, reason=failure.reason)
+        pause = max(compute_pause(self._failures, random.random()), failure.wait or 0.0)  # noqa: S311
+        self._away_until = now + min(pause, _MAX_WAIT_SECONDS)
+
+    def _save_if_due(self) -> None:
+        if monotonic() >= self._saved + _SAVE_SECONDS:
+            self._save()
+
+    def _save(self) -> None:
+        """Move the position behind the queue, once what was delivered outlasts a crash."""
+        first = self._queue.first()
+        upto = self._read if first is None else first - 1
+        if upto > self._position or self._delivered or self._dropped:
+            self._outlet.settle()
+            if not deliveries.move_position(
+                self._cursor, self._name, self._position, upto, self._delivered, self._dropped
+            ):
+                raise PositionMovedError
+            self._position = upto
+            self._delivered = self._dropped = 0
+        self._saved = monotonic()

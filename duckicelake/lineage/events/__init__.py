@@ -1,0 +1,1 @@
+"""Events: generated from changes, inferred from reads, and received from other tools."""

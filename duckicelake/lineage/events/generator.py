@@ -1,0 +1,319 @@
+"""Generate OpenLineage events from the lake's changes, in a background thread."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from duckicelake.catalog.context.runtime import run_in_thread
+from duckicelake.catalog.context.services import Services
+from duckicelake.changelog.entries import LoggedChange, SkippedError, is_caused_by_change, read_changes, record_skipped
+from duckicelake.lake.ducklake.native import read_newest_snapshot
+from duckicelake.lake.side_tables import jobs
+from duckicelake.lineage.events import progress as lineage_follower
+from duckicelake.lineage.events import read_rows
+from duckicelake.lineage.events.inference import (
+    ApplicationWrite,
+    InferredInput,
+    build_input_facets,
+    build_output_facets,
+    name_application,
+)
+from duckicelake.lineage.events.progress import LineageProgress, RefusalRow
+from duckicelake.lineage.events.reads import SESSION, find_inputs, find_reader
+from duckicelake.lineage.events.relations import KnownTables, build_definitions
+from duckicelake.lineage.graph import store as lineage_store
+from duckicelake.lineage.openlineage.changes import CatalogChange, Json
+from duckicelake.lineage.openlineage.facets import DATA, build_symlink
+from duckicelake.lineage.openlineage.names import DatasetName, NamedLake, hide_credentials, name_location
+from duckicelake.lineage.openlineage.run_kinds import (
+    PACE,
+    RefusedRequest,
+    StreamGroups,
+    StreamPace,
+    build_failed_runs,
+    is_failure,
+    is_of_stream,
+)
+from duckicelake.lineage.openlineage.runs import (
+    RunChanges,
+    describe_run,
+    find_transaction_key,
+    format_job_name,
+    group_runs,
+    whole,
+)
+from duckicelake.lineage.sql.functions import name_file_dataset
+from duckicelake.postgres.database import Transaction
+
+JOB_KEY: Final = "duckicelake.job"
+"""Key of a snapshot's summary, by which the pipeline says which of its jobs made it."""
+LOOK_SECONDS: Final = 1.0
+"""Seconds between two looks at the chronicle."""
+MIN_AGE: Final = timedelta(seconds=2)
+"""How old a change must be: what was read for it has been recorded by then, by whichever worker."""
+BATCH_CHANGES: Final = 500
+MAX_TRIES: Final = 8
+"""After which what fails is left out: some minutes."""
+_MAX_PAUSE_SECONDS: Final = 60.0
+"""Seconds, after one failure after the other."""
+_ENTRIES: Final = 5000
+"""Of the audit trail, looked at together."""
+_REFUSAL_AGE: Final = timedelta(seconds=5)
+"""So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
+_ORIGIN: Final = "catalog"
+
+
+class RunInputs:
+    """What some runs were made from; asked of each once, in their order. window: see `ReadLog`."""
+
+    def __init__(self, cursor: Transaction, runs: Sequence[RunChanges], window: timedelta) -> None:
+        self._cursor = cursor
+        self._window = window
+        writes = [write for run in runs if (write := _build_write(run)) is not None]
+        self._readers = read_rows.find_readers(cursor, [find_reader(write) for write in writes if write.is_known])
+
+    def add(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
+        """The run's body with the files that its job read; else its inferred inputs, and what they mean for columns."""
+        files = self._files(run)
+        return {**body, "inputs": files} if files else self._with_inferred(run, body, lake)
+
+    def _files(self, run: RunChanges) -> list[Json]:
+        """The places that the pipeline's job names, if the changes are a job's of the same principal."""
+        first = run[0]
+        job = first.summary.get(JOB_KEY)
+        if job is None:
+            return []
+        found = jobs.read_job_inputs(self._cursor, str(job), first.change.principal)
+        places = dict.fromkeys(place for each in found if (place := name_file_dataset(each)) is not None)
+        return [{"namespace": each.namespace, "name": each.name, "facets": {}} for each in places]
+
+    def _with_inferred(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
+        write = _build_write(run)
+        if write is None or not write.is_known or not self._readers.have(find_reader(write)):
+            return body
+        found = find_inputs(self._cursor, write, self._window)
+        if not found:
+            return body
+        places = lineage_follower.read_places(self._cursor, [each.table_id for each in found])
+        inputs = [(each, name_location(places[each.table_id])) for each in found if each.table_id in places]
+        told = [_build_input(each, name, lake) for each, name in inputs]
+        outputs = [_find_output(output, inputs, lake) for output in body["outputs"]]
+        name = format_job_name(run, lake, [each.table.rpartition(".")[0] for each, _ in inputs])
+        return {**body, "job": {**body["job"], "name": name}, "inputs": told, "outputs": outputs}
+
+
+def _build_write(run: RunChanges) -> ApplicationWrite | None:
+    """What the run wrote, if it wrote rows at all, or none where there might have been some."""
+    kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
+    written = [kind for kind in kinds if kind in DATA]
+    outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
+    first = run[0]
+    operation = next(iter(written), first.summary.get("operation"))
+    if operation is None or not outputs:
+        return None
+    return ApplicationWrite(
+        first.change.at,
+        first.change.principal,
+        first.client.get(SESSION),
+        name_application(first.summary),
+        outputs,
+        operation,
+    )
+
+
+def _build_input(found: InferredInput, name: DatasetName, lake: NamedLake) -> Json:
+    facets = build_symlink(found.table, "TABLE", lake) | build_input_facets(lake, found)
+    return {"namespace": name.namespace, "name": name.name, "facets": facets}
+
+
+def _find_output(output: Json, inputs: Sequence[tuple[InferredInput, DatasetName]], lake: NamedLake) -> Json:
+    schema: Mapping[str, Any] = output["facets"].get("schema") or {}
+    columns = [field["name"] for field in schema.get("fields", ())]
+    return {**output, "facets": {**output["facets"], **build_output_facets(lake, columns, inputs)}}
+
+
+class EventGenerator:
+    """Makes events. uri: by which engines know the catalog. literals: whether those of SQL may be told."""
+
+    def __init__(
+        self,
+        services: Services,
+        uri: str,
+        *,
+        literals: bool = False,
+        batch: int = BATCH_CHANGES,
+        age: timedelta = MIN_AGE,
+        pace: StreamPace = PACE,
+    ) -> None:
+        self._services = services
+        self._uri = hide_credentials(uri)
+        self._literals = literals
+        self._batch = batch
+        self._age = age
+        self._pace = pace
+        self._tables = KnownTables()
+
+    def advance(self) -> bool:
+        """Make events of the next changes, all in one transaction; whether there may be more that are old enough."""
+        return self._advance(self._batch)
+
+    def pass_by(self) -> SkippedError | None:
+        """Go on by one transaction of the lake after the other, up to one of which no events can be made: it gets none.
+
+        It isn't tried again, so this is for what fails again and again though Postgres answers.
+        """
+        while True:
+            try:
+                if not self._advance(1):
+                    return None
+            except Exception as error:
+                if not is_caused_by_change(error):
+                    raise
+                return self._leave_out(error)
+
+    def _leave_out(self, error: Exception) -> SkippedError | None:
+        with self._services.database.transaction() as cursor:
+            progress = lineage_follower.take_progress(cursor)
+            if progress is None:
+                return None
+            _, due = self._next(cursor, progress, progress.now - self._age, 1)
+            noted = lineage_follower.find_newest_audited(
+                cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES
+            )
+            streams = progress.streams if due or noted != progress.audit_id else ()
+            position = due[-1].position if due else progress.position
+            lineage_follower.move_progress(cursor, position, noted, streams)
+            what = f"{len(due)} changes up to {position}, refusals after entry {progress.audit_id} of the audit trail"
+            return record_skipped(cursor, "lineage", what, error)
+
+    def _advance(self, batch: int) -> bool:
+        with self._services.database.transaction() as cursor:
+            progress = lineage_follower.take_progress(cursor)
+            if progress is None:
+                return False
+            before = progress.now - self._age
+            found, due = self._next(cursor, progress, before, batch)
+            until = before if len(due) == len(found) else min(before, found[len(due)].at)
+            noted = lineage_follower.find_newest_audited(
+                cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES
+            )
+            if due or progress.streams or noted != progress.audit_id:
+                self._make(cursor, progress, due, until, noted)
+            return len(due) > 0 and len(found) > batch
+
+    def _next(
+        self, cursor: Transaction, progress: LineageProgress, before: datetime, most: int
+    ) -> tuple[Sequence[LoggedChange], Sequence[LoggedChange]]:
+        """The next changes, and those to become events: more than `most` only if they are of one transaction."""
+        while True:
+            found = read_changes(cursor, progress.position, most + 1)
+            due = _take_due(found, most, before)
+            if due or len(found) <= most or found[0].at > before:
+                return found, due
+            most *= 2
+
+    def _make(
+        self, cursor: Transaction, progress: LineageProgress, due: Sequence[LoggedChange], until: datetime, noted: int
+    ) -> None:
+        """Record what the due changes come to, and what was refused; `until` is how far time has passed for streams."""
+        lake = NamedLake(progress.lake_id, self._uri)
+        runs = group_runs(self._tables.tell(cursor, progress.position, due))
+        inputs = RunInputs(cursor, runs, self._services.reads.window)
+
+        def describe(run: RunChanges) -> Json:
+            return inputs.add(run, describe_run(run, lake), lake)
+
+        streams = StreamGroups(progress.streams, describe, self._pace)
+        events: list[Json] = []
+        for run in runs:
+            if is_of_stream(run):
+                streams.add(format_job_name(run, lake), run)
+            else:
+                events += whole(describe(run), run)
+                events += build_definitions(cursor, run, lake, self._tables.place, literals=self._literals)
+        streams.pass_until(until)
+        events += streams.events
+        events += build_failed_runs(_list_refused(cursor, progress.audit_id, noted), lake)
+        if due or events or noted != progress.audit_id:
+            lineage_store.record_events(cursor, events, origin=_ORIGIN)
+            position = due[-1].position if due else progress.position
+            lineage_follower.move_progress(cursor, position, noted, streams.kept())
+
+
+def _take_due(found: Sequence[LoggedChange], most: int, before: datetime) -> Sequence[LoggedChange]:
+    """The first that are old enough, without those of a transaction of which not all are among them."""
+    count = min(most, next((i for i, change in enumerate(found) if change.at > before), len(found)))
+    if count == len(found):
+        return found
+    whole = count
+    while whole > 0 and _find_request(found[whole - 1]) == _find_request(found[count]):
+        whole -= 1
+    return found[:whole]
+
+
+def _find_request(change: LoggedChange) -> tuple[object, ...]:
+    return find_transaction_key(CatalogChange(change))
+
+
+def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedRequest]:
+    if upto == after:
+        return []
+    failures = [each for each in lineage_follower.read_refusals(cursor, after, upto) if is_failure(each.result)]
+    found = {each.resource: _find_skipped(cursor, each.resource) for each in failures}
+    return [_convert_change(each, *found[each.resource]) for each in failures]
+
+
+def _find_skipped(cursor: Transaction, resource: str) -> tuple[int | None, str | None]:
+    """The id and location of the table of a name, as it is now."""
+    schema_name, _, name = resource.rpartition(".")
+    found = lineage_follower.find_named(cursor, schema_name, name, read_newest_snapshot(cursor))
+    if found is None or found[1]:
+        return None, None
+    return found[0], lineage_follower.read_places(cursor, [found[0]]).get(found[0])
+
+
+def _convert_change(refusal: RefusalRow, object_id: int | None, location: str | None) -> RefusedRequest:
+    schema_name, _, name = refusal.resource.rpartition(".")
+    return RefusedRequest(
+        refusal.id,
+        refusal.at,
+        refusal.principal,
+        refusal.request_id,
+        refusal.operation,
+        refusal.resource if object_id is None else schema_name,
+        None if object_id is None else name,
+        refusal.result,
+        {"client": refusal.client or {}, "location": location},
+        object_id,
+    )
+
+
+def generate_events_in_background(
+    maker: EventGenerator, failed: Callable[[Exception], object]
+) -> AbstractContextManager[None]:
+    """Make events for as long as the context lasts; `failed` hears when none can be made."""
+    return run_in_thread("lineage", partial(_run_generator, maker, failed))
+
+
+def _run_generator(maker: EventGenerator, failed: Callable[[Exception], object], ended: threading.Event) -> None:
+    """While there is more, it rests for as long as it works: the process has requests to answer.
+
+    What fails again and again is left out, so that it doesn't keep all that comes after it from being told.
+    """
+    pause, failures = LOOK_SECONDS, 0
+    while not ended.wait(pause):
+        began = time.monotonic()
+        try:
+            if failures >= MAX_TRIES:
+                left_out, failures = maker.pass_by(), 0
+                if left_out is not None:
+                    failed(left_out)
+            pause, failures = time.monotonic() - began if maker.advance() else LOOK_SECONDS, 0
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
+            pause = min(2 * max(pause, LOOK_SECONDS), _MAX_PAUSE_SECONDS)
+            failures = failures + 1 if is_caused_by_change(error) else 0
+            failed(error)

@@ -1,0 +1,301 @@
+"""PURE. Infer the inputs of a write from what its application read before; facets state the confidence."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from duckicelake.lineage.openlineage.names import PRODUCER, DatasetName, NamedLake, build_schema_url
+
+INFERENCE_WINDOW: Final = timedelta(minutes=15)
+LIVES: Final = 24
+"""For so many windows an application that has an id is thought to go on with what it began."""
+MAX_INPUTS: Final = 100
+_IDS: Final = (("app-id", None), ("spark.app.id", "spark"), ("trino_query_id", "trino"), ("flink.job-id", "flink"))
+"""Where summaries and reports name an application, and the engine that does so."""
+_MAX_ID_CHARS: Final = 200
+_REWRITES: Final = "replace"
+"""The operation of Iceberg's snapshots that have the same rows as before."""
+_EARLIER: Final = 0.5
+"""What is left of a guess if the written table was looked up after the read: another statement may have made that."""
+_BEFORE_PREVIOUS: Final = 0.3
+"""And if the application has written since."""
+FACET: Final = "duckicelake_inferred"
+MAX_INFERRED_EDGES: Final = 2000
+_COLUMN_LINEAGE: Final = "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json"
+_SAME_NAME: Final = 0.8
+_OTHER_NAME: Final = 0.2
+_FILTER: Final = 0.9
+_MAX_CANDIDATES: Final = 8
+"""Columns of other names: so many tell nothing any more."""
+
+
+class ReadKind(StrEnum):
+    """How a read came to be known, or a write.
+
+    `LOOKUP`: a load that says which snapshots it wants, as Iceberg's Java library does but when it refreshes a table.
+    `REPORT`: of a commit, which tells that the application reports what it does.
+    """
+
+    LOAD = "load"
+    LOOKUP = "lookup"
+    SCAN = "scan"
+    REPORT = "report"
+    WRITE = "write"
+
+
+class InferenceMethod(StrEnum):
+    """Why a read is thought to belong to a write, with how sure that is."""
+
+    SCAN_OF_APPLICATION = "scan-report of the application"
+    SCAN_IN_SESSION = "scan-report in the session"
+    LOAD_IN_SESSION = "load in the session"
+    LOAD_ON_CONNECTION = "load on the connection"
+
+
+_CONFIDENCE: Final = {
+    InferenceMethod.SCAN_OF_APPLICATION: 0.9,
+    InferenceMethod.SCAN_IN_SESSION: 0.7,
+    InferenceMethod.LOAD_IN_SESSION: 0.4,
+    InferenceMethod.LOAD_ON_CONNECTION: 0.3,
+}
+
+
+class ApplicationRead(Protocol):
+    """A table that somebody has loaded or scanned, or a report. snapshot_id: Iceberg's.
+
+    session: by the server; what stands before `:` is the program on its machine, what stands after it the connection
+    of somebody who hasn't logged in. application: as `application_of` names it. filtered: columns of the filter.
+    """
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def session(self) -> str: ...
+    @property
+    def application(self) -> str | None: ...
+    @property
+    def table_id(self) -> int: ...
+    @property
+    def table(self) -> str: ...
+    @property
+    def snapshot_id(self) -> int | None: ...
+    @property
+    def projected(self) -> Sequence[str]: ...
+    @property
+    def filtered(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationWrite:
+    """What one transaction did. outputs: ids of all tables in it. operation: Iceberg's, where there is one."""
+
+    at: datetime
+    principal: str | None
+    session: str | None
+    application: str | None
+    outputs: frozenset[int]
+    operation: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything can be said about what it was made from: nothing can of DuckDB's own commits."""
+        return self.principal is not None and bool(self.session) and self.operation != _REWRITES
+
+
+@dataclass(frozen=True, slots=True)
+class InferredInput:
+    """A table that a write was probably made from. confidence: 0 to 1. evidence: ids of reads."""
+
+    table_id: int
+    table: str
+    snapshot_id: int | None
+    confidence: float
+    method: InferenceMethod
+    evidence: tuple[int, ...]
+    projected: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
+
+
+def name_application(named: Mapping[str, Any]) -> str | None:
+    """How an application is called by the metadata of a report or the summary of a snapshot: `<engine> <its id>`."""
+    for key, engine in _IDS:
+        value = named.get(key)
+        if value and isinstance(value, str):
+            return f"{engine or named.get('engine-name') or 'engine'} {value}"[:_MAX_ID_CHARS]
+    return None
+
+
+def infer_inputs(
+    write: ApplicationWrite, reads: Sequence[ApplicationRead], window: timedelta = INFERENCE_WINDOW
+) -> list[InferredInput]:
+    """What the write was made from, the surest first."""
+    if not write.is_known:
+        return []
+    own = [read for read in reads if _is_own(write, read, window)]
+    previous = max((read.at for read in own if read.kind == ReadKind.WRITE), default=None)
+    candidates = [read for read in own if _may_be_input(write, read)]
+    if any(read.kind in (ReadKind.SCAN, ReadKind.REPORT) for read in own):
+        candidates = [read for read in candidates if read.kind == ReadKind.SCAN]
+    since = [read for read in candidates if previous is None or read.at > previous]
+    has_scanned = any(read.kind == ReadKind.SCAN and (previous is None or read.at > previous) for read in own)
+    before = [] if since or has_scanned else [read for read in candidates if write.at - read.at <= window]
+    found_at = max((read.at for read in reads if _is_output_lookup(write, read)), default=None)
+    inputs: dict[int, InferredInput] = {}
+    for read in since or before:
+        doubt = _compute_doubt(write, read, found_at, window) * (_BEFORE_PREVIOUS if before else 1.0)
+        inputs[read.table_id] = _merge_guesses(inputs.get(read.table_id), _build_guess(read, doubt))
+    return sorted(inputs.values(), key=lambda each: (-each.confidence, each.table))[:MAX_INPUTS]
+
+
+def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -> bool:
+    """Whether the read was the write's application's, before it and not too long ago."""
+    if read.principal != write.principal or read.application != write.application or not read.at < write.at:
+        return False
+    if read.application is None:
+        return read.session == write.session and write.at - read.at <= window
+    return _is_same_place(write, read) and write.at - read.at <= window * LIVES
+
+
+def _is_same_place(write: ApplicationWrite, read: ApplicationRead) -> bool:
+    """Whether the read came from where the write did, as far as that must be so: a stranger's word proves little."""
+    assert write.session is not None
+    if ":" not in read.session and ":" not in write.session:
+        return True
+    return read.session.partition(":")[0] == write.session.partition(":")[0]
+
+
+def _may_be_input(write: ApplicationWrite, read: ApplicationRead) -> bool:
+    return read.kind in (ReadKind.LOAD, ReadKind.LOOKUP, ReadKind.SCAN) and read.table_id not in write.outputs
+
+
+def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
+    """Whether an engine looked a table up that it was going to write."""
+    is_output = read.kind == ReadKind.LOOKUP and read.table_id in write.outputs
+    return is_output and read.principal == write.principal and _is_same_place(write, read) and read.at < write.at
+
+
+def _compute_doubt(
+    write: ApplicationWrite, read: ApplicationRead, found_at: datetime | None, window: timedelta
+) -> float:
+    """What to multiply a confidence by. An engine looks up what it will write before it scans what it will read."""
+    is_earlier = read.kind == ReadKind.SCAN and found_at is not None and read.at < found_at
+    return _EARLIER if is_earlier or write.at - read.at > window else 1.0
+
+
+def _choose_method(read: ApplicationRead) -> InferenceMethod:
+    if read.kind == ReadKind.SCAN:
+        return InferenceMethod.SCAN_IN_SESSION if read.application is None else InferenceMethod.SCAN_OF_APPLICATION
+    return InferenceMethod.LOAD_ON_CONNECTION if ":" in read.session else InferenceMethod.LOAD_IN_SESSION
+
+
+def _build_guess(read: ApplicationRead, doubt: float) -> InferredInput:
+    method = _choose_method(read)
+    what = (read.table_id, read.table, read.snapshot_id, round(doubt * _CONFIDENCE[method], 3), method)
+    return InferredInput(*what, (read.id,), tuple(read.projected), tuple(read.filtered))
+
+
+def _merge_guesses(known: InferredInput | None, guess: InferredInput) -> InferredInput:
+    """The surer of two about one table, with the evidence and columns of both; of equally sure ones the later."""
+    if known is None:
+        return guess
+    better, other = (known, guess) if known.confidence > guess.confidence else (guess, known)
+    return InferredInput(
+        better.table_id,
+        better.table,
+        better.snapshot_id,
+        better.confidence,
+        better.method,
+        tuple(sorted({*known.evidence, *guess.evidence})),
+        tuple(dict.fromkeys((*better.projected, *other.projected))),
+        tuple(dict.fromkeys((*better.filtered, *other.filtered))),
+    )
+
+
+Input = tuple[InferredInput, DatasetName]
+
+
+@dataclass(frozen=True, slots=True)
+class _InferredEdge:
+    """A column of an input that a column of the output, or all of it (None), may depend on."""
+
+    output: str | None
+    dataset: DatasetName
+    field: str
+    confidence: float
+
+    def as_input_field(self) -> dict[str, Any]:
+        kind = {"type": "INDIRECT", "subtype": "FILTER"} if self.output is None else {"type": "DIRECT"}
+        described = {**kind, "description": f"inferred, confidence {self.confidence}"}
+        where = {"namespace": self.dataset.namespace, "name": self.dataset.name, "field": self.field}
+        return {**where, "transformations": [described]}
+
+    def as_inferred(self) -> dict[str, Any]:
+        where = {"namespace": self.dataset.namespace, "name": self.dataset.name, "field": self.field}
+        kind = "INDIRECT" if self.output is None else "DIRECT"
+        return {"output": self.output, "input": where, "type": kind, "confidence": self.confidence}
+
+
+def build_input_facets(lake: NamedLake, found: InferredInput) -> dict[str, Any]:
+    """Facets of a dataset that was inferred to be an input."""
+    columns = {"projected": list(found.projected), "filtered": list(found.filtered)}
+    return {
+        FACET: {**_build_head(lake, found.confidence, str(found.method)), "evidence": list(found.evidence), **columns}
+    }
+
+
+def build_output_facets(lake: NamedLake, columns: Sequence[str], inputs: Sequence[Input]) -> dict[str, Any]:
+    """Facets of a dataset with these columns that was made from the inputs; none if nothing is known of columns."""
+    edges = [*_iterate_direct(columns, inputs), *_iterate_indirect(inputs)][:MAX_INFERRED_EDGES]
+    if not edges:
+        return {}
+    fields: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for edge in edges:
+        if edge.output is not None:
+            fields[edge.output].append(edge.as_input_field())
+    lineage = {
+        "_producer": PRODUCER,
+        "_schemaURL": f"{_COLUMN_LINEAGE}#/$defs/ColumnLineageDatasetFacet",
+        "fields": {name: {"inputFields": found} for name, found in fields.items()},
+        "dataset": [edge.as_input_field() for edge in edges if edge.output is None],
+    }
+    head = _build_head(lake, max(edge.confidence for edge in edges), "columns of reported scans")
+    return {"columnLineage": lineage, FACET: {**head, "columns": [edge.as_inferred() for edge in edges]}}
+
+
+def _iterate_direct(columns: Sequence[str], inputs: Sequence[Input]) -> Iterator[_InferredEdge]:
+    projected = [(found, dataset, field) for found, dataset in inputs for field in found.projected]
+    by_name: dict[str, list[tuple[InferredInput, DatasetName, str]]] = defaultdict(list)
+    for each in projected:
+        by_name[each[2].lower()].append(each)
+    written = {name.lower() for name in columns}
+    others = [each for each in projected if each[2].lower() not in written]
+    for name in columns:
+        same = by_name.get(name.lower(), [])
+        candidates = same or (others if len(others) <= _MAX_CANDIDATES else [])
+        share = (_SAME_NAME if same else _OTHER_NAME) / max(1, len(candidates))
+        for found, dataset, field in candidates:
+            yield _InferredEdge(name, dataset, field, round(found.confidence * share, 3))
+
+
+def _iterate_indirect(inputs: Sequence[Input]) -> Iterator[_InferredEdge]:
+    for found, dataset in inputs:
+        for field in found.filtered:
+            yield _InferredEdge(None, dataset, field, round(found.confidence * _FILTER, 3))
+
+
+def _build_head(lake: NamedLake, confidence: float, reason: str) -> dict[str, Any]:
+    return {
+        "_producer": PRODUCER,
+        "_schemaURL": build_schema_url(lake, FACET),
+        "confidence": confidence,
+        "reason": reason,
+    }

@@ -1,0 +1,151 @@
+"""Receive OpenLineage events: check what the sender may claim, and store them."""
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import Forbidden, InvalidRequest, TooManyRequests, Unavailable
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.lineage.graph import store as lineage_owners
+from duckicelake.lineage.graph import store as lineage_store
+from duckicelake.lineage.graph.parsed_event import EventDataset, EventName, LakeTable, ParsedEvent, parse_event
+from duckicelake.lineage.openlineage.names import name_location
+from duckicelake.postgres.database import Transaction
+from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within
+
+MAX_EVENTS: Final = 1000
+MAX_EVENTS_PER_HOUR: Final = 100_000
+"""Events that are kept of a principal; a batch that is begun within them is kept whole."""
+_AHEAD: Final = timedelta(days=1)
+"""For so long another's clock may be ahead. What is told later counts more: events of next year would for a year."""
+_ROOM: Final = threading.BoundedSemaphore(16)
+"""For requests of one process that are kept, or wait for it."""
+_TURN: Final = threading.Lock()
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_EITHER: Final = (Capability.READ, Capability.WRITE)
+_WRITE: Final = (Capability.WRITE,)
+
+
+def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
+    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest, TooManyRequests.
+
+    host: where the sender believes this catalog to be; names of tables of a catalog that is there mean ours.
+    """
+    if len(events) > MAX_EVENTS:
+        raise InvalidRequest(f"A batch has {len(events)} events; it may have {MAX_EVENTS} at most")
+    told = [parse_event(event) for event in events]
+    latest = datetime.fromtimestamp(services.clock() / 1000, UTC) + _AHEAD
+    if any(event.at > latest for event in told):
+        raise InvalidRequest(
+            f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
+        )
+    who = services.caller.principal
+    if not who.grants:
+        raise Forbidden("Events of lineage are kept for those who were granted something in the catalog")
+    with _take_turn(), services.database.transaction() as cursor:
+        if lineage_store.is_over(cursor, who.name, MAX_EVENTS_PER_HOUR):
+            raise TooManyRequests(f"You have sent {MAX_EVENTS_PER_HOUR} events of lineage within an hour; send fewer")
+        owners = _TableOwners(cursor, services.policy, told)
+        for event in told:
+            _check(owners, who, event)
+        return lineage_store.record_events(
+            cursor, events, origin="received", principal=who.name, tables=owners.tables(host)
+        )
+
+
+@contextmanager
+def _take_turn() -> Iterator[None]:
+    """One after the other, as in Postgres: who waits here takes no connection from commits. Unavailable: many do."""
+    if not _ROOM.acquire(blocking=False):
+        raise Unavailable("Too many send events of lineage at once; try again")
+    try:
+        with _TURN:
+            yield
+    finally:
+        _ROOM.release()
+
+
+class _TableOwners:
+    """Which of the datasets of events are tables of the lake: by what is recorded, and by where live tables lie."""
+
+    def __init__(self, cursor: Transaction, policy: LocationPolicy, events: Iterable[ParsedEvent]) -> None:
+        names = {name for event in events for dataset in event.datasets() for name in dataset.names()}
+        self._policy, self._names = policy, names
+        self._known = lineage_owners.find_known_owners(cursor, names)
+        self._live = lineage_owners.find_live_tables(cursor, {name.name for name in names - self._known.keys()})
+        self.places = {
+            EventName(*name_location(place)): table for table, place in self._live.items() if place is not None
+        }
+        self._dotted = {table.dotted: table for table in self._live}
+
+    def tables(self, host: str) -> dict[EventName, LakeTable]:
+        """Places and names of live tables, in a catalog on the host."""
+        named = {name: self._dotted[name.name] for name in self._names if name.name in self._dotted}
+        return {
+            name: table for name, table in named.items() if _find_host(name.namespace) == host.lower()
+        } | self.places
+
+    def of(self, names: Iterable[EventName]) -> Iterator[LakeTable]:
+        """The tables that have the names, or may be meant by them."""
+        for name in names:
+            table = self._known.get(name) or self.places.get(name)
+            if table is None and _find_host(name.namespace) is not None:
+                table = self._dotted.get(name.name)
+            if table is not None:
+                yield table
+
+    def unknown(self, names: Sequence[EventName]) -> Iterator[str]:
+        """Places in the lake of which it isn't known whose they are, if none of the names is a table's."""
+        if not any(self.of(names)):
+            places = filter(None, map(_find_place, names))
+            yield from (place for place in places if is_within(place, self._policy.warehouse))
+
+    def is_below(self, place: str, namespace: Namespace) -> bool:
+        """Whether tables of the namespace lie there."""
+        native = f"{self._policy.data_path}{to_schema_name(namespace)}"
+        return any(is_within(place, folder) for folder in (self._policy.namespace_folder(namespace), native))
+
+
+def _find_host(namespace: str) -> str | None:
+    """Of a URI that a catalog may have."""
+    scheme, _, rest = namespace.partition("://")
+    return rest.partition("/")[0].lower() if scheme in {"http", "https"} else None
+
+
+def _find_place(name: EventName) -> str | None:
+    """Where the dataset lies; None for what is no place, as of the namespace `bigquery`. InvalidRequest for no text."""
+    text = name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
+    try:
+        return canonicalize(text)
+    except InvalidRequest:
+        if _CONTROL.search(text):
+            raise
+        return None
+
+
+def _check(owners: _TableOwners, who: Principal, event: ParsedEvent) -> None:
+    for dataset in event.inputs:
+        _check_one(owners, who, _collect_names(dataset), _EITHER)
+    for dataset in event.outputs:
+        _check_one(owners, who, _collect_names(dataset), _WRITE)
+        for name in {column.source for column in dataset.columns}:
+            _check_one(owners, who, [name], _EITHER)
+
+
+def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName], any_of: Sequence[Capability]) -> None:
+    """A place in the lake that is no table's yet is that of the namespace whose tables lie there."""
+    mine = [grant.namespace for grant in who.grants if any(each in grant.capability for each in any_of)]
+    tables = (any(who.may(each, parse_schema_name(table.schema_name)) for each in any_of) for table in owners.of(names))
+    places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))
+    if not all(tables) or not all(places):
+        raise Forbidden(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
+
+
+def _collect_names(dataset: EventDataset) -> list[EventName]:
+    previous = () if dataset.previous is None else (dataset.previous,)
+    return [dataset.name, *dataset.tables, *previous]

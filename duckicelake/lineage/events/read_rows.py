@@ -1,0 +1,147 @@
+"""SQL of what applications read and reported lately; rows are deleted soon."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import json_param, load_queries
+
+_SQL = load_queries("lineage.events", "reads")
+MAX_READS: Final = 1000
+"""Reads that count for one write: the newest."""
+KEEP_READS: Final = 1_000_000
+"""Rows at most, about."""
+_PROGRAM: Final = 16
+"""Letters of a session that stand for its program."""
+PRUNED: Final = 10_000
+"""Rows that are forgotten at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedRead:
+    """A table that was read just now, or reported, by its names. seconds: when, by a clock that the caller has.
+
+    The others are those of `Read`.
+    """
+
+    seconds: float
+    kind: str
+    principal: str
+    session: str
+    schema_name: str
+    table_name: str
+    full_name: str
+    application: str | None = None
+    snapshot_id: int | None = None
+    projected: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> tuple[object, ...]:
+        """All but when."""
+        who = (self.kind, self.principal, self.session, self.application)
+        return (*who, self.schema_name, self.table_name, self.snapshot_id, self.projected, self.filtered)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A row: who has loaded or scanned what (`lineage.inference.Read`)."""
+
+    id: int
+    at: datetime
+    kind: str
+    principal: str
+    session: str
+    application: str | None
+    table_id: int
+    table: str
+    snapshot_id: int | None
+    projected: Sequence[str]
+    filtered: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingApplication:
+    """An application: by its name, if it has one, else by its session."""
+
+    principal: str
+    session: str
+    application: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Programs, and applications that have names, of which reads are known."""
+
+    programs: frozenset[str]
+    applications: frozenset[str]
+
+    def have(self, reader: ReadingApplication) -> bool:
+        """Whether there may be any of the reader."""
+        return reader.session[:_PROGRAM] in self.programs or reader.application in self.applications
+
+
+def find_readers(cursor: Transaction, asked: Collection[ReadingApplication]) -> Readers:
+    """Which of these have read something lately."""
+    parameters = {
+        "programs": list({each.session[:_PROGRAM] for each in asked}),
+        "applications": list({each.application for each in asked if each.application is not None}),
+    }
+    rows = cursor.execute(_SQL.readers, parameters).fetchall() if asked else []
+    programs, applications = (frozenset(filter(None, found)) for found in zip(*rows, strict=True)) if rows else ((), ())
+    return Readers(frozenset(programs), frozenset(applications))
+
+
+def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -> int:
+    """Add what was seen before `now`, a moment of the same clock; how many there still are tables of."""
+    rows = [
+        {
+            "ago": max(0.0, now - each.seconds),
+            "kind": each.kind,
+            "principal": each.principal,
+            "session": each.session,
+            "application": each.application,
+            "schema_name": each.schema_name,
+            "table_name": each.table_name,
+            "full_name": each.full_name,
+            "snapshot_id": each.snapshot_id,
+            "projected": each.projected,
+            "filtered": each.filtered,
+        }
+        for each in seen
+    ]
+    return cursor.execute(_SQL.record, {"seen": json_param(rows)}).rowcount
+
+
+def list_reads(
+    cursor: Transaction, reader: ReadingApplication, outputs: Collection[int], before: datetime, life: timedelta
+) -> list[ReadRow]:
+    """What the application read, reported and wrote within the time before that moment, newest first and not too many.
+
+    With it come lookups of the outputs by its program, which don't say for which application they are.
+    """
+    parameters = {
+        "principal": reader.principal,
+        "session": reader.session,
+        "application": reader.application,
+        "outputs": list(outputs),
+        "before": before,
+        "life": life,
+        "most": MAX_READS,
+    }
+    sql = _SQL.in_session if reader.application is None else _SQL.of_application
+    return [ReadRow(*row) for row in cursor.execute(sql, parameters).fetchall()]
+
+
+def mark_read(cursor: Transaction, reader: ReadingApplication, table_id: int, at: datetime) -> None:
+    """Note that the application has written the table, among others: what it read before was for that."""
+    named = {"principal": reader.principal, "session": reader.session, "application": reader.application}
+    cursor.execute(_SQL.mark, {**named, "table_id": table_id, "at": at})
+
+
+def prune_reads(cursor: Transaction, window: timedelta, life: timedelta) -> int:
+    """Forget some of what is older than the window, or than the life of what has a name; how many were forgotten."""
+    bounds = {"window": window, "life": life, "kept": KEEP_READS, "most": PRUNED}
+    return cursor.execute(_SQL.prune, bounds).rowcount

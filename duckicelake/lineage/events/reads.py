@@ -1,0 +1,208 @@
+"""Note what applications read in memory, write it in the background, and find a write's inputs."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from duckicelake.catalog.context.caller import Caller
+from duckicelake.catalog.context.runtime import run_in_thread
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.lake.ducklake.schemas import format_full_name
+from duckicelake.lineage.events import read_rows
+from duckicelake.lineage.events.inference import (
+    INFERENCE_WINDOW,
+    LIVES,
+    ApplicationWrite,
+    InferredInput,
+    ReadKind,
+    infer_inputs,
+    name_application,
+)
+from duckicelake.lineage.events.read_rows import NotedRead, ReadingApplication
+from duckicelake.postgres.database import Database, Transaction
+
+SESSION: Final = "session"
+"""Under which name a caller's `client` has it: digests that tell one program's requests from another's."""
+MAX_WAITING_READS: Final = 10_000
+MAX_BATCH_READS: Final = 2_000
+"""Rows that are written together: five thousand of them in a second are enough to guess from."""
+REPEAT_SECONDS: Final = 2.0
+"""Seconds after which the same read of a session is noted again, unless it writes before."""
+WRITE_SECONDS: Final = 0.2
+NEVER_SECONDS: Final = float("-inf")
+_PROGRAMS: Final = 16_384
+RETRY_SECONDS: Final = 5.0
+_PRUNE_SECONDS: Final = 60.0
+_SLACK: Final = timedelta(hours=1)
+"""For so long what is too old may still be asked for: by who follows the lake and is behind."""
+
+
+class ReadLog:
+    """Of one process. Nothing is kept unless somebody writes it (`recording_in_background`)."""
+
+    def __init__(self, window: timedelta = INFERENCE_WINDOW) -> None:
+        """window: for how long a read may have been for a write that comes after it."""
+        self.window = window
+        self.is_on = False
+        self.wrote: dict[str, float] = {}
+        """When programs that have read wrote last; what they read then is noted though it was lately."""
+        self._waiting: list[NotedRead] = []
+        self._lately: dict[tuple[object, ...], float] = {}
+        self._recorded = 0
+        self._dropped = 0
+
+    def note(self, seen: NotedRead) -> None:
+        """For any thread, and at once."""
+        if not self.is_on or not self._is_new(seen):
+            return
+        if len(self._waiting) < MAX_WAITING_READS:
+            self._waiting.append(seen)
+        else:
+            self._dropped += 1
+
+    def note_load(self, caller: Caller, namespace: Namespace, name: str, *, is_lookup: bool) -> None:
+        """The caller was given a table; is_lookup: and had said which of its snapshots it wants."""
+        session = caller.client.get(SESSION)
+        if session:
+            self.note(
+                build_load(caller.principal.name, session, (to_schema_name(namespace), name), is_lookup=is_lookup)
+            )
+
+    def note_report(self, caller: Caller, namespace: Namespace, name: str, report: MetricsReport) -> None:
+        """The caller says what it scanned or committed; other reports say nothing of reads."""
+        kind, session = _KINDS.get(report.report_type), caller.client.get(SESSION)
+        if kind is not None and session:
+            self.note(_build_report(kind, caller.principal.name, session, (to_schema_name(namespace), name), report))
+
+    def note_write(self, session: str) -> None:
+        """A request came that is going to write."""
+        program = find_program(session)
+        if program in self.wrote:
+            self.wrote[program] = time.perf_counter()
+
+    def statistics(self) -> dict[str, int]:
+        """Recorded and dropped, since the start."""
+        return {"recorded": self._recorded, "dropped": self._dropped}
+
+    def write(self, database: Database) -> None:
+        """Write what waits; what can't be written is dropped."""
+        waiting, self._waiting = self._waiting, []
+        now = time.perf_counter()
+        self._lately = {what: noted for what, noted in list(self._lately.items()) if noted + REPEAT_SECONDS > now}
+        if not waiting:
+            return
+        taken = waiting[:MAX_BATCH_READS]
+        try:
+            with database.statement() as cursor:
+                self._recorded += read_rows.record_reads(cursor, taken, now)
+        except BaseException:
+            self._dropped += len(taken)
+            raise
+        finally:
+            self._dropped += len(waiting) - len(taken)
+
+    def _is_new(self, seen: NotedRead) -> bool:
+        what, program = seen.what, find_program(seen.session)
+        if len(self.wrote) > _PROGRAMS:
+            self.wrote.clear()
+        wrote = self.wrote.setdefault(program, NEVER_SECONDS)
+        noted = self._lately.get(what, NEVER_SECONDS)
+        if noted + REPEAT_SECONDS > seen.seconds and noted > wrote:
+            return False
+        self._lately[what] = seen.seconds
+        return True
+
+
+_KINDS: Final = {"scan-report": ReadKind.SCAN, "commit-report": ReadKind.REPORT}
+
+
+def find_program(session: str) -> str:
+    """Without the connection that a session may name."""
+    return session.partition(":")[0]
+
+
+def build_load(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> NotedRead:
+    """A load that is answered now. named_as: the table's schema and name."""
+    kind = ReadKind.LOOKUP if is_lookup else ReadKind.LOAD
+    return NotedRead(time.perf_counter(), kind, principal, session, *named_as, format_full_name(*named_as))
+
+
+def _build_report(
+    kind: ReadKind, principal: str, session: str, named_as: tuple[str, str], report: MetricsReport
+) -> NotedRead:
+    return NotedRead(
+        time.perf_counter(),
+        kind,
+        principal,
+        session,
+        *named_as,
+        format_full_name(*named_as),
+        name_application(report.metadata),
+        report.snapshot_id,
+        report.projected,
+        report.filtered,
+    )
+
+
+def find_inputs(cursor: Transaction, write: ApplicationWrite, window: timedelta) -> list[InferredInput]:
+    """What the write was made from, the surest first. It is to be asked once for each write, in their order.
+
+    In the cursor's transaction it is noted that what was read so far was for this write.
+    """
+    if not write.is_known:
+        return []
+    reader = find_reader(write)
+    life = window if write.application is None else window * LIVES
+    found = read_rows.list_reads(cursor, reader, write.outputs, write.at, life)
+    if found:
+        read_rows.mark_read(cursor, reader, min(write.outputs), write.at)
+    return infer_inputs(write, found, window)
+
+
+def find_reader(write: ApplicationWrite) -> ReadingApplication:
+    """The application that wrote, of which that is known."""
+    assert write.principal is not None
+    assert write.session is not None
+    return ReadingApplication(write.principal, write.session, write.application)
+
+
+@contextmanager
+def record_reads_in_background(
+    log: ReadLog, database: Database, failed: Callable[[Exception], object]
+) -> Iterator[None]:
+    """Write what is noted for as long as the context lasts; `failed` hears when it can't be."""
+    with run_in_thread("reads", partial(_write_reads, log, database, failed)):
+        log.is_on = True
+        try:
+            yield
+        finally:
+            log.is_on = False
+
+
+def _write_reads(
+    log: ReadLog, database: Database, failed: Callable[[Exception], object], ended: threading.Event
+) -> None:
+    prune_at = time.monotonic() + _PRUNE_SECONDS
+    is_last, pause = False, WRITE_SECONDS
+    while not is_last:
+        is_last = ended.wait(pause)
+        pause = WRITE_SECONDS
+        try:
+            log.write(database)
+            if time.monotonic() >= prune_at:
+                prune_at = time.monotonic() + _PRUNE_SECONDS
+                _prune_reads(log, database)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next round may find it gone
+            failed(error)
+            pause = RETRY_SECONDS
+
+
+def _prune_reads(log: ReadLog, database: Database) -> None:
+    with database.statement() as cursor:
+        while read_rows.prune_reads(cursor, log.window + _SLACK, log.window * LIVES + _SLACK) == read_rows.PRUNED:
+            pass

@@ -1,0 +1,137 @@
+"""PURE. The lineage graph as values: nodes, edges, limits, and how far one sees from a node."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, TypeVar
+
+MAX_NODES: Final = 2000
+MAX_DEPTH: Final = 20
+Direction = Literal["upstream", "downstream", "both"]
+Place = TypeVar("Place", bound=Hashable)
+Step = Callable[[Collection[Place], int], Iterable[tuple[Place, Place]]]
+"""Gives pairs of a place that was given and a next one; so many at most."""
+WHOLE: Final = ""
+"""The field of a column edge that concerns whole rows of its target."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphJob:
+    """What made an edge. kind: BATCH or STREAMING, if it says so; integration: what it is a job of."""
+
+    namespace: str
+    name: str
+    kind: str | None = None
+    integration: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRun:
+    """A time that a job ran. version: of what it wrote. confidence: how sure it is that it read; None: it was told."""
+
+    id: str
+    state: str
+    started: datetime
+    ended: datetime | None
+    engine: str | None = None
+    application: str | None = None
+    principal: str | None = None
+    version: str | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A dataset. table: DuckLake's schema and name, if it is one of the lake. distance: negative where it is upstream.
+
+    columns: those that were reached. fields: of its newest schema, as OpenLineage has them.
+    """
+
+    id: int
+    namespace: str
+    location: str
+    kind: str
+    table: tuple[str, str] | None
+    lifecycle: str | None
+    updated: datetime
+    fields: Sequence[Mapping[str, Any]]
+    distance: int = 0
+    columns: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return ".".join(self.table) if self.table else self.location
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEdge:
+    """From field to field; target_field may be WHOLE. kind: DIRECT or INDIRECT."""
+
+    source_field: str
+    target_field: str
+    kind: str
+    subtype: str | None
+    description: str | None
+    is_masked: bool
+    confidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """From dataset to dataset, by a job, or by a definition. runs: the newest. confidence: None where it was told."""
+
+    source: int
+    target: int
+    job: GraphJob | None
+    first_seen: datetime
+    last_seen: datetime
+    confidence: float | None
+    runs: tuple[GraphRun, ...] = ()
+    columns: tuple[ColumnEdge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LineageGraphView:
+    """What is seen from the node `start`, or from a column of it. is_truncated: there is more than was asked for."""
+
+    start: int
+    column: str | None
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    is_truncated: bool
+
+    def node(self, number: int) -> GraphNode:
+        return next(node for node in self.nodes if node.id == number)
+
+
+@dataclass(slots=True)
+class GraphWalk(Generic[Place]):
+    """How far places are; negative: upstream."""
+
+    distances: dict[Place, int] = field(default_factory=dict)
+    is_truncated: bool = False
+
+    def go(self, start: Iterable[Place], step: Step[Place], depth: int, most: int, sign: int) -> None:
+        """See, by one question for each depth, what is no farther; no more than so many places in all."""
+        frontier = list(start)
+        self.distances.update(dict.fromkeys(frontier, 0))
+        seen = set(frontier)
+        for distance in range(1, depth + 1):
+            if not frontier:
+                return
+            room = most - len(self.distances)
+            # One more than there is room for tells that there is more; pairs may lead to what is known.
+            found = list(dict.fromkeys(to for _, to in step(frontier, room + len(seen) + 1) if to not in seen))
+            self.is_truncated |= sum(to not in self.distances for to in found) > room
+            frontier = []
+            for to in found:
+                if to in self.distances or len(self.distances) < most:
+                    self.distances.setdefault(to, sign * distance)
+                    frontier.append(to)
+                    seen.add(to)
+
+
+def is_same_or_nested(asked: str, field: str) -> bool:
+    """Whether what holds of one field holds of the other: it is the same, or lies in it, or around it."""
+    return asked == field or asked.startswith(field + ".") or field.startswith(asked + ".")

@@ -1,0 +1,169 @@
+"""PURE. Changes of the catalog as lineage needs them, and the engine that made each."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from duckicelake.lineage.openlineage.names import DatasetName, NamedLake, name_location
+
+Json = dict[str, Any]
+_AGENT: Final = re.compile(r"([A-Za-z][\w .-]{0,60}?)[/ ]v?(\d[\w.+-]{0,40})")
+_JAVA: Final = "Apache-HttpClient/"
+"""With which Iceberg's Java library sends its requests: what engine it is in, only summaries say."""
+_MAX_ENGINE_CHARS: Final = 200
+_QUERY: Final = "trino_query_id"
+_FLINK_JOB: Final = "flink.job-id"
+_APPLICATIONS: Final = ("app-id", "spark.app.id", _FLINK_JOB)
+_STREAMS: Final = frozenset({_FLINK_JOB, "flink.max-committed-checkpoint-id", "spark.sql.streaming.queryId"})
+"""Keys of summaries that programs write which go on until they are stopped."""
+_KEPT: Final = 16
+"""Engines of the changes that are looked at: each is asked for more than once."""
+_ROWS: Final = frozenset({"append_rows", "delete_rows"})
+"""Operations of the catalog by which programs send rows in batches, one after the other."""
+
+
+class LineageChange(Protocol):
+    """A change as the chronicle of the lake has it (`lake.chronicle.entries`), which says what its fields mean."""
+
+    @property
+    def snapshot_id(self) -> int: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def previous(self) -> str | None: ...
+    @property
+    def object_id(self) -> int | None: ...
+    @property
+    def uuid(self) -> str | None: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def request_id(self) -> str | None: ...
+    @property
+    def operation(self) -> str | None: ...
+    @property
+    def iceberg_snapshot_id(self) -> int | None: ...
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    @property
+    def resource(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSchema:
+    """Iceberg's JSON of a schema. It is itself alone, so that what follows from it can be kept for all who have it."""
+
+    json: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObject:
+    """What the catalog knows of a table or view after the change. owner: as its properties say."""
+
+    location: str | None = None
+    owner: str | None = None
+    schema: TableSchema | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatalogChange:
+    """A change, and what is known of what it is about. It is itself alone, as a schema is."""
+
+    change: LineageChange
+    known: KnownObject = field(default_factory=KnownObject)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.change.facts
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """What the request said of its program."""
+        return self.facts.get("client") or {}
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """Of the Iceberg snapshot that was made."""
+        return self.facts.get("summary") or {}
+
+    @property
+    def is_view(self) -> bool:
+        return self.change.kind.endswith("-view")
+
+    @property
+    def location(self) -> str | None:
+        """Where a table lies. Views have a location in Iceberg, too, but nothing is there."""
+        return None if self.is_view else self.facts.get("location") or self.known.location
+
+    def dataset(self, lake: NamedLake) -> DatasetName:
+        """What OpenLineage calls it."""
+        return lake.named(self.change.resource) if self.location is None else name_location(self.location)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """A program. application: the id of what ran in it, which somebody may have given a name. query: an id, too."""
+
+    name: str
+    version: str | None = None
+    application: str | None = None
+    application_name: str | None = None
+    query: str | None = None
+
+
+@lru_cache(_KEPT)
+def find_engine(told: CatalogChange) -> EngineInfo:
+    """Nothing is taken for granted of what clients say: it is cut where it is too long to be meant."""
+    if told.change.source == "duckdb":
+        return EngineInfo("duckdb")
+    summary, client = told.summary, told.client
+    application = next((summary[key] for key in _APPLICATIONS if key in summary), client.get("application"))
+    name, version = summary.get("engine-name"), summary.get("engine-version")
+    if name is None:
+        name, version = _find_by_traces(told)
+    return EngineInfo(
+        _truncate(name) or "unknown",
+        _truncate(version),
+        _truncate(application),
+        _truncate(summary.get("app-name")),
+        _truncate(summary.get(_QUERY)),
+    )
+
+
+def is_streaming(told: CatalogChange) -> bool:
+    """Whether the change is one of many that a program makes which goes on: it has no end of its own."""
+    return told.change.operation in _ROWS or not _STREAMS.isdisjoint(told.summary)
+
+
+def _find_by_traces(told: CatalogChange) -> tuple[str | None, str | None]:
+    """The name and version of an engine that doesn't say them in the summary."""
+    if _QUERY in told.summary:
+        return "trino", told.summary.get("trino_version")
+    if _FLINK_JOB in told.summary:
+        return "flink", None
+    agent = told.client.get("engine") or told.change.agent or told.client.get("user-agent") or ""
+    if agent.startswith(_JAVA):
+        return "iceberg-java", None
+    matched = _AGENT.match(agent)
+    if matched:
+        return matched[1].strip().lower().replace(" ", "-"), matched[2]
+    return agent.partition("/")[0].strip().lower() or None, None
+
+
+def _truncate(text: object) -> str | None:
+    return text[:_MAX_ENGINE_CHARS] if isinstance(text, str) and text else None

@@ -1,0 +1,270 @@
+"""PURE. Tables and views as OpenLineage datasets: facets without data values, and run outputs with their counts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from openlineage.client.facet_v2 import (
+    BaseFacet,
+    catalog_dataset,
+    dataset_type_dataset,
+    dataset_version_dataset,
+    datasource_dataset,
+    lifecycle_state_change_dataset,
+    output_statistics_output_dataset,
+    ownership_dataset,
+    schema_dataset,
+    storage_dataset,
+    symlinks_dataset,
+)
+from openlineage.client.serde import Serde
+
+from duckicelake.lineage.openlineage.changes import CatalogChange, Json, TableSchema
+from duckicelake.lineage.openlineage.names import PRODUCER, DatasetName, NamedLake, build_schema_url
+
+Field = schema_dataset.SchemaDatasetFacetFields
+TABLE: Final = "duckicelake_table"
+DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
+"""Kinds of changes that make a snapshot of a table's rows."""
+MAX_FIELDS: Final = 5000
+"""At any depth: what a schema has beyond them is left out."""
+KEPT_PROPERTIES: Final = 500
+"""Facets that are made once for all whose they are; nobody changes them."""
+CHANGE: Final = "duckicelake_change"
+_LIFECYCLES: Final[Mapping[str, str]] = {
+    "create-table": "CREATE",
+    "create-view": "CREATE",
+    "drop-table": "DROP",
+    "drop-view": "DROP",
+    "rename-table": "RENAME",
+    "rename-view": "RENAME",
+    "alter-table": "ALTER",
+    "alter-view": "ALTER",
+    "update-table": "ALTER",
+}
+_COUNTED: Final[Mapping[str, str]] = {
+    "added-records": "addedRecords",
+    "deleted-records": "deletedRecords",
+    "added-data-files": "addedDataFiles",
+    "deleted-data-files": "deletedDataFiles",
+    "added-files-size": "addedFilesSize",
+}
+"""Counts by Iceberg's names, and what our facet calls them."""
+_IN_STATISTICS: Final = {"added-records": "rowCount", "added-files-size": "size", "added-data-files": "fileCount"}
+_BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER")
+"""Of several things done to one dataset, that is told which changes most."""
+
+
+def encode_facet(facet: BaseFacet) -> Json:
+    """A facet of OpenLineage's as we say it."""
+    return {**Serde.to_dict(facet), "_producer": PRODUCER}
+
+
+_VERSION: Final = encode_facet(dataset_version_dataset.DatasetVersionDatasetFacet(""))
+
+
+def build_own_facet(lake: NamedLake, key: str, **values: Any) -> Json:
+    """A facet of our own; what is None isn't said."""
+    said = {name: value for name, value in values.items() if value is not None}
+    return {"_producer": PRODUCER, "_schemaURL": build_schema_url(lake, key), **said}
+
+
+def build_symlinks(told: CatalogChange, lake: NamedLake) -> Json:
+    """By which name the catalog knows it, and DuckLake, in whose schemas' names there may be dots."""
+    change, kind = told.change, "VIEW" if told.is_view else "TABLE"
+    table = build_own_facet(
+        lake, TABLE, namespace=change.namespace, name=change.name, objectId=change.object_id, uuid=change.uuid
+    )
+    return {**build_symlink(change.resource, kind, lake), TABLE: table}
+
+
+@lru_cache(KEPT_PROPERTIES)
+def build_symlink(resource: str, kind: str, lake: NamedLake) -> Json:
+    """The facet with the catalog's name of it alone."""
+    identifier = symlinks_dataset.Identifier(*lake.named(resource), type=kind)
+    return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
+
+
+def build_dataset_facets(told: CatalogChange, lake: NamedLake, name: DatasetName) -> Json:
+    """What is true of a table or view after its change."""
+    facets = dict(_build_constant_facets(lake, name.namespace, is_view=told.is_view))
+    version = None if told.is_view else _build_version(told)
+    if version is not None:
+        facets["version"] = {**_VERSION, "datasetVersion": version}
+    if told.known.owner:
+        facets["ownership"] = _build_ownership(told.known.owner)
+    if told.known.schema is not None:
+        facets["schema"] = _build_schema(told.known.schema)
+    return facets
+
+
+@lru_cache(KEPT_PROPERTIES)
+def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) -> Json:
+    """What is the same for all tables, or views, that lie in the namespace."""
+    facets: dict[str, BaseFacet] = {
+        "dataSource": datasource_dataset.DatasourceDatasetFacet(namespace, namespace),
+        "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if is_view else "TABLE"),
+        "catalog": catalog_dataset.CatalogDatasetFacet(
+            framework="iceberg", type="rest", name="duckicelake", metadataUri=lake.uri, catalogProperties=None
+        ),
+    }
+    if not is_view:
+        facets["storage"] = storage_dataset.StorageDatasetFacet("iceberg", "parquet")
+    return {key: encode_facet(facet) for key, facet in facets.items()}
+
+
+def _build_version(told: CatalogChange) -> str | None:
+    """Iceberg's snapshot, as engines name it; DuckDB's have DuckLake's number. None if the rows stay the same."""
+    change = told.change
+    if change.iceberg_snapshot_id is not None:
+        return str(change.iceberg_snapshot_id)
+    return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
+
+
+@lru_cache(KEPT_PROPERTIES)
+def _build_ownership(owner: str) -> Json:
+    return encode_facet(ownership_dataset.OwnershipDatasetFacet([ownership_dataset.Owner(owner, "OWNER")]))
+
+
+@lru_cache(KEPT_PROPERTIES)
+def _build_schema(schema: TableSchema) -> Json:
+    left = iter(range(MAX_FIELDS))
+    return encode_facet(
+        schema_dataset.SchemaDatasetFacet(fields=list(_iterate_struct(schema.json.get("fields") or (), left)))
+    )
+
+
+def _iterate_struct(fields: Sequence[Mapping[str, Any]], left: Iterator[int]) -> Iterator[Field]:
+    for field in fields:
+        if next(left, None) is None:
+            return
+        yield _build_field(str(field["name"]), field.get("type"), field.get("doc"), left)
+
+
+def _build_field(name: str, kind: Any, doc: object, left: Iterator[int]) -> Field:
+    """A field and those in it, named as OpenLineage's integrations name what is in lists and maps."""
+    text, inner = str(kind), None
+    if isinstance(kind, Mapping):
+        text = "array" if kind["type"] == "list" else str(kind["type"])
+        inner = list(_iterate_inner(kind, left))
+    return Field(name, text, doc if isinstance(doc, str) else None, fields=inner)
+
+
+def _iterate_inner(kind: Mapping[str, Any], left: Iterator[int]) -> Iterator[Field]:
+    parts = {"list": (("_element", "element"),), "map": (("key", "key"), ("value", "value"))}
+    if kind["type"] == "struct":
+        yield from _iterate_struct(kind["fields"], left)
+    for name, key in parts.get(kind["type"], ()):
+        if next(left, None) is not None:
+            yield _build_field(name, kind[key], None, left)
+
+
+_STATISTICS: Final = encode_facet(output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet())
+
+
+def build_outputs(tolds: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
+    """The datasets of a run's changes, in their order; namespaces are none."""
+    return [_build_output(each, lake) for each in _group_by_object(tolds)]
+
+
+def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
+    """The same by name alone, as a run's beginning tells them."""
+    kept = ("symlinks", "duckicelake_table")
+    return [
+        {
+            "namespace": each["namespace"],
+            "name": each["name"],
+            "facets": {key: facet for key, facet in each["facets"].items() if key in kept},
+        }
+        for each in outputs
+    ]
+
+
+def add_counts(output: Json, counts: Mapping[str, int]) -> Json:
+    """The output with others' counts, by Iceberg's names, such as those of all batches of a stream so far."""
+    said = dict(output["outputFacets"])
+    said[CHANGE] = {**said[CHANGE], **_rename_counts(counts)}
+    return {**output, "outputFacets": {**said, "outputStatistics": _build_statistics(counts)}}
+
+
+def sum_counts(tolds: Sequence[CatalogChange]) -> dict[str, int]:
+    """Rows, files and bytes that the changes added and took away, as far as that is known."""
+    counts: dict[str, int] = {}
+    for told in tolds:
+        metrics = told.facts.get("metrics") or {}
+        for key in _COUNTED:
+            if metrics.get(key) is not None:
+                counts[key] = counts.get(key, 0) + int(metrics[key])
+    return counts
+
+
+def _group_by_object(tolds: Sequence[CatalogChange]) -> list[list[CatalogChange]]:
+    found: dict[object, list[CatalogChange]] = {}
+    for told in tolds:
+        if told.change.name is not None:
+            key = told.change.resource if told.change.object_id is None else told.change.object_id
+            found.setdefault(key, []).append(told)
+    return list(found.values())
+
+
+def _build_output(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
+    last = tolds[-1]
+    name = last.dataset(lake)
+    facets = build_symlinks(last, lake) | build_dataset_facets(last, lake, name)
+    lifecycle = _build_lifecycle(tolds, lake)
+    if lifecycle is not None:
+        facets["lifecycleStateChange"] = lifecycle
+    counts = sum_counts(tolds)
+    kinds = list(dict.fromkeys(kind for told in tolds for kind in _collect_kinds(told)))
+    position = f"{last.change.snapshot_id}.{last.change.ordinal}"
+    said = {CHANGE: build_own_facet(lake, CHANGE, kinds=kinds, position=position, **_rename_counts(counts))}
+    if DATA.intersection(kinds):
+        said["outputStatistics"] = _build_statistics(counts)
+    return {"namespace": name.namespace, "name": name.name, "facets": facets, "outputFacets": said}
+
+
+def _collect_kinds(told: CatalogChange) -> list[str]:
+    return [str(kind) for kind in told.facts.get("kinds") or (told.change.kind,)]
+
+
+def _build_statistics(counts: Mapping[str, int]) -> Json:
+    return {**_STATISTICS, **{name: counts[key] for key, name in _IN_STATISTICS.items() if key in counts}}
+
+
+def _build_lifecycle(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json | None:
+    done = {
+        state: told for told in tolds for kind in _collect_kinds(told) if (state := _find_state(kind, told)) is not None
+    }
+    state = next((each for each in _BY_WEIGHT if each in done), None)
+    if state is None:
+        return None
+    previous = done[state].change.previous if state == "RENAME" else None
+    identifier = None
+    if previous is not None:
+        former = lake.named(previous)
+        identifier = lifecycle_state_change_dataset.PreviousIdentifier(name=former.name, namespace=former.namespace)
+    change = lifecycle_state_change_dataset.LifecycleStateChange(state)
+    return encode_facet(lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, identifier))
+
+
+def _find_state(kind: str, told: CatalogChange) -> str | None:
+    """The state that a change brings about. A table is overwritten if all of its rows were written anew."""
+    if kind in {"delete", "overwrite"}:
+        metrics = told.facts.get("metrics") or {}
+        total, added = _read_number(metrics, "total-records"), _read_number(metrics, "added-records") or 0
+        if not _read_number(metrics, "deleted-records"):
+            return None
+        if total == 0:
+            return "TRUNCATE"
+        is_whole = kind == "overwrite" and total == added
+        return "OVERWRITE" if is_whole or told.summary.get("replace-partitions") == "true" else None
+    return _LIFECYCLES.get(kind)
+
+
+def _read_number(metrics: Mapping[str, Any], key: str) -> int | None:
+    return None if metrics.get(key) is None else int(metrics[key])
+
+
+def _rename_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by the names that facets have."""
+    return {_COUNTED[key]: value for key, value in counts.items()}

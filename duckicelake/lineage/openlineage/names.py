@@ -1,0 +1,64 @@
+"""PURE. OpenLineage's names of the lake's tables and views, and the producer of its events."""
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from uuid import UUID
+
+_SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
+_KEYED: Final = frozenset({"s3", "gs", "abfss", "wasbs"})
+"""Where a name is a key, and so has no slash in front."""
+_WITH_CONTAINERS: Final = frozenset({"abfss", "wasbs"})
+"""Where what stands in front of `@` isn't a user."""
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):(?=/)", re.IGNORECASE)
+PRODUCER: Final = f"urn:duckicelake:{version('duckicelake')}"
+"""The `producer` of events and `_producer` of facets."""
+
+
+class DatasetName(NamedTuple):
+    """A dataset's namespace, and its name in there."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLake:
+    """What tells one lake's datasets, jobs and runs from another's. uri: by which engines know the catalog."""
+
+    id: UUID
+    uri: str
+
+    def named(self, resource: str) -> DatasetName:
+        """The catalog's own name of a table or view, given its full name."""
+        return DatasetName(self.uri, resource)
+
+
+def name_location(location: str) -> DatasetName:
+    """The name of what lies there. Users, queries and fragments of URLs are left out: they may be secrets."""
+    matched = _SCHEME.match(location)
+    scheme = matched[1].lower() if matched else "file"
+    if scheme == "file":
+        path = location[matched.end() :] if matched else location
+        return DatasetName("file", "/" + path.strip("/"))
+    scheme, url = _SAME.get(scheme, scheme), urlsplit(location)
+    path = url.path.strip("/")
+    name = path or "/" if scheme in _KEYED else f"/{path}"
+    return DatasetName(f"{scheme}://{url.netloc if scheme in _WITH_CONTAINERS else _format_host(url.netloc)}", name)
+
+
+def hide_credentials(uri: str) -> str:
+    """A catalog's URI as events have it: without user, query and fragment, and without a slash at its end."""
+    url = urlsplit(uri)
+    return f"{url.scheme}://{_format_host(url.netloc)}{url.path.rstrip('/')}"
+
+
+def _format_host(netloc: str) -> str:
+    return netloc.rpartition("@")[2]
+
+
+def build_schema_url(lake: NamedLake, facet: str) -> str:
+    """Where the catalog serves the JSON schema of a facet that is ours, such as `duckicelake_commit`."""
+    return f"{lake.uri}/lineage/v1/facets/{facet}.json"

@@ -1,0 +1,261 @@
+"""PURE. Jobs and runs of OpenLineage: one run for each transaction, with its beginning and end."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import orjson
+from openlineage.client.event_v2 import RunEvent
+from openlineage.client.facet_v2 import (
+    BaseFacet,
+    external_query_run,
+    job_type_job,
+    nominal_time_run,
+    parent_run,
+    processing_engine_run,
+)
+from openlineage.client.uuid import generate_static_uuid
+
+from duckicelake.lineage.openlineage.changes import CatalogChange, EngineInfo, Json, find_engine, is_streaming
+from duckicelake.lineage.openlineage.facets import (
+    KEPT_PROPERTIES,
+    build_outputs,
+    build_own_facet,
+    encode_facet,
+    strip_to_names,
+)
+from duckicelake.lineage.openlineage.names import PRODUCER, NamedLake
+
+_BY_WEIGHT: Final = (
+    "create-table",
+    "overwrite",
+    "append",
+    "delete",
+    "replace",
+    "create-view",
+    "alter-view",
+    "alter-table",
+    "update-table",
+)
+"""Of several things done at once, a job is named by the one that says most."""
+_TYPES: Final = {"append": "WRITE", "overwrite": "WRITE", "delete": "WRITE", "replace": "MAINTENANCE"}
+_MAX_NAME_CHARS: Final = 100
+_SEVERAL: Final = "several-namespaces"
+"""Instead of a table's name, which not everybody may know who may know of the job."""
+COMMIT: Final = "duckicelake_commit"
+_NO_PARENT: Final = "unknown"
+_KEYS: Final[Mapping[str, str]] = {
+    "parent-run-id": "openlineage.parentRunId",
+    "parent-job-name": "openlineage.parentJobName",
+    "parent-job-namespace": "openlineage.parentJobNamespace",
+    "root-run-id": "openlineage.rootParentRunId",
+    "root-job-name": "openlineage.rootParentJobName",
+    "root-job-namespace": "openlineage.rootParentJobNamespace",
+    "nominal-start-time": "openlineage.nominalStartTime",
+    "nominal-end-time": "openlineage.nominalEndTime",
+}
+"""What a client may say of its run in headers, and in the summary of its snapshot."""
+EventType = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
+RunChanges = list[CatalogChange]
+"""The changes of one transaction, in their order."""
+_SCHEMA_URL: Final = RunEvent._get_schema()  # noqa: SLF001 - as the library itself would say it
+_TRANSACTION: Final = "commit_transaction"
+
+
+def format_job_name(tolds: Sequence[CatalogChange], lake: NamedLake, others: Iterable[str] = ()) -> str:
+    """`program.what.table.hash`: the same as long as all of that, and the principal, is.
+
+    others: namespaces of tables that the job reads. Who may read one of them may know of the job, and not the table.
+    """
+    engine = find_engine(tolds[0])
+    program, verb, principal = engine.application_name or engine.name, name_verb(tolds), find_principal(tolds[0])
+    resources = list(dict.fromkeys(told.change.resource for told in tolds))
+    is_of_one = len({told.change.namespace for told in tolds} | set(others)) == 1
+    return add_hash(lake, program, verb, resources, principal, subject=None if is_of_one else _SEVERAL)
+
+
+def build_job(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
+    """The job of a run's changes."""
+    first, verb = tolds[0], name_verb(tolds)
+    processing = "STREAMING" if is_streaming(first) else "BATCH"
+    job_type = _build_job_type(processing, find_engine(first).name.upper(), _TYPES.get(verb, "DDL"))
+    return {"namespace": lake.uri, "name": format_job_name(tolds, lake), "facets": {"jobType": job_type}}
+
+
+@lru_cache(KEPT_PROPERTIES)
+def _build_job_type(processing: str, integration: str, job_type: str) -> Json:
+    return encode_facet(job_type_job.JobTypeJobFacet(processing, integration, job_type))
+
+
+def find_job_identity(name: str) -> str:
+    """The part of a job's name that is the same whether or not the name tells the table."""
+    return name.rpartition(".")[2]
+
+
+def may_name_table(name: str) -> bool:
+    """Whether a job's name may tell that of a table."""
+    return f".{_SEVERAL}." not in name
+
+
+def name_verb(tolds: Sequence[CatalogChange]) -> str:
+    """What was done, as the chronicle calls it."""
+    kinds = [str(told.change.kind) for told in tolds]
+    return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
+
+
+def add_hash(
+    lake: NamedLake,
+    program: str,
+    verb: str,
+    resources: Sequence[str],
+    principal: str | None,
+    subject: str | None = None,
+) -> str:
+    """The name with the hash of all that makes it this job and no other. subject: instead of the first resource."""
+    identity = [str(lake.id), principal, program, verb, sorted(resources)]
+    digest = blake2b(orjson.dumps(identity), digest_size=4).hexdigest()
+    others = f"+{len(resources) - 1}" if len(resources) > 1 else ""
+    return f"{program[:_MAX_NAME_CHARS]}.{verb}.{subject or resources[0][:_MAX_NAME_CHARS] + others}.{digest}"
+
+
+def find_principal(told: CatalogChange) -> str | None:
+    """Who did it: a principal of the catalog, or whom DuckDB calls the author of its commit."""
+    return told.change.principal or told.facts.get("author")
+
+
+def build_run_facets(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
+    """The facets of the run that made these changes in one transaction."""
+    first, engine = tolds[0], find_engine(tolds[0])
+    said = {**_read_summary(first.summary), **first.client}
+    facets = [("parent", _build_parent(said)), ("nominalTime", _build_nominal_time(said))]
+    if engine.query is not None:
+        facets.append(("externalQuery", external_query_run.ExternalQueryRunFacet(engine.query, engine.name)))
+    known = {key: encode_facet(facet) for key, facet in facets if facet is not None}
+    return {
+        "processing_engine": _build_engine(engine.name, engine.version),
+        **known,
+        COMMIT: _build_commit(tolds, engine, lake),
+    }
+
+
+def _build_commit(tolds: Sequence[CatalogChange], engine: EngineInfo, lake: NamedLake) -> Json:
+    first, last = tolds[0].change, tolds[-1].change
+    namespaces = [told.change.namespace for told in tolds if told.change.name is None]
+    return build_own_facet(
+        lake,
+        COMMIT,
+        principal=find_principal(tolds[0]),
+        source=first.source,
+        operation=first.operation,
+        requestId=first.request_id,
+        agent=first.agent,
+        application=engine.application,
+        applicationName=engine.application_name,
+        firstSnapshotId=_find_snapshot(first.snapshot_id),
+        lastSnapshotId=_find_snapshot(last.snapshot_id),
+        namespaces=namespaces or None,
+    )
+
+
+def _find_snapshot(snapshot_id: int) -> int | None:
+    """What was refused has made none."""
+    return None if snapshot_id < 0 else snapshot_id
+
+
+@lru_cache(KEPT_PROPERTIES)
+def _build_engine(name: str, version: str | None) -> Json:
+    return encode_facet(processing_engine_run.ProcessingEngineRunFacet(version=version or _NO_PARENT, name=name))
+
+
+def _read_summary(summary: Mapping[str, str]) -> dict[str, str]:
+    return {ours: summary[theirs] for ours, theirs in _KEYS.items() if theirs in summary}
+
+
+def _build_parent(said: Mapping[str, Any]) -> BaseFacet | None:
+    run_id = _parse_uuid(said.get("parent-run-id"))
+    if run_id is None:
+        return None
+    job = parent_run.Job(said.get("parent-job-namespace") or _NO_PARENT, said.get("parent-job-name") or _NO_PARENT)
+    root, root_id = None, _parse_uuid(said.get("root-run-id"))
+    if root_id is not None:
+        named = said.get("root-job-namespace") or _NO_PARENT, said.get("root-job-name") or _NO_PARENT
+        root = parent_run.Root(parent_run.RootRun(root_id), parent_run.RootJob(*named))
+    return parent_run.ParentRunFacet(parent_run.Run(run_id), job, root)
+
+
+def _build_nominal_time(said: Mapping[str, Any]) -> BaseFacet | None:
+    start, end = _parse_time(said.get("nominal-start-time")), _parse_time(said.get("nominal-end-time"))
+    return None if start is None else nominal_time_run.NominalTimeRunFacet(start, end)
+
+
+def _parse_uuid(text: object) -> str | None:
+    try:
+        return str(UUID(str(text)))
+    except ValueError:
+        return None
+
+
+def _parse_time(text: object) -> str | None:
+    """In UTC, in which a time without a zone is meant to be."""
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return format_utc(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def format_utc(time: datetime) -> str:
+    """As events spell times."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def find_transaction_key(told: CatalogChange) -> tuple[Any, ...]:
+    """The same for all changes of a transaction. Clients may give several requests one id."""
+    change = told.change
+    if change.request_id is None:
+        return (change.snapshot_id,)
+    at = None if change.operation == _TRANSACTION else change.at
+    return change.request_id, change.principal, change.operation, at
+
+
+def group_runs(tolds: Sequence[CatalogChange]) -> list[RunChanges]:
+    """The runs of these changes, in the order of their beginnings."""
+    found: dict[tuple[Any, ...], RunChanges] = {}
+    for told in tolds:
+        found.setdefault(find_transaction_key(told), []).append(told)
+    return list(found.values())
+
+
+def build_run_id(lake: NamedLake, at: datetime, *identity: object) -> str:
+    """An id that is the same for the same identity, and greater for a later time."""
+    return str(generate_static_uuid(at, ":".join(map(str, (lake.id, *identity))).encode()))
+
+
+def describe_run(run: RunChanges, lake: NamedLake) -> Json:
+    """The body of a run's events, without their type and time."""
+    first = run[0].change
+    return {
+        "producer": PRODUCER,
+        "schemaURL": _SCHEMA_URL,
+        "run": {
+            "runId": build_run_id(lake, first.at, first.snapshot_id, first.ordinal),
+            "facets": build_run_facets(run, lake),
+        },
+        "job": build_job(run, lake),
+        "inputs": [],
+        "outputs": build_outputs(run, lake),
+    }
+
+
+def build_run_event(body: Json, kind: EventType, at: datetime) -> Json:
+    """One of the run's events. Its beginning tells of outputs by name alone."""
+    outputs = strip_to_names(body["outputs"]) if kind == "START" else body["outputs"]
+    return {"eventType": kind, "eventTime": format_utc(at), **body, "outputs": outputs}
+
+
+def whole(body: Json, run: RunChanges) -> list[Json]:
+    """The beginning and the end of a run that made its changes and was done."""
+    return [build_run_event(body, "START", run[0].change.at), build_run_event(body, "COMPLETE", run[-1].change.at)]

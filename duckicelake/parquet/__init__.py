@@ -1,0 +1,1 @@
+"""Parquet files of this machine, through DuckDB: footers, schemas, deletes, inlined rows, copies."""

@@ -1,0 +1,248 @@
+"""Copy Parquet files with other values in some columns, for Iceberg readers and for DuckLake."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from duckicelake.errors import InvalidRequest, Unavailable
+from duckicelake.parquet.footer import check_footer, limit_time
+
+_MEMORY_LIMIT = "1GB"
+_TIMEOUT_SECONDS = 600
+_SCHEMA_SQL = """
+SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
+FROM parquet_schema($file)
+"""
+WIDER_TYPES: Final = {"utinyint": "INTEGER", "usmallint": "INTEGER", "uinteger": "BIGINT", "ubigint": "DECIMAL(20, 0)"}
+"""DuckDB's types for columns that Iceberg reads as int, long and decimal(20, 0)."""
+_MISREAD_TYPES = re.compile(r"UINT_\d+|TIME(STAMP)?_MILLIS|IntType\(.*isSigned=0\)|Time.*Type\(.*MILLIS=MilliSeconds.*")
+ROW_ID_FIELD_ID, SEQUENCE_NUMBER_FIELD_ID = 2147483540, 2147483539
+
+
+class ParquetSource:
+    """A Parquet file that DuckDB has read the schema of."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, file: Path) -> None:
+        self._connection = connection
+        self._file = file
+        self._fields = connection.execute(_SCHEMA_SQL, {"file": str(file)}).fetchall()
+
+    @property
+    def annotations(self) -> frozenset[str]:
+        """What Parquet calls converted types, and logical types as DuckDB spells them, of any field however deep."""
+        return frozenset(text for field in self._fields for text in field[4:6] if text is not None)
+
+    def apart(self) -> dict[str, str]:
+        """Other names, by name, for columns that have a dot and the full name of another field."""
+        times = Counter(_list_full_names(self._fields))
+        return {
+            name: f"{name}_{field_id}"
+            for name, field_id in _list_columns(self._fields)
+            if "." in name and times[name] > 1
+        }
+
+    def column_ids(self) -> dict[int | None, str]:
+        """The names of the columns by field id."""
+        return {field_id: name for name, field_id in _list_columns(self._fields)}
+
+    def rows(self) -> duckdb.DuckDBPyRelation:
+        """All rows, without what folders say."""
+        return self._connection.sql(f"FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false)")
+
+    def copy(self, to: Path, expressions: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+        """Write the copy; columns may have the values of SQL expressions over the row and its `file_row_number`.
+
+        names: other ones of columns, by name.
+        """
+        names = names or {}
+        replaced = ", ".join(f"{expression} AS {quote_identifier(name)}" for name, expression in expressions.items())
+        renamed = ", ".join(f"{quote_identifier(name)} AS {quote_identifier(other)}" for name, other in names.items())
+        select = (
+            f"SELECT * EXCLUDE (file_row_number){f' REPLACE ({replaced})' if replaced else ''}"
+            f"{f' RENAME ({renamed})' if renamed else ''} "
+            f"FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false, file_row_number := true)"
+        )
+        self._connection.execute(
+            f"COPY ({select}) TO {_quote_path(to)} (FORMAT parquet, COMPRESSION zstd{self._field_ids(names)})"
+        )
+
+    def copy_as(self, to: Path, columns: Sequence[tuple[str, str, str]]) -> None:
+        """Write a copy of columns of one's own: name, SQL expression over `c0`, `c1`, … of the file, field ids."""
+        aliases = ", ".join(f"c{place}" for place in range(self._fields[0][1]))
+        values = ", ".join(f"{expression} AS {quote_identifier(name)}" for name, expression, _ in columns)
+        ids = ", ".join(f"{quote_identifier(name)}: {field_ids}" for name, _, field_ids in columns)
+        self._connection.execute(
+            f"COPY (SELECT {values} FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false) "
+            f"AS file({aliases})) TO {_quote_path(to)} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {{{ids}}})"
+        )
+
+    def _field_ids(self, names: Mapping[str, str]) -> str:
+        """The file's own field ids as COPY takes them, of columns with other names."""
+        described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})
+        whole = {name for name, type_, *_ in described.fetchall() if type_ == "VARIANT"}
+        ids = ", ".join(_list_child_ids(_rename_elements(self._fields, names), 0, whole))
+        return f", FIELD_IDS {{{ids}}}" if ids else ""
+
+
+@contextmanager
+def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
+    """Open a file; also from within the context, InvalidRequest if it isn't readable Parquet.
+
+    Unavailable if it takes too much memory.
+    """
+    check_footer(file, "the data file")
+    with (
+        duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY_LIMIT}) as connection,
+        limit_time(connection, _TIMEOUT_SECONDS),
+    ):
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            yield ParquetSource(connection, file)
+        except duckdb.OutOfMemoryException as error:
+            raise Unavailable(f"copying a data file takes too much memory: {error}") from error
+        except duckdb.Error as error:
+            raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
+
+
+def quote_identifier(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _list_columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int | None]]:
+    """Name and field id of each column, from the elements of the schema, which stand in depth-first order."""
+    place = 1
+    for _ in range(fields[0][1]):
+        yield fields[place][0], fields[place][2]
+        place = _find_end(fields, place)
+
+
+def _rename_elements(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    """The elements of the schema with other names of columns."""
+    found, place = list(fields), 1
+    for _ in range(fields[0][1]):
+        name, *others = fields[place]
+        found[place] = (names.get(name, name), *others)
+        place = _find_end(fields, place)
+    return found
+
+
+def _list_full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: str = "") -> Iterator[str]:
+    """The dotted names of everything inside a group; repeated groups of lists and maps, without ids, have none."""
+    child = place + 1
+    for _ in range(fields[place][1]):
+        name, children, field_id, repeated, *_ = fields[child]
+        is_named = not (repeated and children and field_id is None)
+        full = f"{above}{name}." if is_named else above
+        if is_named:
+            yield f"{above}{name}"
+        yield from _list_full_names(fields, child, full)
+        child = _find_end(fields, child)
+
+
+def _find_end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
+    """The place after an element and everything inside it."""
+    open_children = fields[place][1]
+    place += 1
+    while open_children:
+        open_children += fields[place][1] - 1
+        place += 1
+    return place
+
+
+def _list_child_ids(fields: Sequence[tuple[Any, ...]], place: int, whole: set[str]) -> Iterator[str]:
+    """The ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
+    child = place + 1
+    for _ in range(fields[place][1]):
+        name, children, field_id, repeated, *_ = fields[child]
+        if repeated and children and field_id is None:
+            yield from _list_child_ids(fields, child, whole)
+        else:
+            inner = [] if name in whole and place == 0 else list(_list_child_ids(fields, child, whole))
+            own = [f"__duckdb_field_id: {field_id}"] if field_id is not None else []
+            if inner:
+                yield f"{quote_identifier(name)}: {{{', '.join((*own, *inner))}}}"
+            elif own:
+                yield f"{quote_identifier(name)}: {field_id}"
+        child = _find_end(fields, child)
+
+
+def _quote_path(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None) -> bool:
+    """Write a copy of the same rows that Iceberg readers read exactly; False, and none, if they do so already.
+
+    types: DuckDB's types of columns that get another one, by field id. InvalidRequest if it isn't a Parquet file.
+    """
+    with open_parquet_source(file) as source:
+        names, types = source.apart(), types or {}
+        if not (names or types or any(map(_MISREAD_TYPES.fullmatch, source.annotations))):
+            return False
+        rows = source.rows()
+        casts = {
+            name: f"CAST({quote_identifier(name)} AS {_widen_type(type_)})"
+            for name, type_ in zip(rows.columns, rows.types, strict=True)
+            if _widen_type(type_) != str(type_)
+        }
+        ids = source.column_ids()
+        casts |= {ids[i]: f"CAST({quote_identifier(ids[i])} AS {type_})" for i, type_ in types.items() if i in ids}
+        source.copy(copy, casts, names)
+    return True
+
+
+def copy_columns(file: Path, copy: Path, columns: Sequence[tuple[str, str, str]]) -> None:
+    """Write a copy of the same rows with these columns; InvalidRequest if it isn't a Parquet file.
+
+    columns: the name, the SQL of its values over the file's columns `c0`, `c1`, …, and the field ids for COPY.
+    """
+    with open_parquet_source(file) as source:
+        source.copy_as(copy, columns)
+
+
+def _widen_type(type_: DuckDBPyType) -> str:
+    """The SQL of the type with wider ones in the place of unsigned ones, however deep."""
+    if type_.id not in {"list", "struct", "map"}:
+        return WIDER_TYPES.get(type_.id, str(type_))
+    parts = [(name, _widen_type(child)) for name, child in type_.children if isinstance(child, DuckDBPyType)]
+    match type_.id:
+        case "list":
+            return f"{parts[0][1]}[]"
+        case "struct":
+            return f"STRUCT({', '.join(f'{quote_identifier(name)} {part}' for name, part in parts)})"
+        case _:
+            return f"MAP({', '.join(part for _, part in parts)})"
+
+
+def copy_with_row_ids(file: Path, copy: Path, first_row_id: int, sequence_number: int) -> bool:
+    """Write a copy in which no row lacks its row id, in the same order; False, and no copy, if none does.
+
+    InvalidRequest if it isn't a Parquet file.
+    """
+    with open_parquet_source(file) as source:
+        columns = source.column_ids()
+        if ROW_ID_FIELD_ID not in columns or not _lacks_values(source, columns[ROW_ID_FIELD_ID]):
+            return False
+        source.copy(copy, _complete_columns(columns, first_row_id, sequence_number))
+    return True
+
+
+def _lacks_values(source: ParquetSource, column: str) -> bool:
+    row = source.rows().aggregate(f"count(*) > count({quote_identifier(column)})").fetchone()
+    return bool(row and row[0])
+
+
+def _complete_columns(columns: dict[int | None, str], first_row_id: int, sequence_number: int) -> dict[str, str]:
+    row_id = columns[ROW_ID_FIELD_ID]
+    completed = {row_id: f"coalesce({quote_identifier(row_id)}, {first_row_id} + file_row_number)"}
+    if SEQUENCE_NUMBER_FIELD_ID in columns:
+        number = columns[SEQUENCE_NUMBER_FIELD_ID]
+        completed[number] = f"coalesce({quote_identifier(number)}, {sequence_number})"
+    return completed

@@ -1,0 +1,213 @@
+"""Check a stranger's Parquet footer before DuckDB reads the file, and read its row count."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Final
+
+import duckdb
+
+from duckicelake.errors import InvalidRequest
+
+MAX_FOOTER_BYTES: Final = 64 << 20
+MAX_SCHEMA_DEPTH: Final = 256
+MAX_SCHEMA_ELEMENTS: Final = 100_000
+MAX_READ_SECONDS: Final = 120
+"""How long DuckDB may work on a client's file; a small one may say that a row comes a billion times."""
+_MAGIC: Final = b"PAR1"
+_TRAILER_BYTES: Final = 4 + len(_MAGIC)
+_SCHEMA, _CHILDREN = 2, 5
+_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+_VARINTS: Final = frozenset({_I16, _I32, _I64})
+_MAX_SKIP_DEPTH: Final = 16
+_ROWS_FIELD_ID: Final = 3
+_ROWS_TYPE: Final = 6
+
+
+def check_footer(file: Path, name: str) -> None:
+    """Raise InvalidRequest, calling the file by its name, if it isn't Parquet or its schema is too deep or too wide."""
+    try:
+        _check_schema(read_footer(file))
+    except (IndexError, OSError) as error:
+        raise InvalidRequest(f"{name} can't be read as Parquet: its footer is damaged") from error
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name} can't be read as Parquet: {error}") from error
+
+
+@contextmanager
+def limit_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_READ_SECONDS) -> Iterator[None]:
+    """Interrupt what the connection does in the context after so many seconds: duckdb.InterruptException."""
+    timer = Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def read_footer(file: Path) -> bytes:
+    """A file's footer; InvalidRequest or OSError if it has none that can be read."""
+    if not file.is_file():
+        raise InvalidRequest("it isn't a file")
+    with file.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        if size < len(_MAGIC) + _TRAILER_BYTES:
+            raise InvalidRequest(f"it has {size} bytes")
+        opened.seek(size - _TRAILER_BYTES)
+        trailer = opened.read(_TRAILER_BYTES)
+        length = int.from_bytes(trailer[:4], "little")
+        if not trailer.endswith(_MAGIC):
+            raise InvalidRequest(f"it doesn't end with {_MAGIC.decode()}")
+        if length > min(MAX_FOOTER_BYTES, size - len(_MAGIC) - _TRAILER_BYTES):
+            raise InvalidRequest(
+                f"its footer has {length} bytes, of a file of {size}; up to {MAX_FOOTER_BYTES} are read"
+            )
+        opened.seek(size - _TRAILER_BYTES - length)
+        return opened.read(length)
+
+
+def _check_schema(footer: bytes) -> None:
+    at, field_id = 0, 0
+    while True:
+        kind, field_id, at = read_field_head(footer, at, field_id)
+        if kind == _STOP:
+            raise InvalidRequest("its footer has no schema")
+        if field_id == _SCHEMA and kind == _LIST:
+            _check_elements(footer, at)
+            return
+        at = skip_value(footer, at, kind)
+
+
+def _check_elements(footer: bytes, at: int) -> None:
+    """Walk the elements; `left` are the children that are still to come of each group that is open."""
+    count, kind, at = _read_list_head(footer, at)
+    if kind != _STRUCT or not 0 < count <= MAX_SCHEMA_ELEMENTS:
+        raise InvalidRequest(f"its schema has {count} elements; from 1 to {MAX_SCHEMA_ELEMENTS} are read")
+    left: list[int] = []
+    for _ in range(count):
+        children, at = _read_children(footer, at)
+        while left and not left[-1]:
+            left.pop()
+        if left:
+            left[-1] -= 1
+        if not 0 <= children <= count:
+            raise InvalidRequest(f"a group of its schema has {children} fields, of {count} elements in all")
+        if children:
+            left.append(children)
+        if len(left) > MAX_SCHEMA_DEPTH:
+            raise InvalidRequest(f"its schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
+
+
+def _read_children(footer: bytes, at: int) -> tuple[int, int]:
+    """(how many children an element has, the offset after it)."""
+    children = field_id = 0
+    while True:
+        kind, field_id, at = read_field_head(footer, at, field_id)
+        if kind == _STOP:
+            return children, at
+        if field_id == _CHILDREN and kind == _I32:
+            number, at = read_varint(footer, at)
+            children = (number >> 1) ^ -(number & 1)
+        else:
+            at = skip_value(footer, at, kind)
+
+
+def read_field_head(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
+    """(type, id, offset after it) of a field's head; the type is _STOP after a struct's last field."""
+    head = data[at]
+    at += 1
+    if head == _STOP:
+        return _STOP, 0, at
+    if head >> 4:
+        return head & 15, previous + (head >> 4), at
+    number, at = read_varint(data, at)
+    return head & 15, (number >> 1) ^ -(number & 1), at
+
+
+def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
+    """(count, type, offset of the first) of a list's members."""
+    head = data[at]
+    at += 1
+    if head >> 4 < 15:
+        return head >> 4, head & 15, at
+    count, at = read_varint(data, at)
+    return count, head & 15, at
+
+
+def skip_value(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """The offset after a value."""
+    if depth > _MAX_SKIP_DEPTH:
+        raise InvalidRequest("its footer is nested too deeply")
+    if kind in {_TRUE, _FALSE}:
+        return at
+    if kind == _BYTE:
+        return at + 1
+    if kind in _VARINTS:
+        return read_varint(data, at)[1]
+    if kind == _DOUBLE:
+        return at + 8
+    if kind == _BINARY:
+        length, at = read_varint(data, at)
+        return at + length
+    if kind == _STRUCT:
+        return _skip_struct(data, at, depth)
+    if kind in {_LIST, _SET}:
+        return _skip_list(data, at, depth)
+    raise InvalidRequest(f"its footer holds a value of the unknown type {kind}")
+
+
+def _skip_struct(data: bytes, at: int, depth: int) -> int:
+    field_id = 0
+    while True:
+        kind, field_id, at = read_field_head(data, at, field_id)
+        if kind == _STOP:
+            return at
+        at = skip_value(data, at, kind, depth + 1)
+
+
+def _skip_list(data: bytes, at: int, depth: int) -> int:
+    count, kind, at = _read_list_head(data, at)
+    if count > len(data):
+        raise IndexError(count)
+    for _ in range(count):
+        # A boolean has no byte of its own as a field, but one as a list's member.
+        at = at + 1 if kind in {_TRUE, _FALSE} else skip_value(data, at, kind, depth + 1)
+    return at
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise InvalidRequest("a number in its footer has more than 64 bits")
+
+
+def read_row_count(file: Path, name: str) -> int:
+    """The number of rows; InvalidRequest, calling the file by its name, if it isn't Parquet."""
+    try:
+        return _parse_row_count(read_footer(file))
+    except (IndexError, OSError) as error:
+        raise InvalidRequest(f"{name} can't be read as Parquet: its footer is damaged") from error
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name} can't be read as Parquet: {error}") from error
+
+
+def _parse_row_count(footer: bytes) -> int:
+    at, field_id = 0, 0
+    while True:
+        kind, field_id, at = read_field_head(footer, at, field_id)
+        if kind == 0:
+            raise InvalidRequest("its footer doesn't say how many rows it has")
+        if field_id == _ROWS_FIELD_ID and kind == _ROWS_TYPE:
+            number, _ = read_varint(footer, at)
+            return (number >> 1) ^ -(number & 1)
+        at = skip_value(footer, at, kind)

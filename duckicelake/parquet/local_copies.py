@@ -1,0 +1,67 @@
+"""Local copies of stored files: whole, or the Parquet footer only."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from duckicelake.parquet.footer import MAX_FOOTER_BYTES
+from duckicelake.storage.protocol import ObjectStore
+from duckicelake.storage.threads import run_in_parallel
+
+_MAGIC: Final = b"PAR1"
+_TRAILER_BYTES: Final = 4 + len(_MAGIC)
+_GUESSED_BYTES: Final = 64 << 10
+"""Bytes in which most footers are: one request of a distant store is enough for those."""
+
+
+@contextmanager
+def open_local_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
+    """Plainly named paths in a folder of their own, by location; the folder ends with the context.
+
+    Local files are linked to, so nothing is copied; a link says nothing of whether its file exists. Files of other
+    stores are copied whole, a few at a time. Raises FileMissing, Unavailable.
+    """
+    with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+        paths = {
+            location: Path(folder, f"{number}.parquet") for number, location in enumerate(dict.fromkeys(locations))
+        }
+        distant = [(location, path) for location, path in paths.items() if not _link_local(store, location, path)]
+        run_in_parallel(lambda pair: store.download(*pair), distant)
+        yield paths
+
+
+def _link_local(store: ObjectStore, location: str, path: Path) -> bool:
+    local = store.local_path(location)
+    if local is not None:
+        path.symlink_to(local)
+    return local is not None
+
+
+@contextmanager
+def open_footer_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
+    """Plainly named paths by location, in a folder that ends with the context: `local_copies` without the rows.
+
+    A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissing, Unavailable.
+    """
+    with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+        names = enumerate(dict.fromkeys(locations))
+        paths = {location: Path(folder, f"{number}.parquet") for number, location in names}
+        run_in_parallel(lambda pair: _fetch_footer(store, *pair), paths.items())
+        yield paths
+
+
+def _fetch_footer(store: ObjectStore, location: str, path: Path) -> None:
+    local = store.local_path(location)
+    if local is not None:
+        path.symlink_to(local)
+        return
+    end, length = store.read_end(location, _GUESSED_BYTES)
+    footer = int.from_bytes(end[-_TRAILER_BYTES : -len(_MAGIC)], "little") + _TRAILER_BYTES
+    if len(end) < min(footer, length) and footer <= MAX_FOOTER_BYTES:
+        end, length = store.read_end(location, footer)
+    with path.open("wb") as file:
+        file.write(_MAGIC)
+        file.seek(max(length - len(end), 0))
+        file.write(end)

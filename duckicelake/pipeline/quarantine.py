@@ -1,0 +1,201 @@
+"""Separate rows that a table takes from bad rows, and build the records of the quarantine."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from duckicelake.pipeline.columns import fit_value, index_by_name
+from duckicelake.pipeline.destination import Target
+from duckicelake.pipeline.java import Jvm
+from duckicelake.pipeline.reader import FILE_COLUMN, PROBLEM_COLUMN, RECORD_COLUMN, SourceGroup
+from duckicelake.pipeline.table_writer import Epoch
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.names import quote_name
+
+ValueTest = Callable[[Column], Column]
+CONSTRAINT_PREFIX: Final = "constraint."
+_KEY_COLUMN = "__in_key"
+
+
+def list_demands(columns: StructType, keys: Collection[str] = ()) -> Iterator[tuple[str, Column]]:
+    """The name of each value that must be there, and whether a row lacks it, which is never null; keys must be, too."""
+    for each in columns.fields:
+        column = F.col(quote_name(each.name))
+        if not each.nullable or each.name in keys:
+            yield each.name, column.isNull()
+        for name, lacks in _list_inner_demands(each.name, each.dataType):
+            yield name, column.isNotNull() & lacks(column)
+
+
+def _list_inner_demands(name: str, given: DataType) -> Iterator[tuple[str, ValueTest]]:
+    """What values of the type, which aren't null themselves, may lack."""
+    if isinstance(given, StructType):
+        for each in given.fields:
+            yield from _list_part_demands(f"{name}.{each.name}", each.dataType, each.nullable, _get_field(each.name))
+    elif isinstance(given, ArrayType):
+        for inner, lacks in _list_part_demands(f"{name}.element", given.elementType, given.containsNull, _get_itself):
+            yield inner, _test_any(lacks, _get_itself)
+    elif isinstance(given, MapType):
+        for inner, lacks in _list_part_demands(f"{name}.value", given.valueType, given.valueContainsNull, _get_itself):
+            yield inner, _test_any(lacks, F.map_values)
+
+
+def _list_part_demands(name: str, given: DataType, nullable: bool, part: ValueTest) -> Iterator[tuple[str, ValueTest]]:
+    if not nullable:
+        yield name, lambda value: part(value).isNull()
+    for inner, lacks in _list_inner_demands(name, given):
+        yield inner, _test_if_present(part, lacks)
+
+
+def _test_if_present(part: ValueTest, lacks: ValueTest) -> ValueTest:
+    return lambda value: part(value).isNotNull() & lacks(part(value))
+
+
+def _test_any(lacks: ValueTest, items: ValueTest) -> ValueTest:
+    return lambda value: F.exists(items(value), lacks)
+
+
+def _get_field(name: str) -> ValueTest:
+    return lambda value: value.getField(name)
+
+
+def _get_itself(value: Column) -> Column:
+    return value
+
+
+def read_table_constraints(
+    spark: SparkSession, client: CatalogClient, target: Target, columns: StructType, written: Sequence[str]
+) -> dict[str, str]:
+    """The texts of the table's constraints over columns that are written, by name; the catalog judges the others."""
+    metadata = client.load_table(target.namespace, target.table, "refs")["metadata"]
+    properties: Mapping[str, str] = metadata.get("properties", {})
+    found = {
+        key.removeprefix(CONSTRAINT_PREFIX): text
+        for key, text in properties.items()
+        if key.startswith(CONSTRAINT_PREFIX)
+    }
+    if not found:
+        return {}
+    come = spark.createDataFrame([], StructType([each for each in columns.fields if each.name in set(written)]))
+
+    def resolves(text: str) -> bool:
+        try:
+            come.select(F.expr(text))
+        except AnalysisException:
+            return False
+        return True
+
+    return {name: text for name, text in found.items() if resolves(text)}
+
+
+def build_violation_test(text: str) -> Column:
+    """Whether a row violates a constraint, which is never null: NULL is a violation, too, and so is an overflow."""
+    condition: Any = F.expr(text)
+    tried = Jvm(SparkSession.active()).tried(condition._jc)  # noqa: SLF001
+    return ~F.coalesce(Column(tried), F.lit(False))
+
+
+def join_fitted_rows(
+    groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], *, is_told: bool
+) -> DataFrame:
+    """All rows by the table's columns, with what tells whether they are good; and FILE and PROBLEM if `is_told`."""
+    rows = reduce(DataFrame.unionByName, (_fit_group(group, wanted, is_told=is_told) for group in groups))
+    if not keys:
+        return rows
+    is_read = F.when(F.col(RECORD_COLUMN).isNull(), 1)
+    return rows.withColumn(_KEY_COLUMN, F.count(is_read).over(Window.partitionBy(*map(quote_name, keys))))
+
+
+def _fit_group(group: SourceGroup, wanted: StructType, *, is_told: bool) -> DataFrame:
+    has = index_by_name(group.schema)
+    values = [
+        F.lit(None).cast(each.dataType).alias(each.name)
+        if (found := has.get(each.name.lower())) is None
+        else fit_value(F.col(quote_name(found.name)), found.dataType, each.dataType).alias(each.name)
+        for each in wanted.fields
+    ]
+    told = (group.file.alias(FILE_COLUMN), group.problem.alias(PROBLEM_COLUMN)) if is_told else ()
+    return group.read().select(*values, RECORD_COLUMN, *told)
+
+
+def list_flaws(
+    groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
+) -> list[Column]:
+    """What makes a row a bad one, each never null; none if there can't be any."""
+    unread = [F.col(RECORD_COLUMN).isNotNull()] if any(group.may_be_unreadable for group in groups) else []
+    several = [F.col(_KEY_COLUMN) > 1] if keys else []
+    return [
+        *unread,
+        *(lacks for _, lacks in list_demands(wanted, keys)),
+        *map(build_violation_test, checks.values()),
+        *several,
+    ]
+
+
+def combine_flaws(flaws: Sequence[Column]) -> Column:
+    return reduce(Column.__or__, flaws)
+
+
+def select_good_rows(
+    rows: DataFrame, flaws: Sequence[Column], written: Sequence[str]
+) -> tuple[DataFrame, Callable[[], int | None]]:
+    """Of the good rows what is written; and once it is, how many bad ones there were.
+
+    Bad ones are told twice, which costs less than to copy every row once more with a column that says so.
+    """
+    columns = list(map(quote_name, written))
+    if not flaws:
+        return rows.select(*columns), lambda: 0
+    observed = Observation()
+    counted = rows.observe(observed, F.count(F.when(combine_flaws(flaws), 1)).alias("bad"))
+    return counted.where(~combine_flaws(flaws)).select(*columns), lambda: _read_observation(observed)
+
+
+def _read_observation(observation: Observation) -> int | None:
+    """How many bad ones; None where Spark has left the counting out, as it does where it finds that no row is good."""
+    try:
+        return observation.get.get("bad")
+    except Py4JJavaError:
+        return None
+
+
+def _build_reason(wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]) -> Column:
+    required = [
+        F.when(F.col(RECORD_COLUMN).isNull() & lacks, F.lit(f"{name} must have a value"))
+        for name, lacks in list_demands(wanted, keys)
+    ]
+    required += [
+        F.when(
+            F.col(RECORD_COLUMN).isNull() & build_violation_test(text),
+            F.lit(f"it violates the constraint {name} ({text})"),
+        )
+        for name, text in checks.items()
+    ]
+    key = ", ".join(keys)
+    several = (
+        [F.when(F.col(_KEY_COLUMN) > 1, F.concat(F.col(_KEY_COLUMN), F.lit(f" records have this {key}")))]
+        if keys
+        else []
+    )
+    return F.concat_ws("; ", F.when(F.col(RECORD_COLUMN).isNotNull(), F.col(PROBLEM_COLUMN)), *required, *several)
+
+
+def build_quarantine_records(
+    bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
+) -> DataFrame:
+    """Bad rows as the quarantine keeps them."""
+    as_json = F.to_json(F.struct(*map(quote_name, wanted.names)))
+    return bad.select(
+        F.lit(epoch.run_id).alias("run_id"),
+        F.lit(epoch.number).cast("long").alias("epoch"),
+        F.col(FILE_COLUMN).alias("source"),
+        F.coalesce(F.col(RECORD_COLUMN), as_json).alias("record"),
+        _build_reason(wanted, keys, checks).alias("reason"),
+        F.current_timestamp().alias("quarantined_at"),
+    )

@@ -1,0 +1,392 @@
+"""A pool of connections to one Postgres database, and its transactions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Lock
+from typing import Any
+from weakref import WeakSet
+
+import orjson
+import psycopg
+from psycopg import Connection, Cursor, IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import NotNullViolation, ReadOnlySqlTransaction, UndefinedColumn
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
+
+from duckicelake.errors import CatalogError, CommitStateUnknown, ReadOnlyTable, Unavailable, UnknownFormatError
+from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
+from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
+from duckicelake.postgres.session import PinnedSession, check_encoding, check_sessions, check_triggers_enabled
+from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline, translate_outage
+
+Row = tuple[Any, ...]
+Transaction = Cursor[Row]
+"""What use cases pass down: a cursor inside one open transaction."""
+
+POOL_CONNECTIONS = 8
+POOL_TIMEOUT_SECONDS = 10.0
+_RECONNECT_SECONDS = 4.0
+"""For so long a lost connection is tried anew, with pauses that double; then the next request tries at once."""
+_LOST_AFTER_MS = 30_000
+_LISTENER_LOST_AFTER_MS = 10_000
+"""Milliseconds within which Postgres's machine must take what it is sent, or the connection counts as lost. Keepalives
+don't find that out: they go over connections alone on which nothing waits to be taken. TCP tries for 15 minutes."""
+_CLOSE_SECONDS = 2.0
+"""For the pool's own threads, which may be connecting."""
+_CHECK_SECONDS = 5.0
+"""For an answer to a check of whether there is one."""
+_CONNECTION_DEFAULTS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
+    "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
+}
+_READ_ONLY_TABLE_STATE = "DIRO1"
+"""What our trigger raises (migration 0021)."""
+_UNKNOWN_FORMAT_STATE = "DIUF1"
+"""What a precondition raises where the lake isn't one that this server knows (migration 0032)."""
+RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether the whole transaction may succeed if run again: serialization failure, deadlock, a lock or key taken."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
+
+
+class RepeatedRequestError(Exception):
+    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
+
+
+class OvertakenError(Exception):
+    """The newest snapshot, or a table, isn't what the transaction was to go on from; nothing was written."""
+
+
+_ERROR_BY_COLUMN: Mapping[tuple[str | None, str | None], type[Exception]] = {
+    ("duckicelake_idempotency", "created_at"): RepeatedRequestError,
+    ("ducklake_snapshot", "snapshot_id"): OvertakenError,
+    ("duckicelake_table", "version"): OvertakenError,
+}
+"""What it means that a column was given NULL that can't be: how a statement fails whose answer nobody waits for."""
+
+
+class _DictDumper(JsonDumper):
+    """JsonDumper itself takes the standard library's dumps, ten times slower, whatever is set for the connection."""
+
+    _dumps = orjson.dumps
+
+
+class Database:
+    """A pool of connections to one Postgres database; its URL may name several hosts, of which the primary counts.
+
+    Rows are plain tuples; `json` columns arrive as Python values, and dicts may be passed for them.
+    Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
+    Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
+    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
+    Postgres itself is to end such a statement; where it doesn't, a little later the connection is given up.
+    `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
+    Postgres took over that may lack some of it; from then on all raises FailedOver. `session_settings` are set on every
+    connection. After `require`, each transaction begins with a statement that may refuse it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        pool_size: int = POOL_CONNECTIONS,
+        statement_seconds: float = 0,
+        pool_seconds: float = POOL_TIMEOUT_SECONDS,
+        traced: TraceBlock | None = None,
+        left: Callable[[], None] | None = None,
+        session_settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.url = url
+        self._precondition: str | None = None
+        self._timeline = None if left is None else TimelineGuard(left)
+        milliseconds = str(round(statement_seconds * 1000))
+        self._answer_seconds = (
+            statement_seconds + _compute_answer_margin(statement_seconds) if statement_seconds else None
+        )
+        self._session = PinnedSession(
+            jit="off",  # to compile one of our statements takes longer than any of them
+            statement_timeout=milliseconds,
+            idle_in_transaction_session_timeout=milliseconds,
+            **(session_settings or {}),
+        )
+        self.gate = WriteGate()
+        self._lock = Lock()
+        self._connections: WeakSet[DeferredConnection] = WeakSet()
+        self._is_cut_off = False
+        self._pool = LifoPool(
+            url,
+            connection_class=build_traced_connection(traced) if traced else DeferredConnection,
+            kwargs=_build_defaults(url),
+            min_size=1,
+            max_size=pool_size,
+            timeout=pool_seconds,
+            reconnect_timeout=_RECONNECT_SECONDS,
+            open=True,
+            configure=self._configure,
+            check=check_connection_open,
+            name="duckicelake",
+        )
+        self._side_connections: list[FreshnessLine | NotificationListener] = []
+        self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[Row]]:
+        """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises.
+
+        pipelined: statements wait until somebody wants an answer, and the last ones go with COMMIT; what they found can
+        be fetched after it.
+        """
+        with (
+            self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection,
+            connection.pipeline() if pipelined else nullcontext(),
+        ):
+            with connection.cursor() as cursor:
+                try:
+                    self._check_precondition(connection)
+                    yield cursor
+                finally:
+                    afterwards = self._afterwards.pop(cursor, ())
+            _commit(connection)
+        for act in afterwards:
+            with suppress(Exception):  # the transaction is committed: nothing may look as if it weren't
+                act()
+
+    def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
+        """Do something once the cursor's transaction is committed, and only then; that it fails is nobody's concern."""
+        self._afterwards.setdefault(cursor, []).append(act)
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor[Row]]:
+        """One REPEATABLE READ, READ ONLY transaction: every statement in it sees the same state."""
+        with (
+            self._connection(IsolationLevel.REPEATABLE_READ, read_only=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            self._check_precondition(connection)
+            yield cursor
+
+    @contextmanager
+    def statement(self) -> Iterator[Cursor[Row]]:
+        """Each statement is a READ COMMITTED transaction of its own: one round trip where one statement is all."""
+        with self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection:
+            connection.autocommit = True
+            try:
+                with connection.cursor() as cursor:
+                    yield cursor
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False
+
+    def require(self, precondition: str) -> None:
+        """Begin each transaction from now on with a statement that fails where this server must not go on."""
+        self._precondition = precondition
+
+    def check(self) -> None:
+        """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers.
+
+        Raises UnsupportedCatalog for a database that no lake can be kept in, whatever is in it, and UnknownFormatError
+        where the precondition fails.
+        """
+        try:
+            with DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url)) as connection:
+                connection.answer_seconds = _CHECK_SECONDS
+                check_encoding(connection)
+                check_triggers_enabled(connection)
+                self._session.pin(connection)
+                if self._precondition is not None:
+                    connection.execute(self._precondition)
+        except psycopg.OperationalError as error:
+            reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
+            raise Unavailable(f"Postgres {reason}: {error}") from error
+        except psycopg.Error as error:
+            raise _translate_refusal(error) or error from error
+
+    def check_sessions(self) -> None:
+        """Raise UnsupportedCatalog where a pooler shares sessions between transactions."""
+
+        def connect() -> DeferredConnection:
+            connection = DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url))
+            connection.answer_seconds = _CHECK_SECONDS
+            self._session.pin(connection)
+            return connection
+
+        try:
+            check_sessions(connect)
+        except psycopg.OperationalError as error:
+            raise Unavailable(f"Postgres does not answer: {error}") from error
+
+    def statistics(self) -> dict[str, int]:
+        """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
+        return self._pool.get_stats()
+
+    def freshness_line(self) -> FreshnessLine:
+        """A line past the pool, which is closed with it."""
+        line = FreshnessLine(self.url, _build_defaults(self.url), self._session, self._timeline)
+        self._side_connections.append(line)
+        return line
+
+    def notices(self, channel: str | None) -> NotificationListener:
+        """A connection past the pool for what is notified there, which is closed with it."""
+        notices = NotificationListener(
+            self.url, _build_defaults(self.url, _LISTENER_LOST_AFTER_MS), channel, self._configure_at_once
+        )
+        self._side_connections.append(notices)
+        return notices
+
+    def cut_off(self) -> None:
+        """Have all that waits for Postgres fail at once, and all that would follow: for a process that must end."""
+        self._is_cut_off = True
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.cut_off()
+
+    def close(self) -> None:
+        self._pool.close(timeout=_CLOSE_SECONDS)
+        for line in self._side_connections:
+            line.close()
+
+    @contextmanager
+    def _connection(self, isolation: IsolationLevel, *, read_only: bool | None) -> Iterator[DeferredConnection]:
+        """read_only: None is as Postgres has it, which may be set to take no writes."""
+        if self._is_cut_off:
+            raise Unavailable("This server ends; nothing was written")
+        try:
+            with self._pool.connection() as connection:
+                self._check_timeline(connection)
+                if (connection.isolation_level, connection.read_only) != (isolation, read_only):
+                    connection.isolation_level, connection.read_only = isolation, read_only
+                connection.answer_seconds = self._answer_seconds
+                try:
+                    with _roll_back_on_error(connection):
+                        yield connection
+                except psycopg.Error as error:
+                    refusal = _translate_refusal(error)
+                    if refusal is not None:
+                        raise refusal from error
+                    if isinstance(error, UndefinedColumn):  # a migration may have renamed it since BEGIN
+                        self.check()
+                    if read_only or not is_standby(connection):
+                        raise
+                    self._reconnect_to_primary(connection)
+                    raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
+        except psycopg.Error as error:
+            is_for_caller = is_retryable(error) or (read_only and isinstance(error, ReadOnlySqlTransaction))
+            translated = None if is_for_caller else translate_outage(error)
+            if translated is None:
+                raise
+            raise translated from error
+
+    def _check_precondition(self, connection: DeferredConnection) -> None:
+        """Send the precondition with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
+        if self._precondition is not None:
+            with nullcontext() if connection.has_pipeline else connection.pipeline():
+                connection.execute(self._precondition)
+
+    def _check_timeline(self, connection: DeferredConnection) -> None:
+        """FailedOver if the connection is on another one than this process. A standby may have become the primary."""
+        if self._timeline is not None:
+            if is_standby(connection):
+                connection.timeline = read_timeline(connection)
+            self._timeline.check(connection.timeline)
+
+    def _reconnect_to_primary(self, connection: Connection[Row]) -> None:
+        """Connect anew, with all of the pool, to where the primary is by now."""
+        connection.close()
+        self._pool.drain()
+
+    def _configure(self, connection: DeferredConnection) -> None:
+        self._set(connection)
+        connection.gate = self.gate
+        if self._timeline is not None:
+            connection.timeline = read_timeline(connection)
+
+    def _configure_at_once(self, connection: DeferredConnection) -> None:
+        """For one that isn't the pool's, where it may be refused."""
+        self._set(connection)
+        if self._timeline is not None:
+            self._timeline.check(read_timeline(connection))
+
+    def _set(self, connection: DeferredConnection) -> None:
+        connection.answer_seconds = self._answer_seconds
+        with self._lock:
+            self._connections.add(connection)
+        set_json_dumps(orjson.dumps, connection)
+        set_json_loads(orjson.loads, connection)
+        connection.adapters.register_dumper(dict, _DictDumper)
+        self._session.pin(connection)
+
+
+def _translate_refusal(error: psycopg.Error) -> CatalogError | None:
+    """What our own triggers and functions mean by an error of theirs; None for Postgres's."""
+    if error.sqlstate == _READ_ONLY_TABLE_STATE:
+        return ReadOnlyTable(error.diag.message_primary or "The table can't be written")
+    if error.sqlstate == _UNKNOWN_FORMAT_STATE:
+        return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
+    return None
+
+
+def disable_timeout(cursor: Cursor[Row]) -> None:
+    """Let the statements of this transaction take what time they need: a migration builds indexes."""
+    cursor.execute("SET LOCAL statement_timeout TO 0")
+    if isinstance(cursor.connection, DeferredConnection):
+        cursor.connection.answer_seconds = None
+
+
+def _compute_answer_margin(statement_seconds: float) -> float:
+    """Seconds that Postgres may take to say itself that a statement took too long."""
+    return min(5.0, max(1.0, statement_seconds / 4))
+
+
+def _build_defaults(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any]:
+    """Which Postgres is meant, and how soon one that has vanished is given up, as far as the URL doesn't say."""
+    given = conninfo_to_dict(url)
+    defaults = {**_CONNECTION_DEFAULTS, "tcp_user_timeout": lost_after}
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def _commit(connection: Connection[Row]) -> None:
+    # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
+    if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
+        raise Unavailable("the transaction had failed before its COMMIT; nothing was written")
+    try:
+        connection.commit()
+    except psycopg.Error as error:
+        if is_retryable(error) or is_pipeline_refused(connection):
+            raise
+        raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
+
+
+@contextmanager
+def _roll_back_on_error(connection: DeferredConnection) -> Iterator[None]:
+    """Roll back where the block raises what isn't an error of Postgres's, or is what we made it say, as `_UNFULFILLED`.
+
+    psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again: all
+    but those that were yet to be prepared, after what failed in a pipeline.
+    """
+    prepared_before = connection.prepared_count
+    try:
+        yield
+    except psycopg.Error as error:
+        unfulfilled = _ERROR_BY_COLUMN.get((error.diag.table_name, error.diag.column_name))
+        if not isinstance(error, NotNullViolation) or unfulfilled is None:
+            raise
+        _roll_back(connection, prepared_before)
+        raise unfulfilled from error
+    except BaseException:
+        _roll_back(connection, prepared_before)
+        raise
+
+
+def _roll_back(connection: DeferredConnection, prepared_before: int) -> None:
+    connection.forget_prepared(prepared_before)
+    is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
+    if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+        connection.pgconn.exec_(b"ROLLBACK")

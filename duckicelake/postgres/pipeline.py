@@ -1,0 +1,292 @@
+"""Connections whose pipelines defer statements until a result is needed, then send all at once."""
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import orjson
+from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipeline
+from psycopg.abc import PQGen
+from psycopg.errors import _WaitTimeout as WaitTimeoutError
+from psycopg.generators import send
+from psycopg.pq import ExecStatus, TransactionStatus
+
+from duckicelake.errors import Unavailable
+from duckicelake.postgres.queries import BATCH_ROWS
+
+_WAIT_SECONDS: Final = 0.1
+"""psycopg's: seconds after which a wait looks for signals."""
+_BIGINT_OID: Final = 20
+_INFERRED_OID: Final = 0
+"""Type ids of Postgres's; it infers what isn't a number from where it stands, as it does of psycopg's texts."""
+_PLACEHOLDER_PATTERN: Final = re.compile(r"%\((\w+)\)s|%%")
+
+
+class WriteGate:
+    """Shared by all connections of a pool. reason: why nothing may be written now; None while all may."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def require_open(self) -> None:
+        """Raise Unavailable with the reason while nothing may be written."""
+        if self.reason is not None:
+            raise Unavailable(f"Nothing was written: {self.reason}")
+
+
+def check_gate_open(cursor: Cursor[Any]) -> None:
+    """`Gate.require_open` of the pool that the cursor's connection is from."""
+    gate = getattr(cursor.connection, "gate", None)
+    if gate is not None:
+        gate.require_open()
+
+
+class PreparedStatement(NamedTuple):
+    """What is prepared: SQL as it is written here, and with $1 and so on, and which of these are whole numbers."""
+
+    text: str
+    query: bytes
+    are_numbers: tuple[bool, ...]
+
+
+class _PendingPreparation(NamedTuple):
+    """What a pipeline waits for until a statement is prepared; else the session must not count on it."""
+
+    told: dict[PreparedStatement, bytes]
+    statement: PreparedStatement
+
+
+class DeferredPipeline(Pipeline):
+    """What comes to the queue stays there until something is fetched, or until a sync, as at the end."""
+
+    has_begun = False
+    """Whether BEGIN is among the statements: the connection's status tells only after a sync."""
+    has_ended = False
+    """Whether COMMIT was sent, and after it nothing."""
+    sent_at: float | None = None
+    """When the first of the statements was sent."""
+    refused: Error | None = None
+    """What Postgres refused a statement with; it runs none of those that were sent after that, nor COMMIT."""
+
+    def send_off(self) -> PQGen[None]:
+        """Have Postgres begin with what waits; nothing is waited for, so that it keeps its answers for now."""
+        if self.sent_at is None:
+            self.sent_at = monotonic()
+        while self.command_queue:
+            self.command_queue.popleft()()
+        yield from send(self.pgconn)
+
+    def commit(self) -> PQGen[None]:
+        """Send COMMIT with what waits; what fails is `refused` unless it was COMMIT itself."""
+        yield from self._conn._exec_command(b"COMMIT")  # noqa: SLF001 - as psycopg's own pipeline would
+        self.has_ended = True
+        try:
+            yield from self._sync_gen()
+        except Error:
+            if self.refused is None:
+                raise
+            raise self.refused from None
+
+    def _exit_gen(self) -> PQGen[None]:
+        if not self.has_ended:
+            yield from super()._exit_gen()
+
+    def _process_results(self, queued: Any, results: Any) -> None:
+        if isinstance(queued, _PendingPreparation):
+            if results[0].status != ExecStatus.COMMAND_OK:
+                queued.told.pop(queued.statement, None)
+            queued = None
+        try:
+            super()._process_results(queued, results)
+        except Error as error:
+            is_statement = not self.has_ended or len(self.result_queue) > 1  # after it come COMMIT and the sync
+            if is_statement and error.sqlstate is not None and self.refused is None:
+                self.refused = error
+            raise
+
+    def _communicate_gen(self) -> PQGen[None]:
+        """What psycopg does after each statement."""
+        yield from ()
+
+    def _fetch_gen(self, *, flush: bool) -> PQGen[None]:
+        if flush:
+            self.command_queue.append(self.pgconn.send_flush_request)
+        yield from self.send_off()
+        yield from super()._fetch_gen(flush=False)
+
+
+class DeferredConnection(Connection[Any]):
+    """A connection of psycopg's in all but its pipelines, and that gives up one on which no answer comes."""
+
+    timeline: str | None = None
+    """Of Postgres's, if it is known."""
+    gate: WriteGate | None = None
+    """The pool's."""
+    answer_seconds: float | None = None
+    """Most time for one answer; None: any. A Postgres that is stopped, or whose disk stalls, takes what it is sent, so
+    that neither its own limits nor those of the network end the wait."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._told: dict[PreparedStatement, bytes] = {}
+        self._statement_count = 0
+
+    def wait(self, gen: PQGen[Any], interval: float = _WAIT_SECONDS, timeout: float | None = None) -> Any:
+        """Run a conversation with Postgres to its end. Raises OperationalError if it is given up."""
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, self.answer_seconds)
+        except WaitTimeoutError:
+            self.pgconn.finish()
+            raise OperationalError(f"no answer within {self.answer_seconds:g} s, the connection is given up") from None
+
+    def cut_off(self) -> None:
+        """Have whoever waits for an answer fail at once; for another thread than that."""
+        with suppress(Error, OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def has_pipeline(self) -> bool:
+        """Whether statements wait in a pipeline."""
+        return self._pipeline is not None
+
+    @property
+    def has_begun_pipeline(self) -> bool:
+        """Whether it is in a pipeline, and in a transaction that has begun there."""
+        return isinstance(self._pipeline, DeferredPipeline) and self._pipeline.has_begun
+
+    def tell(self, statement: PreparedStatement, texts: Sequence[bytes | None]) -> None:
+        """Have the pipeline run a statement, of whose answer only an error is looked at (`telling.tell`)."""
+        pipeline = self._pipeline
+        assert pipeline is not None
+        name = self._told.get(statement)
+        if name is None:
+            self._statement_count += 1
+            name = self._told[statement] = b"told_%d" % self._statement_count
+            types = [_BIGINT_OID if is_number else _INFERRED_OID for is_number in statement.are_numbers]
+            pipeline.command_queue.append(partial(self.pgconn.send_prepare, name, statement.query, types))
+            pipeline.result_queue.append(_PendingPreparation(self._told, statement))  # type: ignore[arg-type]
+        pipeline.command_queue.append(partial(self.pgconn.send_query_prepared, name, texts))
+        pipeline.result_queue.append(None)
+
+    @property
+    def prepared_count(self) -> int:
+        """How many statements psycopg has given names, to prepare them."""
+        return self._prepared._prepared_idx  # noqa: SLF001 - psycopg tells nobody
+
+    def forget_prepared(self, since: int) -> None:
+        """Have statements prepared anew whose names came after so many."""
+        names = self._prepared._names  # noqa: SLF001 - as above
+        for key in [key for key, name in names.items() if int(name.rpartition(b"_")[2]) >= since]:
+            del names[key]
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        if name is None:
+            self._told.clear()
+        return super()._deallocate(name)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[Pipeline]:
+        with self.lock:
+            if self._pipeline is None:
+                self._pipeline = DeferredPipeline(self)
+        with super().pipeline() as pipeline:
+            yield pipeline
+
+    def _start_query(self) -> PQGen[None]:
+        """Begin a transaction if there is none."""
+        pipeline = self._pipeline
+        if not isinstance(pipeline, DeferredPipeline):
+            yield from super()._start_query()
+        elif not (self._autocommit or pipeline.has_begun or self.pgconn.transaction_status != TransactionStatus.IDLE):
+            pipeline.has_begun = True
+            yield from self._exec_command(self._get_tx_start_command())
+
+    def _commit_gen(self) -> PQGen[None]:
+        pipeline = self._pipeline
+        if isinstance(pipeline, DeferredPipeline):
+            yield from pipeline.commit()
+        else:
+            yield from super()._commit_gen()
+
+
+def flush_pipeline(cursor: Cursor[Any]) -> None:
+    """Have Postgres begin with the statements that wait in the cursor's pipeline, if it is in one."""
+    connection = cursor.connection
+    with connection.lock:
+        pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it to nobody but who opened it
+        if isinstance(pipeline, DeferredPipeline):
+            connection.wait(pipeline.send_off())
+
+
+def measure_lock_seconds(cursor: Cursor[Any]) -> Callable[[], float]:
+    """Tells for how many seconds Postgres has held what the cursor's transaction has locked by now.
+
+    In a pipeline of which nothing was sent yet it begins to as soon as something is.
+    """
+    since, pipeline = monotonic(), cursor.connection._pipeline  # noqa: SLF001 - as above
+
+    def held() -> float:
+        sent_at = pipeline.sent_at if isinstance(pipeline, DeferredPipeline) else None
+        return monotonic() - max(since, sent_at or since)
+
+    return held
+
+
+def flush_full_batch(cursor: Cursor[Any], rows: Sequence[object]) -> None:
+    """Send off a statement with as many rows as one takes, so that of very many rows only some wait in memory."""
+    if len(rows) == BATCH_ROWS:
+        flush_pipeline(cursor)
+
+
+def is_pipeline_refused(connection: Connection[Any]) -> bool:
+    """Whether a statement has failed in the pipeline that the connection is in, so that no COMMIT after it counts."""
+    pipeline = connection._pipeline  # noqa: SLF001 - as above
+    return isinstance(pipeline, DeferredPipeline) and pipeline.refused is not None
+
+
+def execute_no_result(cursor: Cursor[Any], statement: str, parameters: Mapping[str, object]) -> None:
+    """Have Postgres run a statement, `cursor.execute` but for the answer, which can't be had.
+
+    parameters, by the names in the statement: whole numbers and lists of them, texts, mappings as JSON, None.
+    """
+    connection = cursor.connection
+    if isinstance(connection, DeferredConnection) and connection.has_begun_pipeline:
+        query, names = _compile_statement(statement)
+        values = [parameters[name] for name in names]
+        are_numbers = tuple([type(value) is int for value in values])
+        connection.tell(PreparedStatement(statement, query, are_numbers), [_encode_text(value) for value in values])
+    else:
+        cursor.execute(statement, parameters)
+
+
+@cache
+def _compile_statement(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """The statement as Postgres has it, with $1 and so on, and what the parameters are called in this order."""
+    names: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%"
+
+    return _PLACEHOLDER_PATTERN.sub(numbered, statement).encode(), tuple(names)
+
+
+def _encode_text(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, str):
+        text = value.encode()
+        if b"\0" in text:
+            raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        return text
+    if isinstance(value, list):
+        return b"{%s}" % b",".join([b"%d" % each for each in value])
+    return orjson.dumps(value)

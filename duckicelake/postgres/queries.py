@@ -1,0 +1,66 @@
+"""Load named SQL, and pass many rows as one JSON parameter."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Final, TypeVar
+
+import orjson
+
+_STATEMENT_NAMES: dict[str, str] = {}
+_HEAD_PATTERN = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
+BATCH_ROWS: Final = 500
+"""Rows that a statement takes without much memory."""
+T = TypeVar("T")
+
+
+class Queries:
+    """The queries of one file, as attributes: `load_queries("lake", "schemas").insert_schema`."""
+
+    def __init__(self, topic: str, text: str) -> None:
+        self._topic = topic
+        self._by_name = _split_queries(text)
+
+    def __getattr__(self, name: str) -> str:
+        """Return the SQL of the query called `name`; an unknown one is an AttributeError that lists the known."""
+        if name.startswith("_") or name not in self._by_name:
+            known = ", ".join(sorted(self._by_name))
+            raise AttributeError(f"sql/{self._topic}.sql has no query {name!r}, only {known}")
+        return self._by_name[name]
+
+
+@cache
+def load_queries(package: str, topic: str) -> Queries:
+    """Load `sql/<topic>.sql` of a package once, as ("lineage.graph", "store"); FileNotFoundError if there is none."""
+    text = files(f"duckicelake.{package}").joinpath("sql", f"{topic}.sql").read_text(encoding="utf-8")
+    _STATEMENT_NAMES.update({sql: f"{topic}.{name}" for name, sql in _split_queries(text).items()})
+    return Queries(topic, text)
+
+
+def find_statement_name(statement: object) -> str:
+    """What a statement is called, `snapshots.lock`; its first word if it is in no file."""
+    if not isinstance(statement, str):
+        return "SQL"
+    return _STATEMENT_NAMES.get(statement) or statement.split(maxsplit=1)[0]
+
+
+def _split_queries(text: str) -> dict[str, str]:
+    heads = list(_HEAD_PATTERN.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    found = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)}
+    if len(found) != len(heads):
+        raise ValueError("two queries of one file have the same name")
+    if not all(found.values()):
+        raise ValueError("a query is empty: a comment may have a line like a head")
+    return found
+
+
+def json_param(rows: Sequence[object]) -> str:
+    """The rows in JSON; a text in them that is JSON already comes as `orjson.Fragment`."""
+    return orjson.dumps(rows).decode()
+
+
+def split_batches(rows: Sequence[T]) -> list[Sequence[T]]:
+    """The rows in parts for a statement each; none of no rows."""
+    return [rows[start : start + BATCH_ROWS] for start in range(0, len(rows), BATCH_ROWS)]

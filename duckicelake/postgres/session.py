@@ -1,0 +1,170 @@
+"""Settings pinned for every session, and the check that a connection owns its session."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from threading import Lock
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, Connection, sql
+from psycopg.errors import ProtocolViolation
+
+from duckicelake.errors import UnsupportedCatalog
+
+PINNED_SETTINGS: Final[Mapping[str, str]] = {
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    "backslash_quote": "safe_encoding",
+    "extra_float_digits": "1",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "xmlbinary": "base64",
+    "quote_all_identifiers": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "exit_on_error": "off",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
+}
+"""Settings that any login may set. `search_path` is pinned beside them: see `PinnedSession`."""
+_FIND_SCHEMA_SQL: Final = """\
+SELECT set_config('search_path', coalesce(quote_ident(coalesce(
+    (SELECT name FROM unnest(current_schemas(false)
+                             || CASE WHEN source <> 'client' THEN ARRAY['public'::name] END)
+         WITH ORDINALITY AS s (name, ordinal)
+     WHERE to_regclass(quote_ident(name) || '.ducklake_metadata') IS NOT NULL ORDER BY ordinal LIMIT 1),
+    nullif(current_schema(), 'pg_catalog'), CASE WHEN source <> 'client' THEN 'public' END))
+    || ', pg_temp', setting), false)
+FROM pg_settings WHERE name = 'search_path'"""
+"""The schema of the lake: the first of the search path that has one. Unless the URL gives the path, `public` is behind
+it, where DuckDB puts lakes."""
+_TRANSACTION_TIMEOUT_VERSION: Final = 17_00_00
+"""The first version of Postgres that has this setting."""
+_CHECK_ROUNDS: Final = 3
+_SHARED_SESSION_MESSAGE: Final = (
+    "the database's address is a pooler's that shares sessions between transactions (pgbouncer's pool_mode = "
+    "transaction), but the server needs its own for settings, prepared statements, LISTEN and advisory locks: "
+    "use pool_mode = session, or Postgres's own address"
+)
+ConnectFunction = Callable[[], AbstractContextManager[Connection[Any]]]
+
+
+class PinnedSession:
+    """What the connections of one process to one database have in common.
+
+    The first connection looks for the schema that holds the lake. All later ones use the same, so that a schema which
+    appears before it in the search path can't divide a running server between two lakes.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        """settings: pinned in addition, as `jit` for the pool."""
+        self._settings = {**PINNED_SETTINGS, **settings}
+        self._search_path: str | None = None
+        self._lock = Lock()
+
+    def pin(self, connection: Connection[Any]) -> None:
+        """Pin the settings for a connection without an open transaction: two round trips, three for the first."""
+        is_autocommit = connection.autocommit
+        if not is_autocommit:
+            connection.autocommit = True
+        try:
+            connection.execute(self._statement(connection))
+            path = self._search_path or self._adopt_search_path(
+                str(connection.execute(_FIND_SCHEMA_SQL).fetchall()[0][0])
+            )
+            connection.execute(_build_set_path(path))
+        finally:
+            if not is_autocommit and not connection.closed:
+                connection.autocommit = False
+
+    async def pin_async(self, connection: AsyncConnection[Any]) -> None:
+        """`pin` for a connection of an event loop that commits by itself."""
+        await connection.execute(self._statement(connection))
+        path = self._search_path
+        if path is None:
+            path = self._adopt_search_path(str((await (await connection.execute(_FIND_SCHEMA_SQL)).fetchall())[0][0]))
+        await connection.execute(_build_set_path(path))
+
+    def _adopt_search_path(self, found: str) -> str:
+        """The search path that a connection has found, or that another one has found before it."""
+        with self._lock:
+            self._search_path = self._search_path or found
+            return self._search_path
+
+    def _statement(self, connection: Connection[Any] | AsyncConnection[Any]) -> sql.Composed:
+        parts = [sql.SQL("SET {} TO {}").format(sql.Identifier(n), sql.Literal(v)) for n, v in self._settings.items()]
+        if connection.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+            parts.append(sql.SQL("SET transaction_timeout TO 0").format())
+        return sql.SQL("; ").join(parts)
+
+
+def _build_set_path(path: str) -> sql.Composed:
+    return sql.SQL("SET search_path TO {}").format(sql.SQL(path))
+
+
+def find_duckdb_parameters(url: str) -> dict[str, str]:
+    """Keywords of libpq that DuckDB's sessions need: none where database and role leave the settings as they are.
+
+    DuckDB 1.5 sets none by itself. Tried: of `PINNED`, only these two change what it writes and reads.
+    """
+    try:
+        with psycopg.connect(url, connect_timeout=2) as connection:
+            status = connection.info.parameter_status
+            found: dict[str, str] = {} if status("client_encoding") == "UTF8" else {"client_encoding": "UTF8"}
+            if status("standard_conforming_strings") != "on":
+                found["options"] = "-c standard_conforming_strings=on"
+            return found
+    except psycopg.OperationalError:
+        return {}
+
+
+def check_encoding(connection: Connection[Any]) -> None:
+    """Raise UnsupportedCatalog unless the database is in UTF-8: others can't hold every name and text."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise UnsupportedCatalog(
+            f"the database is in the encoding {encoding}, in which not every text can be kept: "
+            "make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        )
+
+
+def check_triggers_enabled(connection: Connection[Any]) -> None:
+    """Raise UnsupportedCatalog where sessions fire no triggers: those of the lake keep files that are still needed."""
+    row = connection.execute("SELECT current_setting('session_replication_role')").fetchone()
+    if row is not None and row[0] == "replica":
+        raise UnsupportedCatalog(
+            "session_replication_role is replica here, so no trigger fires and DuckDB could delete files that are "
+            "needed: ALTER DATABASE or ALTER ROLE … RESET session_replication_role"
+        )
+
+
+def check_sessions(connect: ConnectFunction) -> None:
+    """Raise UnsupportedCatalog if transactions of two connections meet in one session.
+
+    connect: makes connections that commit by themselves.
+    """
+    with connect() as first:
+        if first.info.backend_pid == _read_session_id(first):
+            return  # Postgres itself: a pooler would have given an id of its own
+        with connect() as second:
+            if any(_is_session_shared(first, second) for _ in range(_CHECK_ROUNDS)):
+                raise UnsupportedCatalog(_SHARED_SESSION_MESSAGE)
+
+
+def _is_session_shared(first: Connection[Any], second: Connection[Any]) -> bool:
+    """Whether the second's transaction has the first's session, or keeps the first from having its own again."""
+    before = _read_session_id(first)
+    try:
+        with second.transaction():
+            return before == _read_session_id(second) or before != _read_session_id(first)
+    except ProtocolViolation:  # transactions of several statements are refused: pool_mode = statement
+        return True
+
+
+def _read_session_id(connection: Connection[Any]) -> int | None:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,105 @@
+"""Translate failovers and outages of Postgres into errors of the request."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import PoolTimeout
+
+from duckicelake.errors import CatalogError, FailedOver, InvalidRequest, Unavailable
+
+_REASON_BY_STATE: Final[Mapping[str, str]] = {
+    "25006": "Postgres takes no writes now (default_transaction_read_only is on, as where a disk is full, or it is a "
+    "standby)",
+    "42501": "Postgres denies the server's login what it needs (`duckicelake grants` prints what gives it)",
+    "53100": "Postgres's disk is full",
+    "53200": "Postgres is out of memory",
+    "53300": "Postgres has no connections left",
+    "57014": "This took too long",
+    "57P03": "Postgres is starting up, recovering or shutting down",
+    "25P03": "This took too long",
+}
+"""By SQLSTATE; one of a class is the reason where there is none for the state itself."""
+_REASON_BY_CLASS: Final[Mapping[str, str]] = {
+    "53": "Postgres has run out of what it needs",
+    "58": "Postgres's system fails it",
+}
+_LIMIT_CLASS: Final = "54"
+"""The class of what exceeds a limit of the program: a row of an index, a statement's depth."""
+_TIMELINE_SQL: Final = (
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
+)
+
+
+def translate_outage(error: psycopg.Error) -> CatalogError | None:
+    """The error for the request; None if it is neither Postgres's state nor its absence that made it fail."""
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.OperationalError) and state.startswith(_LIMIT_CLASS):
+        return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
+    reason = _REASON_BY_STATE.get(state) or _REASON_BY_CLASS.get(state[:2]) or _translate_stateless(error)
+    return None if reason is None else Unavailable(f"{reason}; nothing was written, try again: {error}")
+
+
+def _translate_stateless(error: psycopg.Error) -> str | None:
+    if isinstance(error, PoolTimeout):
+        return "Postgres does not answer, or all connections to it are busy"
+    if isinstance(error, psycopg.OperationalError):
+        return "Postgres does not answer"
+    return None
+
+
+def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Whether Postgres was one when it last answered."""
+    return connection.info.parameter_status("in_hot_standby") == "on"
+
+
+def read_timeline(connection: Connection[Any]) -> str | None:
+    """The connection's, which is left without a transaction; None if Postgres doesn't tell, as a standby doesn't."""
+    row = None
+    with _hide_undefined():
+        row = connection.execute(_TIMELINE_SQL).fetchone()
+    connection.rollback()
+    return row[0] if row else None
+
+
+async def read_timeline_async(connection: AsyncConnection[Any]) -> str | None:
+    """The same of a connection of an event loop that commits by itself."""
+    row = None
+    with _hide_undefined():
+        row = await (await connection.execute(_TIMELINE_SQL)).fetchone()
+    return row[0] if row else None
+
+
+@contextmanager
+def _hide_undefined() -> Iterator[None]:
+    """Not every service that speaks Postgres's language has a timeline, or shows it to all."""
+    try:
+        yield
+    except psycopg.OperationalError:
+        raise
+    except psycopg.DatabaseError:
+        pass
+
+
+class TimelineGuard:
+    """The one that was met first."""
+
+    def __init__(self, left: Callable[[], None]) -> None:
+        """left: called once, when Postgres turns out to be on another."""
+        self._left = left
+        self._first: str | None = None
+        self._is_left = False
+        self._lock = Lock()
+
+    def check(self, met: str | None) -> None:
+        """FailedOver if a connection to another was met, now or before; None is any."""
+        with self._lock:
+            self._first = self._first or met
+            if not self._is_left and met not in (None, self._first):
+                self._is_left = True
+                self._left()
+        if self._is_left:
+            raise FailedOver("Postgres has failed over; nothing was written, try again")

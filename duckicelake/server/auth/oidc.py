@@ -1,0 +1,229 @@
+"""Tokens of an OpenID Connect provider: its keys, and what its claims are worth here.
+
+Keys are fetched when a token first needs one, and again every few minutes and when a token names an unknown one, but
+never more often than every few seconds. While the provider doesn't answer, keys that are known stay good for an hour.
+"""
+
+import json
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from threading import Lock
+from typing import Any, Final, cast
+
+import jwt
+
+from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
+from duckicelake.errors import InvalidRequest, InvalidSettings, InvalidToken, Unavailable
+from duckicelake.server.auth.tokens import ISSUER, UNREADABLE_ERRORS, Clock, Token
+
+_ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
+_FRESH_SECONDS: Final = 300
+_STALE_SECONDS: Final = 3600
+_PAUSE_SECONDS: Final = 10
+_TIMEOUT_SECONDS: Final = 3
+_MAX_RESPONSE_BYTES: Final = 1 << 20
+_MAX_NAME_CHARS: Final = 256
+_DECODE_OPTIONS: Final = {
+    "require": ["iss", "aud", "exp"],
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OidcProvider:
+    """What is trusted, and how its claims are read.
+
+    scopes: what each value of the scope claim is worth; empty: the values are scopes themselves, and others nothing.
+    """
+
+    issuer: str
+    audience: str
+    clock: Clock
+    jwks_url: str | None = None
+    scope_claim: str = "scope"
+    name_claim: str = "sub"
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    leeway: int = 30
+
+    def __post_init__(self) -> None:
+        if self.issuer == ISSUER:
+            raise InvalidSettings(
+                f"DUCKICELAKE_OIDC_ISSUER can't be {ISSUER}, which is this server's own name in tokens"
+            )
+
+
+class OidcVerifier:
+    """Reads the provider's tokens."""
+
+    def __init__(self, provider: OidcProvider) -> None:
+        self.provider = provider
+        self._keys = _ProviderKeys(provider)
+
+    def read(self, text: str) -> Token:
+        """What the token says; InvalidToken unless it holds here, Unavailable if the key that it needs can't be had."""
+        provider, now = self.provider, self.provider.clock()
+        try:
+            key = self._keys.find(jwt.get_unverified_header(text).get("kid"))
+            claims = jwt.decode(
+                text,
+                key.key,
+                [_ALGORITHMS[str(key.key_type)]],
+                cast("Any", _DECODE_OPTIONS),
+                audience=provider.audience,
+                issuer=provider.issuer,
+            )
+        except UNREADABLE_ERRORS as error:
+            raise InvalidToken(f"The token is not one of {provider.issuer} for this server: {error}") from error
+        if _read_seconds(claims, "exp", 0) + provider.leeway <= now:
+            raise InvalidToken("The token has expired; get a new one from its issuer")
+        if max(_read_seconds(claims, "nbf", 0), _read_seconds(claims, "iat", 0)) - provider.leeway > now:
+            raise InvalidToken("The token is of the future: the clocks of its issuer and this server differ")
+        name = _read_claim(claims, provider.name_claim)
+        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
+            raise InvalidToken(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
+        return Token(name, tuple(self._scopes(claims)), int(claims["exp"]), int(now), provider.issuer)
+
+    def _scopes(self, claims: Mapping[str, Any]) -> Iterator[str]:
+        value = _read_claim(claims, self.provider.scope_claim)
+        for each in value.split() if isinstance(value, str) else value if isinstance(value, list) else ():
+            if self.provider.scopes:
+                yield from self.provider.scopes.get(str(each), ())
+            elif _is_scope(str(each)):
+                yield str(each)
+
+
+class _ProviderKeys:
+    def __init__(self, provider: OidcProvider) -> None:
+        self._provider = provider
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fetched = self._tried = float("-inf")
+        self._url = provider.jwks_url
+        self._lock = Lock()
+
+    def find(self, kid: object) -> jwt.PyJWK:
+        """The key of that name, or the only one if none is named. InvalidToken, Unavailable."""
+        key = self._known(kid)
+        if key is not None and self._age() <= _FRESH_SECONDS:
+            return key
+        problem = self._refresh_if_old(kid, must=key is None or self._age() > _STALE_SECONDS)
+        key = self._known(kid)
+        if key is not None and self._age() <= _STALE_SECONDS:
+            return key
+        if self._fetched == self._tried:
+            raise InvalidToken("The token was signed with a key that its issuer doesn't publish")
+        issuer = self._provider.issuer
+        raise Unavailable(f"The keys of {issuer} can't be had now, try again: {problem or 'it did not answer lately'}")
+
+    def _age(self) -> float:
+        return self._provider.clock() - self._fetched
+
+    def _refresh_if_old(self, kid: object, *, must: bool) -> str | None:
+        """Fetch the keys unless that was tried lately or, if there is no need, is being tried; what went wrong."""
+        if not self._lock.acquire(blocking=must):
+            return None
+        try:
+            if self._known(kid) is not None and self._age() <= _FRESH_SECONDS:
+                return None
+            now = self._provider.clock()
+            return self._refresh(now) if now - self._tried > _PAUSE_SECONDS else None
+        finally:
+            self._lock.release()
+
+    def _known(self, kid: object) -> jwt.PyJWK | None:
+        if kid is None:
+            return next(iter(self._keys.values())) if len(self._keys) == 1 else None
+        return self._keys.get(kid) if isinstance(kid, str) else None
+
+    def _refresh(self, now: float) -> str | None:
+        """Fetch the keys; what went wrong, if anything."""
+        self._tried = now
+        try:
+            if self._url is None:
+                self._url = _discover(self._provider.issuer)
+            self._keys = _select_usable(_fetch(self._url))
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return f"{type(error).__name__}: {error}"
+        self._fetched = now
+        return None
+
+
+def parse_scope_mapping(text: str) -> dict[str, tuple[str, ...]]:
+    """Read `claimvalue=scope scope,…`; InvalidSettings."""
+    mapping: dict[str, tuple[str, ...]] = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        value, _, scopes = entry.rpartition("=")
+        if not value or not scopes.split():
+            raise InvalidSettings(f"DUCKICELAKE_OIDC_SCOPES: {entry} is not claimvalue=scope or claimvalue=scope scope")
+        try:
+            build_grants(scopes.split())
+        except InvalidRequest as error:
+            raise InvalidSettings(f"DUCKICELAKE_OIDC_SCOPES: {entry}: {error}") from error
+        mapping[value] = tuple(scopes.split())
+    return mapping
+
+
+def build_principal(token: Token) -> Principal:
+    return Principal(token.subject, build_grants(token.scopes))
+
+
+def _is_scope(text: str) -> bool:
+    try:
+        parse_scope(text)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _read_claim(claims: Mapping[str, Any], name: str) -> Any:
+    """The claim of that name; `a.b` is also b inside of a, as some providers nest them."""
+    value: Any = claims
+    if name in claims:
+        return claims[name]
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _read_seconds(claims: Mapping[str, Any], name: str, default: float) -> float:
+    value = claims.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidToken(f"The token's claim {name} is no time")
+    return value
+
+
+def _discover(issuer: str) -> str:
+    document = _fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+    if document["issuer"] != issuer:
+        raise ValueError(f"the discovery document is of {document['issuer']!r}, not of {issuer!r}")
+    url = document["jwks_uri"]
+    if not isinstance(url, str) or (issuer.startswith("https:") and not url.startswith("https:")):
+        raise ValueError(f"the discovery document's jwks_uri {url!r} is no https address")
+    return url
+
+
+def _fetch(url: str) -> Any:
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"{url!r} is no http or https address")
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - checked above
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
+        body = answer.read(_MAX_RESPONSE_BYTES + 1)
+    if len(body) > _MAX_RESPONSE_BYTES:
+        raise ValueError(f"{url} answers with more than {_MAX_RESPONSE_BYTES} bytes")
+    return json.loads(body)
+
+
+def _select_usable(document: Mapping[str, Any]) -> dict[str | None, jwt.PyJWK]:
+    """The keys for signatures that we accept, by name."""
+    keys: dict[str | None, jwt.PyJWK] = {}
+    for each in document["keys"]:
+        if each.get("use", "sig") != "sig" or each.get("alg", "") not in {"", *_ALGORITHMS.values()}:
+            continue
+        if each.get("kty") == "RSA" or (each.get("kty"), each.get("crv")) == ("EC", "P-256"):
+            with suppress(jwt.PyJWTError):  # one that is damaged doesn't spoil the others
+                keys[each.get("kid")] = jwt.PyJWK(each)
+    return keys

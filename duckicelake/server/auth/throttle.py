@@ -1,0 +1,103 @@
+"""Failed logins slow down whoever makes them, by client and address and by address: each failure doubles the wait."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address, ip_network
+from math import ceil
+from threading import Lock
+from typing import Final
+
+MAX_FREE_CLIENT_FAILURES: Final = 5
+MAX_FREE_ADDRESS_FAILURES: Final = 20
+MAX_WAIT_SECONDS: Final = 300.0
+MAX_FAILURE_ENTRIES: Final = 10_000
+MAX_NAME_CHARS: Final = 128
+"""Of a client or an address: what follows isn't kept."""
+_WHILE_BLOCKED: Final = "while blocked"
+
+Seconds = Callable[[], float]
+ThrottleKey = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    blocked_until: float = 0.0
+
+
+@dataclass(slots=True)
+class LoginThrottle:
+    """clock: seconds that only grow. What failed longest ago is forgotten first, and all in time."""
+
+    clock: Seconds
+    _failures: OrderedDict[ThrottleKey, _Failures] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self, client_id: str, address: str) -> int:
+        """For how many whole seconds no login is tried; 0: go ahead."""
+        with self._lock:
+            now = self.clock()
+            self._forget(now)
+            key = _build_key(client_id, address)
+            return max(self._left(key[:1], now), self._left(key, now))
+
+    def is_blocked_by_others(self, client_id: str, address: str) -> bool:
+        """Whether nothing but others' failures at its address makes the client wait."""
+        with self._lock:
+            now, key = self.clock(), _build_key(client_id, address)
+            mine = max(self._left(key, now), self._left((*key, _WHILE_BLOCKED), now))
+            return mine == 0 and self._left(key[:1], now) > 0
+
+    def failed(self, client_id: str, address: str) -> None:
+        with self._lock:
+            now = self.clock()
+            key = _build_key(client_id, address)
+            self._count(key[:1], MAX_FREE_ADDRESS_FAILURES, now)
+            self._count(key, MAX_FREE_CLIENT_FAILURES, now)
+
+    def failed_while_blocked(self, client_id: str, address: str) -> None:
+        """Counted apart from other failures, so that `wait` doesn't tell which clients there are."""
+        with self._lock:
+            self._count((*_build_key(client_id, address), _WHILE_BLOCKED), MAX_FREE_CLIENT_FAILURES, self.clock())
+
+    def succeeded(self, client_id: str, address: str) -> None:
+        with self._lock:
+            key = _build_key(client_id, address)
+            self._failures.pop(key, None)
+            self._failures.pop((*key, _WHILE_BLOCKED), None)
+
+    def _left(self, key: ThrottleKey, now: float) -> int:
+        failures = self._failures.get(key)
+        return 0 if failures is None else max(0, ceil(failures.blocked_until - now))
+
+    def _count(self, key: ThrottleKey, free: int, now: float) -> None:
+        failures = self._failures.setdefault(key, _Failures())
+        self._failures.move_to_end(key)
+        failures.count += 1
+        wait = 0.0 if failures.count < free else min(MAX_WAIT_SECONDS, 2.0 ** min(failures.count - free, 10))
+        failures.blocked_until = now + wait
+        while len(self._failures) > MAX_FAILURE_ENTRIES:
+            self._failures.popitem(last=False)
+
+    def _forget(self, now: float) -> None:
+        while self._failures:
+            oldest = next(iter(self._failures.values()))
+            if oldest.blocked_until + 2 * MAX_WAIT_SECONDS > now:
+                return
+            self._failures.popitem(last=False)
+
+
+def _build_key(client_id: str, address: str) -> ThrottleKey:
+    return find_network(address)[:MAX_NAME_CHARS], client_id[:MAX_NAME_CHARS]
+
+
+def find_network(address: str) -> str:
+    """The address, or of IPv6 the network of 64 bits, in which one machine may take any address."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    return str(parsed.ipv4_mapped or ip_network((parsed.packed, 64), strict=False))

@@ -1,0 +1,127 @@
+"""Tokens that this server issues: JWTs (RFC 7519) under HMAC-SHA256, with keys that can be changed while it serves."""
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import jwt
+
+from duckicelake.errors import InvalidSettings, InvalidToken
+
+ISSUER: Final = "duckicelake"
+_ALGORITHM: Final = "HS256"
+_MIN_SECRET_BYTES: Final = 32
+_KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_DECODE_OPTIONS: Final = {"require": ["iss", "sub", "iat", "exp", "jti"], "verify_exp": False, "verify_iat": False}
+
+UNREADABLE_ERRORS: Final = (jwt.PyJWTError, RecursionError)
+"""What reading a token that somebody made up may raise."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """kid: how tokens name it."""
+
+    kid: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token says. logged_in: when a secret or another issuer's token was last shown; times are in seconds.
+
+    origin: the other issuer whose token this one was got for; None for a client of ours.
+    """
+
+    subject: str
+    scopes: tuple[str, ...]
+    expires: int
+    logged_in: int
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The first key signs, all are accepted. clock: seconds since the epoch."""
+
+    keys: tuple[TokenKey, ...]
+    clock: Clock
+
+    def issue(self, token: Token, actor: str | None = None) -> str:
+        """The token as clients send it; `actor` is who got it in the subject's name."""
+        claims: dict[str, Any] = {
+            "iss": ISSUER,
+            "sub": token.subject,
+            "scope": " ".join(token.scopes),
+            "iat": int(self.clock()),
+            "exp": token.expires,
+            "auth_time": token.logged_in,
+            "jti": secrets.token_urlsafe(12),
+        }
+        claims |= {} if token.origin is None else {"idp": token.origin}
+        claims |= {} if actor is None else {"act": {"sub": actor}}
+        key = self.keys[0]
+        return jwt.encode(claims, key.secret, _ALGORITHM, {"kid": key.kid})
+
+    def read(self, text: str, *, even_expired: bool = False) -> Token:
+        """What the token says; InvalidToken unless one of the keys signed it and it holds."""
+        try:
+            secret = self._secret(jwt.get_unverified_header(text).get("kid"))
+            claims = jwt.decode(text, secret, [_ALGORITHM], _DECODE_OPTIONS, issuer=ISSUER)  # type: ignore[arg-type]
+            token = Token(
+                claims["sub"], tuple(claims["scope"].split()), claims["exp"], claims["auth_time"], claims.get("idp")
+            )
+        except (*UNREADABLE_ERRORS, KeyError, AttributeError) as error:
+            raise InvalidToken("The token is not one that this server issued; get a new one") from error
+        if not even_expired and token.expires <= self.clock():
+            raise InvalidToken("The token has expired; get a new one")
+        return token
+
+    def _secret(self, kid: object) -> str:
+        for key in self.keys:
+            if key.kid == kid:
+                return key.secret
+        raise InvalidToken("The token was signed with a key that this server doesn't have; get a new one")
+
+
+def read_issuer(text: str) -> str | None:
+    """Who claims to have issued the token, unchecked; InvalidToken if it isn't a JWT."""
+    try:
+        issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
+    except UNREADABLE_ERRORS as error:
+        raise InvalidToken("The token can't be read: it is no JWT") from error
+    return issuer if isinstance(issuer, str) else None
+
+
+def parse_keys(text: str) -> tuple[TokenKey, ...]:
+    """Read `kid:secret,kid2:secret2`; InvalidSettings, which shows no secret."""
+    keys = tuple(_parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip())
+    if not keys:
+        raise InvalidSettings("DUCKICELAKE_OAUTH_KEYS holds no key: write kid:secret, or kid:secret,kid2:secret2")
+    if len({key.kid for key in keys}) < len(keys):
+        raise InvalidSettings(
+            "DUCKICELAKE_OAUTH_KEYS has two keys of one name: tokens say by name which one signed them"
+        )
+    return keys
+
+
+def _parse_key(number: int, entry: str) -> TokenKey:
+    kid, _, secret = entry.partition(":")
+    what = f"key {number} of DUCKICELAKE_OAUTH_KEYS"
+    if not secret or not _KEY_ID_PATTERN.fullmatch(kid):
+        raise InvalidSettings(f"{what} is not kid:secret with a kid of up to 64 letters, digits and . _ -")
+    if len(secret.encode()) < _MIN_SECRET_BYTES:
+        raise InvalidSettings(
+            f"{what} has a secret of {len(secret.encode())} bytes; who guesses it can make tokens, so take at least "
+            f"{_MIN_SECRET_BYTES}, for example what openssl rand -hex 32 prints"
+        )
+    return TokenKey(kid, secret)
+
+
+def make_random_keys() -> str:
+    """The setting for a server that nobody gave keys: its tokens end with it."""
+    return f"start-{secrets.token_hex(4)}:{secrets.token_hex(32)}"

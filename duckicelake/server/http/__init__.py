@@ -1,0 +1,1 @@
+"""What every layer needs of HTTP: errors, headers, paths, scope, route classes."""

@@ -1,0 +1,145 @@
+"""Headers of requests and responses: safety, caching, clients, access delegation."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Final
+
+from fastapi import Depends, Header, Response
+from starlette.types import Scope
+
+from duckicelake.catalog.context.cache import LoadedTable
+from duckicelake.catalog.delegation import NO_ACCESS_REQUEST, AccessRequest
+
+RawHeader = tuple[bytes, bytes]
+_LRU_ENTRIES: Final = 4096
+_SAFETY_HEADERS: Final[tuple[RawHeader, ...]] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+)
+_DEFAULT_HEADERS: Final[tuple[RawHeader, ...]] = (
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+_TLS_HEADER: Final[RawHeader] = (b"strict-transport-security", b"max-age=31536000")
+VARY_HEADERS = "Authorization, X-Iceberg-Access-Delegation"
+_RAW_CACHE_HEADERS: Final[tuple[RawHeader, ...]] = ((b"vary", VARY_HEADERS.encode()), (b"cache-control", b"private"))
+_JSON_HEADER: Final[RawHeader] = (b"content-type", b"application/json")
+_ENTITY_TAG_PATTERN = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+MAX_CLIENT_CHARS: Final = 256
+"""Letters of one header that are kept."""
+_CLIENT_HEADERS: Final[Mapping[bytes, str]] = {
+    b"user-agent": "user-agent",
+    b"x-engine": "engine",
+    b"x-application-id": "application",
+    b"x-openlineage-parent-runid": "parent-run-id",
+    b"x-openlineage-parent-jobname": "parent-job-name",
+    b"x-openlineage-parent-jobnamespace": "parent-job-namespace",
+    b"x-openlineage-root-runid": "root-run-id",
+    b"x-openlineage-root-jobname": "root-job-name",
+    b"x-openlineage-root-jobnamespace": "root-job-namespace",
+}
+_DELEGATION_LRU_ENTRIES: Final = 64
+_DELEGATION_NAMES: Final = {"vended-credentials": AccessRequest.KEYS, "remote-signing": AccessRequest.SIGNATURES}
+
+
+@lru_cache(_LRU_ENTRIES)
+def add_safety_headers(headers: tuple[RawHeader, ...], *, is_https: bool) -> tuple[RawHeader, ...]:
+    """The headers and those of every answer; what the answer itself says about caching and its contents counts."""
+    said = {name for name, _ in headers}
+    made = [*headers, *_SAFETY_HEADERS, *(header for header in _DEFAULT_HEADERS if header[0] not in said)]
+    if is_https:
+        made.append(_TLS_HEADER)
+    return tuple(made)
+
+
+def build_cache_headers(etag: str | None) -> dict[str, str]:
+    """What accompanies every representation of a table, 304 included."""
+    headers = {"Vary": VARY_HEADERS, "Cache-Control": "private"}
+    return headers if etag is None else {**headers, "ETag": quote_entity_tag(etag)}
+
+
+def quote_entity_tag(etag: str) -> str:
+    """The tag in quotes, if it isn't already."""
+    return etag if etag.endswith('"') and _ENTITY_TAG_PATTERN.fullmatch(etag) else f'"{etag}"'
+
+
+def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
+    """Whether If-None-Match lets us answer 304: weak comparison with each listed tag, or `*`."""
+    if if_none_match is None or etag is None:
+        return False
+    if if_none_match.strip() == "*":
+        return True
+    ours = _strip_weak_mark(quote_entity_tag(etag))
+    return any(_strip_weak_mark(tag) == ours for tag in _ENTITY_TAG_PATTERN.findall(if_none_match))
+
+
+def build_outcome(
+    loaded: LoadedTable, if_none_match: bytes | None
+) -> tuple[int, tuple[RawHeader, ...], tuple[bytes, ...]]:
+    """The same as status, headers and pieces of the body, for those who send them themselves."""
+    assert loaded.etag is not None
+    if if_none_match is not None:
+        headers = _build_headers(loaded.etag)
+        if if_none_match == headers[-1][1] or is_unchanged(if_none_match.decode("latin-1"), loaded.etag):
+            return 304, headers, ()
+    return 200, _build_headers(loaded.etag, sum(map(len, loaded.pieces))), loaded.pieces
+
+
+def build_conditional_response(body: bytes, etag: str | None, if_none_match: str | None = None) -> Response:
+    """The JSON body, or 304 without one where the client's copy is the current one."""
+    headers = build_cache_headers(etag)
+    if is_unchanged(if_none_match, etag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+@lru_cache(_LRU_ENTRIES)
+def _build_headers(etag: str, length: int | None = None) -> tuple[RawHeader, ...]:
+    """Of an answer with a body of this length, or without one."""
+    entity = () if length is None else ((b"content-length", b"%d" % length), _JSON_HEADER)
+    return (*entity, *_RAW_CACHE_HEADERS, (b"etag", quote_entity_tag(etag).encode("latin-1")))
+
+
+def _strip_weak_mark(tag: str) -> str:
+    return tag.removeprefix("W/")
+
+
+def read_client(scope: Scope) -> Mapping[str, str]:
+    """What the headers say, by the names under which it is kept; only what is said is there."""
+    said = {}
+    for name, value in scope["headers"]:
+        kept = _CLIENT_HEADERS.get(name)
+        if kept is not None and (text := _clean_text(value[: 4 * MAX_CLIENT_CHARS])):
+            said[kept] = text
+    return said
+
+
+@lru_cache(_LRU_ENTRIES)
+def _clean_text(value: bytes) -> str:
+    """Without anything that steers a terminal, and not so long that it fills tables."""
+    letters = value.decode(errors="replace")
+    return "".join(letter for letter in letters if letter.isprintable())[:MAX_CLIENT_CHARS].strip()
+
+
+@lru_cache(_DELEGATION_LRU_ENTRIES)
+def parse_access_request(values: tuple[str, ...]) -> AccessRequest:
+    """What the header asks for; ways that we have never heard of are nobody's fault."""
+    wish = NO_ACCESS_REQUEST
+    for value in values:
+        for name in value.split(","):
+            wish |= _DELEGATION_NAMES.get(name.strip().lower(), NO_ACCESS_REQUEST)
+    return wish
+
+
+async def _read_access_request(
+    x_iceberg_access_delegation: Annotated[
+        list[str] | None,
+        Header(description="comma-separated: vended-credentials, remote-signing; the first that the server has"),
+    ] = None,
+) -> AccessRequest:
+    return parse_access_request(tuple(x_iceberg_access_delegation or ()))
+
+
+AccessRequestHeader = Annotated[AccessRequest, Depends(_read_access_request)]

@@ -1,0 +1,184 @@
+"""Route classes: signatures read once, unknown parameters refused."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import Parameter, iscoroutinefunction, signature
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from fastapi import FastAPI, Request, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import Depends, Header, Path, Query
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.model import SpecModel
+
+Model = TypeVar("Model", bound=BaseModel)
+Function = Callable[..., Any]
+Argument = Callable[[Request, list[Any]], Any]
+"""What a function is given: from the request, and from what the functions before it gave."""
+
+
+class FastRoute(APIRoute):
+    """Its endpoint gives the response; one that is no coroutine function runs in a thread."""
+
+    def __init__(self, path: str, endpoint: Function, **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self.app = _build_app(endpoint, _SignatureReader(self.param_convertors))
+
+
+def _build_app(endpoint: Function, signatures: "_SignatureReader") -> ASGIApp:
+    arguments, steps = signatures.arguments(endpoint), signatures.steps
+    is_coroutine = iscoroutinefunction(endpoint)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        results: list[Any] = []
+        for function, needed in steps:
+            results.append(await function(*[argument(request, results) for argument in needed]))
+        given = [argument(request, results) for argument in arguments]
+        response: Response = await (endpoint(*given) if is_coroutine else run_in_threadpool(endpoint, *given))
+        await response(scope, receive, send)
+
+    return app
+
+
+class _SignatureReader:
+    """Reads signatures: of an endpoint, and of what it depends on. names: those in the path.
+
+    steps: the functions to be called for each request, each once and after those that it depends on.
+    """
+
+    def __init__(self, names: Mapping[str, object]) -> None:
+        self._names = names
+        self._places: dict[Function, int] = {}
+        self.steps: list[tuple[Callable[..., Awaitable[Any]], tuple[Argument, ...]]] = []
+
+    def arguments(self, function: Function) -> tuple[Argument, ...]:
+        """Of the function, in their order; TypeError for what only FastAPI understands."""
+        return tuple(self._argument(each) for each in signature(function, eval_str=True).parameters.values())
+
+    def _argument(self, parameter: Parameter) -> Argument:
+        name, (kind, *marks) = parameter.name, _split_annotation(parameter.annotation)
+        match marks:
+            case [] if kind is Request:
+                return _get_request
+            case [] if kind is str and name in self._names:
+                return lambda request, _: request.scope["path_params"][name]
+            case [Depends(dependency=function)] if iscoroutinefunction(function):
+                place = self._place(function)
+                return lambda _, results: results[place]
+            case [Header() as header]:
+                return _build_header_argument(header.alias or name.replace("_", "-"), kind, parameter.default)
+            case [Query()] if issubclass(kind, BaseModel):
+                return lambda request, _: _parse_query(request, kind)
+        raise TypeError(f"{parameter} is nothing that a quick route can find in a request")
+
+    def _place(self, function: Function) -> int:
+        if function not in self._places:
+            needed = self.arguments(function)
+            self._places[function] = len(self.steps)
+            self.steps.append((function, needed))
+        return self._places[function]
+
+
+def _split_annotation(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+
+
+def _get_request(request: Request, _: list[Any]) -> Request:
+    return request
+
+
+def _build_header_argument(name: str, kind: Any, default: object) -> Argument:
+    if kind == str | None:
+        return lambda request, _: request.headers.get(name, default)
+    if kind == list[str] | None:
+        return lambda request, _: request.headers.getlist(name) or default
+    raise TypeError(f"A quick route gives the header {name} as text or as list of texts, or None")
+
+
+def _parse_query(request: Request, model: type[Model]) -> Model:
+    """The query as a value of the model; RequestValidationError."""
+    if not request.scope["query_string"]:
+        return model()
+    try:
+        return model.model_validate(dict(request.query_params))
+    except ValidationError as invalid:
+        errors = [{**error, "loc": ("query", *error["loc"])} for error in invalid.errors(include_url=False)]
+        raise RequestValidationError(errors) from invalid
+
+
+class StrictRequest(SpecModel):
+    """A body with the fields of the model, and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class StrictRoute(APIRoute):
+    """Takes the query parameters of its endpoint's signature, and no others."""
+
+    def __init__(self, path: str, endpoint: Any, **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        app = self.app
+        elsewhere = Path | Header
+        known = {each.alias for each in get_flat_params(self.dependant) if not isinstance(each.field_info, elsewhere)}
+
+        async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["query_string"]:
+                _check_query(QueryParams(scope["query_string"]), known)
+            await app(scope, receive, send)
+
+        self.app = checked
+
+
+class StrictFastRoute(StrictRoute, FastRoute):
+    """The same of a route that takes requests apart by itself."""
+
+
+def _check_query(given: Iterable[str], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            takes = f"this route takes {', '.join(sorted(known))}" if known else "this route takes none"
+            raise InvalidRequest(f"Invalid request: query.{name}: there is no such parameter; {takes}")
+
+
+class FastRouter:
+    """Tries the routes that are asked most often; what an endpoint raises is answered as the app's handlers say."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._routes = [route for route in app.router.routes if isinstance(route, FastRoute)]
+
+    async def answers(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Whether it was a request for one of the routes, and has its answer."""
+        for route in self._routes:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(found, app=self._app)
+                await self._answer(route, scope, receive, send)
+                return True
+        return False
+
+    async def _answer(self, route: FastRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        is_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            await route.app(scope, receive, send_on)
+        except Exception as error:
+            handlers = self._app.exception_handlers
+            handler = next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
+            if handler is None or is_begun:
+                raise
+            response = await handler(Request(scope, receive), error)  # type: ignore[misc]
+            await response(scope, receive, send)

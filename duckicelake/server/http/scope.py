@@ -1,0 +1,87 @@
+"""What the ASGI scope says of a request: the client's session, the end at shutdown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from random import Random
+from typing import Any, Final
+
+from starlette.types import Scope
+
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
+from duckicelake.server.routes.context import find_address
+
+_END_KEY: Final = "duckicelake.end"
+_IS_ENDING_KEY: Final = "duckicelake.is-ending"
+_DIGEST_CHARS: Final = 16
+_LRU_ENTRIES: Final = 4096
+_MAX_HEADER_BYTES: Final = 1024
+"""Letters of a header that tell programs apart."""
+_FORWARD_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
+_random = Random()  # noqa: S311 - tells requests apart, and needn't be hard to guess
+
+
+def end_on_shutdown(scope: Scope, end: Callable[[], object]) -> None:
+    """Have `end` called once the server shuts down: at once, if it does so already."""
+    state = scope.setdefault("state", {})
+    state[_END_KEY] = end
+    if _IS_ENDING_KEY in state:
+        end()
+
+
+def end_response(state: dict[str, Any]) -> None:
+    """For the server: end the answer to the request with this state, or the one that it may come to."""
+    state[_IS_ENDING_KEY] = True
+    if _END_KEY in state:
+        state[_END_KEY]()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSession:
+    """A program. is_stranger: nobody has logged in, or said a name; is_hidden: and who is connected isn't who asks."""
+
+    program: str
+    is_stranger: bool = False
+    is_hidden: bool = False
+
+    def on(self, port: int) -> str:
+        """What it is called in requests from this port of its machine, 0 if nobody knows which."""
+        if not self.is_stranger:
+            return self.program
+        is_known = port != 0 and not self.is_hidden
+        return f"{self.program}:{port if is_known else f'?{_random.getrandbits(64):x}'}"
+
+
+def find_session(scope: Scope, principal: Principal) -> ClientSession:
+    """Whose request it is."""
+    token = agent = name = b""
+    is_forwarded = False
+    for header, value in scope["headers"]:
+        if header == b"authorization":
+            token = value
+        elif header == b"user-agent":
+            agent = value[:_MAX_HEADER_BYTES]
+        elif header == b"x-application-id":
+            name = value[:_MAX_HEADER_BYTES]
+        elif header in _FORWARD_HEADERS:
+            is_forwarded = True
+    if principal is not ANY_PRINCIPAL:
+        return ClientSession(_hash_parts(token, find_address(scope), agent, name))
+    program = _hash_parts(b"", find_address(scope), agent, name)
+    return ClientSession(program, is_stranger=not name, is_hidden=is_forwarded)
+
+
+def find_port(scope: Scope) -> int:
+    """From which the request comes; 0: a proxy doesn't say."""
+    client = scope.get("client")
+    return int(client[1]) if client else 0
+
+
+@lru_cache(_LRU_ENTRIES)
+def _hash_parts(*said: bytes | str) -> str:
+    digest = sha256()
+    for each in said:
+        encoded = each if isinstance(each, bytes) else each.encode()
+        digest.update(b"%d:%b" % (len(encoded), encoded))
+    return digest.hexdigest()[:_DIGEST_CHARS]

@@ -1,1 +1,0 @@
-"""What is too much, refused before any work is done on it: bodies, rates and load."""

@@ -1,0 +1,1 @@
+"""ASGI layers around the routes: log, limits, audit, traces, browsers."""

@@ -1,0 +1,166 @@
+"""Limit the size, time and memory of request bodies, and read them for endpoints."""
+
+import asyncio
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duckicelake.server.http.paths import PREFIX
+from duckicelake.server.routes.context import ServerContext, find_caller
+
+SMALL_BODY_BYTES: Final = 64 * 1024
+"""Bytes of a body that are always taken: small requests are answered while large ones fill the budget."""
+_PUBLIC_BODY_SECONDS: Final = 5.0
+"""Within which a body must arrive that anybody may send: a form of a few hundred bytes."""
+PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+"""Paths whose bodies are read before it is known who sends them."""
+
+
+class BodyBudget:
+    """Bytes of bodies that have arrived, and been unpacked, of requests that are under way; for one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def take(self, size: int, *, held: int) -> None:
+        """Take so many bytes more for a request that has taken `held`; HTTP 429 where they would be too many."""
+        if self.used + size > self.limit and held + size > SMALL_BODY_BYTES:
+            message = (
+                f"The bodies of requests under way fill the {self.limit} bytes that DUCKICELAKE_MAX_BODIES_BYTES gives "
+                "them; nothing was done, try again"
+            )
+            raise HTTPException(429, message, {"Retry-After": "1", "Connection": "close"})
+        self.used += size
+
+    def leave(self, size: int) -> None:
+        """Give back what a request has taken."""
+        self.used -= size
+
+
+class BodyLimitMiddleware:
+    """ASGI middleware: reading a body larger than `limit` bytes raises HTTP 413, announced or streamed alike.
+
+    One that takes longer than `seconds` to arrive raises HTTP 408, one that is too much beside the others HTTP 429.
+    """
+
+    def __init__(
+        self, app: ASGIApp, limit: int, seconds: float | None = None, budget: BodyBudget | None = None
+    ) -> None:
+        self._app = app
+        self._limit = limit
+        self._seconds = seconds
+        self._budget = budget or BodyBudget(limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        seconds = self._seconds
+        if seconds is not None and scope["path"] in PUBLIC_BODY_PATHS:
+            seconds = min(seconds, _PUBLIC_BODY_SECONDS)
+        body = _LimitedBody(receive, self._limit, _read_content_length(scope), seconds, self._budget)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._budget.leave(body.received)
+
+
+class _LimitedBody:
+    """Receives in another's place."""
+
+    def __init__(self, receive: Receive, limit: int, announced: int, seconds: float | None, budget: BodyBudget) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._announced = announced
+        self._seconds = seconds
+        self._budget = budget
+        self._deadline: float | None = None
+        self._is_complete = False
+        self.received = 0
+
+    async def receive(self) -> Message:
+        if self._announced > self._limit:
+            raise self._too_large()
+        if self._deadline is None and self._seconds is not None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+        if self._is_complete:
+            return await self._receive()
+        message = await _receive_in_time(self._receive, self._deadline, self._seconds)
+        self._is_complete = not message.get("more_body", False)
+        self._take(len(message.get("body", b"")))
+        return message
+
+    def _take(self, size: int) -> None:
+        if self.received + size > self._limit:
+            raise self._too_large()
+        self._budget.take(size, held=self.received)
+        self.received += size
+
+    def _too_large(self) -> HTTPException:
+        detail = f"The body is larger than {self._limit} bytes, which is what DUCKICELAKE_MAX_BODY_BYTES allows"
+        return HTTPException(413, detail, {"Connection": "close"})
+
+
+async def _receive_in_time(receive: Receive, deadline: float | None, seconds: float | None) -> Message:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        detail = f"The body didn't arrive within {seconds:g} seconds; nothing was done"
+        raise HTTPException(408, detail, {"Connection": "close"}) from None
+
+
+def _read_content_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+async def spend_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent too much; then count what it sends."""
+    context: ServerContext = request.app.state.context
+    principal = find_caller(request).principal.name
+    wait = context.quotas.wait(principal)
+    if wait:
+        detail = f"You send more rows than this server takes in a second: come again in {wait} s; nothing was done"
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    context.quotas.bytes.spend(principal, len(await request.body()))
+
+
+async def spend_lineage_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
+    context: ServerContext = request.app.state.context
+    principal, quota = find_caller(request).principal.name, context.quotas.lineage
+    wait = quota.wait(principal)
+    if wait:
+        detail = (
+            "You have sent as many bytes of lineage as DUCKICELAKE_LINEAGE_BYTES_PER_HOUR allows: come again in "
+            f"{wait} s; nothing was kept"
+        )
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    quota.spend(principal, len(await request.body()))
+
+
+WithinLineageQuota = Annotated[None, Depends(spend_lineage_quota)]
+"""For endpoints that take events of lineage: the first that they depend on."""
+
+WithinQuota = Annotated[None, Depends(spend_quota)]
+"""For endpoints that take rows: the first that they depend on."""
+
+
+async def _read_body(request: Request) -> bytes:
+    return await request.body()
+
+
+Body = Annotated[bytes, Depends(_read_body)]
+
+
+def describe_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The `openapi_extra` of an operation whose body the endpoint parses as this model."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

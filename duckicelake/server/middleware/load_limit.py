@@ -1,0 +1,165 @@
+"""Refuse requests beyond the worker's slots, before any work is done on them."""
+
+from collections import Counter
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duckicelake.server.auth.throttle import find_network
+from duckicelake.server.http.errors import build_error_response
+from duckicelake.server.middleware.body_limit import PUBLIC_BODY_PATHS
+from duckicelake.server.routes.context import find_address
+from duckicelake.server.telemetry.metrics import Metrics
+
+MAX_LOGIN_REQUESTS: Final = 64
+MAX_ADDRESS_LOGIN_REQUESTS: Final = 16
+"""Of one address, or of IPv6 one network of 64 bits: a slow client leaves most places to others."""
+EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""A busy server is alive, and who watches it must see so."""
+_RETRY_HEADERS: Final = {"Retry-After": "1"}
+_LEAVE_KEY: Final = "duckicelake.leave-slot"
+
+
+class LoginRequestCounter:
+    """Counts them by address; for one event loop."""
+
+    def __init__(self, limit: int = MAX_LOGIN_REQUESTS, of_address: int = MAX_ADDRESS_LOGIN_REQUESTS) -> None:
+        self._limit = limit
+        self._of_address = of_address
+        self._all = 0
+        self._by_address: Counter[str] = Counter()
+
+    def enter(self, address: str) -> str | None:
+        """Why one more can't be served now; None: it may, and is to `leave`."""
+        network = find_network(address)
+        if self._by_address[network] >= self._of_address:
+            return f"{self._of_address} logins from your address are arriving; nothing was done, try again"
+        if self._all >= self._limit:
+            return f"{self._limit} logins are arriving; nothing was done, try again"
+        self._all += 1
+        self._by_address[network] += 1
+        return None
+
+    def leave(self, address: str) -> None:
+        network = find_network(address)
+        self._all -= 1
+        self._by_address[network] -= 1
+        if not self._by_address[network]:
+            del self._by_address[network]
+
+
+class RequestSlots:
+    """How many requests are being answered; for one event loop."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taken = 0
+
+    def take(self) -> bool:
+        """Whether there was one, which is to be given back."""
+        if self._taken >= self.most:
+            return False
+        self._taken += 1
+        return True
+
+    def leave(self) -> None:
+        self._taken -= 1
+
+    def is_full(self) -> bool:
+        return self._taken >= self.most
+
+
+def leave_slot(scope: Scope) -> None:
+    """Let others have the slot of this request, which from now on only waits."""
+    leave = scope.pop(_LEAVE_KEY, None)
+    if leave is not None:
+        leave()
+
+
+class LoadLimitMiddleware:
+    """ASGI middleware: answers 429 while there is no slot, without reading or routing the request.
+
+    A request with a body has its slot from when the body is there: clients that send slowly keep nobody out. Those that
+    may send one without a login have places of their own.
+    """
+
+    def __init__(self, app: ASGIApp, slots: RequestSlots, metrics: Metrics, strangers: LoginRequestCounter) -> None:
+        self._app = app
+        self._slots = slots
+        self._metrics = metrics
+        self._strangers = strangers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in EXEMPT_PATHS:
+            await self._app(scope, receive, send)
+        elif self._slots.is_full():
+            self._metrics.request_shed()
+            await build_error_response(429, "TooManyRequestsException", self._too_many(), _RETRY_HEADERS)(
+                scope, receive, send
+            )
+        elif scope["path"] in PUBLIC_BODY_PATHS:
+            await self._serve_stranger(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve_stranger(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = find_address(scope)
+        refusal = self._strangers.enter(address)
+        if refusal is not None:
+            self._metrics.request_shed()
+            await build_error_response(429, "TooManyRequestsException", refusal, _RETRY_HEADERS)(scope, receive, send)
+            return
+        leaving = [address]
+
+        async def leave_after_the_body() -> Message:
+            message = await receive()
+            if leaving and not message.get("more_body", False):
+                self._strangers.leave(leaving.pop())
+            return message
+
+        try:
+            await self._serve(scope, leave_after_the_body, send)
+        finally:
+            while leaving:
+                self._strangers.leave(leaving.pop())
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _has_body(scope):
+            receive = self._taking_slot(scope, receive)
+        else:
+            self._slots.take()
+            scope[_LEAVE_KEY] = self._slots.leave
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            leave_slot(scope)
+
+    def _taking_slot(self, scope: Scope, receive: Receive) -> Receive:
+        is_complete = False
+
+        async def take_after_the_body() -> Message:
+            nonlocal is_complete
+            message = await receive()
+            if not is_complete and message["type"] == "http.request" and not message.get("more_body", False):
+                is_complete = True
+                if not self._slots.take():
+                    self._metrics.request_shed()
+                    raise HTTPException(429, self._too_many(), _RETRY_HEADERS)
+                scope[_LEAVE_KEY] = self._slots.leave
+            return message
+
+        return take_after_the_body
+
+    def _too_many(self) -> str:
+        most = self._slots.most
+        return (
+            f"This worker answers {most} requests at a time, and that many are under way; try again, nothing was done"
+        )
+
+
+def _has_body(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if (name == b"content-length" and value != b"0") or name == b"transfer-encoding":
+            return True
+    return False

@@ -1,0 +1,135 @@
+"""Limit the connections of clients, by worker and by address."""
+
+import logging
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Final, Protocol
+
+from duckicelake.server.auth.throttle import find_network
+
+_LOG: Final = logging.getLogger(__name__)
+_WANTED_DESCRIPTORS: Final = 16_384
+_RESERVED_DESCRIPTORS: Final = 512
+"""Descriptors for all else: Postgres, the store, files."""
+_MIN_CONNECTIONS: Final = 16
+_EVICTION_SHARE: Final = 8
+"""Of the connections of an address that are in the way, so many are looked through for each one that is closed."""
+_SECONDS_BETWEEN_LINES: Final = 10.0
+
+
+class Closable(Protocol):
+    """A connection as its server knows it."""
+
+    def is_waiting(self) -> bool:
+        """Whether no request on it is under way."""
+        ...
+
+    def close_idle(self) -> None:
+        """Close it."""
+        ...
+
+
+@dataclass(slots=True)
+class ConnectionTally:
+    """Of one process, for its metrics."""
+
+    open: int = 0
+    evicted: int = 0
+    refused: int = 0
+
+    def statistics(self) -> dict[str, int]:
+        return {"open": self.open, "evicted": self.evicted, "refused": self.refused}
+
+
+TALLY: Final = ConnectionTally()
+
+
+@dataclass(slots=True)
+class ConnectionTable:
+    """Those of one server, by address; for one event loop. proxies: networks whose addresses have no limit."""
+
+    limit: int
+    of_address: int
+    proxies: Sequence[str] = ()
+    _all: int = 0
+    _by_address: dict[str, dict[Closable, None]] = field(default_factory=dict)
+    _said: float = float("-inf")
+
+    def add(self, connection: Closable, address: str) -> bool:
+        """Whether there is room for it, or room could be made."""
+        network = find_network(address)
+        own = self._by_address.setdefault(network, {})
+        is_admitted = self._admits(own, network)
+        if is_admitted:
+            own[connection] = None
+            self._all += 1
+            TALLY.open += 1
+        else:
+            TALLY.refused += 1
+        if not own:
+            self._by_address.pop(network, None)
+        return is_admitted
+
+    def remove(self, connection: Closable, address: str) -> None:
+        """Forget one that has ended; it may have been forgotten before."""
+        network = find_network(address)
+        own = self._by_address.get(network, {})
+        if connection in own:
+            del own[connection]
+            self._all -= 1
+            TALLY.open -= 1
+            if not own:
+                del self._by_address[network]
+
+    def _admits(self, own: dict[Closable, None], network: str) -> bool:
+        if len(own) >= self.of_address and not self._is_proxy(network):
+            self._warn(f"{network} has {len(own)} connections, as many as one address may")
+            if not self._make_room(own, network):
+                return False
+        if self._all < self.limit:
+            return True
+        largest = max(self._by_address, key=lambda each: len(self._by_address[each]))
+        self._warn(f"there are {self._all} connections, as many as this worker takes; {largest} has most")
+        return self._make_room(self._by_address[largest], largest)
+
+    def _make_room(self, connections: dict[Closable, None], address: str) -> bool:
+        """Close some that are idle, the oldest first. Many at a time, as all have to be looked through."""
+        idle = [connection for connection in connections if connection.is_waiting()]
+        for connection in idle[: max(1, len(connections) // _EVICTION_SHARE)]:
+            self.remove(connection, address)
+            connection.close_idle()
+            TALLY.evicted += 1
+        return bool(idle)
+
+    def _is_proxy(self, network: str) -> bool:
+        try:
+            address = ip_address(network)
+        except ValueError:
+            return False
+        return any(address in ip_network(proxy) for proxy in self.proxies)
+
+    def _warn(self, reason: str) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            _LOG.warning("%s: idle ones are closed, else new ones refused (DUCKICELAKE_MAX_CONNECTIONS)", reason)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process, and those that it starts, have as many descriptors as it may, up to what it can use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_WANTED_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def build_connection_table(limit: int | None, of_address: int | None, proxies: Sequence[str]) -> ConnectionTable:
+    """Within the descriptors of the process. limit: None, as many as there are. of_address: None, half of them."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = _WANTED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    room = max(_MIN_CONNECTIONS, descriptors - min(_RESERVED_DESCRIPTORS, descriptors // 2))
+    most = min(limit or room, room)
+    return ConnectionTable(most, min(of_address or max(1, most // 2), most), tuple(proxies))

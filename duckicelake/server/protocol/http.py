@@ -1,0 +1,270 @@
+"""HTTP/1.1 for uvicorn, with timeouts, limits and cached responses."""
+
+import asyncio
+import ssl
+from functools import lru_cache, partial
+from typing import Any, Final
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from duckicelake.server.http.headers import RawHeader
+from duckicelake.server.http.scope import end_response
+from duckicelake.server.protocol.connections import ConnectionTable
+from duckicelake.server.protocol.response_cache import (
+    RESPONSE_CACHE_EXTENSION,
+    ReplayedResponse,
+    RequestKey,
+    ResponseCache,
+    build_request_key,
+)
+
+_MAX_HEADER_BYTES = 64 * 1024
+_NO_ROOM_BODY = (
+    b'{"error":{"message":"This worker has no room for another connection; nothing was done, try again",'
+    b'"type":"ServiceUnavailableException","code":503}}'
+)
+_NO_ROOM_RESPONSE = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_NO_ROOM_BODY), _NO_ROOM_BODY)
+)
+_CHUNK_FRAME_BYTES = 16
+"""Bytes around each piece of a body that is sent in pieces, at most."""
+_MAX_REQUEST_BYTES: Final = 16 * 1024
+"""Bytes of a request that is worth remembering."""
+_CACHEABLE_METHODS: Final = (b"GET ", b"HEAD ")
+"""How requests begin that may be answered again."""
+
+
+class EdgeConfig(Config):
+    """Travels to each worker process.
+
+    receive_seconds: within which a request's headers must have arrived, and within which more of an answer is taken.
+    handshake_context: with which connections are encrypted, if they are.
+    """
+
+    receive_seconds: float = 60.0
+    repeats: ResponseCache
+    clients: ConnectionTable
+    handshake_context: ssl.SSLContext | None = None
+
+
+class _RequestCycle(RequestResponseCycle):
+    """A request and its answer. When a client goes, uvicorn tells only the last of its requests, not those answered."""
+
+    async def send(self, message: Any) -> None:
+        if self.transport.is_closing():
+            self.disconnected = True
+        await super().send(message)
+
+
+class TimeoutHttpProtocol(HttpToolsProtocol):
+    """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end.
+
+    So it does with those on which nothing of an answer that waits is taken for the same time, and with those that send
+    endless headers or trailers: the parser itself keeps any number of them.
+    """
+
+    config: EdgeConfig
+    _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _unread = 0
+    """Bytes that belong to no body, since headers last came to their end."""
+    _is_in_body = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.config.clients.add(self, self._address()):
+            self._start_timer()
+        else:
+            transport.write(_NO_ROOM_RESPONSE)
+            transport.close()
+
+    def is_waiting(self) -> bool:
+        """As of `Closable`."""
+        return self._is_idle()
+
+    def close_idle(self) -> None:
+        """As of `Closable`; what it hasn't taken of its last answer is still sent."""
+        self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        self._unread = 0 if self.cycle is not before else max(0, self._unread + len(data))
+        if self._unread > _MAX_HEADER_BYTES:
+            self._refuse_headers()
+        elif not self._is_owed_more():
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_body = True
+        super().on_headers_complete()
+        # uvicorn makes it, and has begun no task of its yet.
+        self.cycle.__class__ = _RequestCycle
+
+    def on_body(self, body: bytes) -> None:
+        self._unread -= len(body) + _CHUNK_FRAME_BYTES
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_write_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._stop_write_timer()
+        self.config.clients.remove(self, self._address())
+        super().connection_lost(exc)
+
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def _is_owed_more(self) -> bool:
+        """Headers, or the rest of a body that nobody reads any more; bodies that are read have a limit of their own."""
+        return self._is_idle() and (self._is_in_body or self._unread > 0)
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _refuse_headers(self) -> None:
+        if self._is_idle() and not self._is_in_body and not self.transport.is_closing():
+            self.send_400_response(f"The headers are longer than {_MAX_HEADER_BYTES} bytes.")
+        else:
+            self.transport.abort()
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(self._seconds(), self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_write_timer(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self._seconds(), self._abort_unless_less_than, left)
+
+    def _abort_unless_less_than(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() < left:
+            self._start_write_timer()
+        else:
+            self.transport.abort()  # close() would wait for what is not taken
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _seconds(self) -> float:
+        return self.config.receive_seconds
+
+
+class CachingHttpProtocol(TimeoutHttpProtocol):
+    """Tells requests that are sent whole, in one piece and one at a time, by their bytes; others go the usual way."""
+
+    _begun = 0
+    """Requests that the parser has seen the first byte of."""
+    _is_between = True
+    """Whether it has seen the last byte of each."""
+    _replayed_request: tuple[RequestKey, bytes] | None = None
+    """The request that the app answers again just now."""
+    _held = b""
+    """What came meanwhile."""
+    _is_ending = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._replayed_request is not None:
+            self._held += data
+            self.flow.pause_reading()
+        elif self._is_cacheable(data):
+            self._receive(data, build_request_key(self._address(), data))
+        else:
+            super().data_received(data)
+
+    def _is_cacheable(self, data: bytes) -> bool:
+        is_next = self._is_between and self._is_idle() and not self.flow.write_paused
+        return is_next and len(data) <= _MAX_REQUEST_BYTES and data.startswith(_CACHEABLE_METHODS)
+
+    def is_waiting(self) -> bool:
+        return self._replayed_request is None and super().is_waiting()
+
+    def on_message_begin(self) -> None:
+        self._begun += 1
+        self._is_between = False
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._is_between = True
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        if self._replayed_request is None:
+            super().shutdown()
+            self._end_answer()
+        self._is_ending = True
+
+    def _end_answer(self) -> None:
+        if not self._is_idle():
+            end_response(self.cycle.scope["state"])
+
+    def _receive(self, data: bytes, key: RequestKey) -> None:
+        """Take what may be a request that came before."""
+        repeat = self.config.repeats.find(key)
+        if repeat is not None and repeat(self.client[1] if self.client else 0, self._answer):
+            self._replayed_request = key, data
+            self._unset_keepalive_if_required()
+            self._stop_timer()
+        else:
+            self._read(data, key)
+
+    def _read(self, data: bytes, key: RequestKey) -> None:
+        begun = self._begun
+        super().data_received(data)
+        if self._begun == begun + 1 and self._is_between and self.cycle is not None and self.cycle.keep_alive:
+            # Its task hasn't begun yet.
+            self.scope["extensions"] = {RESPONSE_CACHE_EXTENSION: {"learn": partial(self.config.repeats.learn, key)}}
+
+    def _answer(self, answer: ReplayedResponse | None) -> None:
+        """A `Reply`."""
+        assert self._replayed_request is not None
+        (key, data), self._replayed_request = self._replayed_request, None
+        if self.transport.is_closing():
+            return
+        if answer is None:
+            self._read(data, key)
+        else:
+            self.transport.write(self._encoded(answer))
+            self.on_response_complete()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, b""
+        if self._is_ending:
+            super().shutdown()
+        elif held:
+            self.flow.resume_reading()
+            self.data_received(held)
+
+    def _encoded(self, answer: ReplayedResponse) -> bytes:
+        head = _encode_head(answer.status, answer.headers)
+        servers = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
+        own = b"x-request-id: %b\r\n\r\n" % answer.request_id.encode()
+        return b"".join((head, *servers, own, *answer.pieces))
+
+
+@lru_cache(4096)
+def _encode_head(status: int, headers: tuple[RawHeader, ...]) -> bytes:
+    return b"".join((STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)))

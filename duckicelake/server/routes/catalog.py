@@ -1,0 +1,144 @@
+"""Routes of the catalog: configuration, namespaces, transactions."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from duckicelake.catalog import namespaces
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.errors import NoSuchWarehouse
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
+from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.paths import ENDPOINTS, PREFIX, NamespacePath, PageQuery, ParentQuery
+from duckicelake.server.http.route import FastRoute
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.routes.context import AppContext, AppServices
+from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
+
+config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
+_JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+"""Which of Java's implementations reads S3; its default is Hadoop's."""
+namespace_router = APIRouter(prefix=PREFIX, tags=["namespaces"], responses=RESPONSES)
+transaction_router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES, route_class=FastRoute)
+
+
+class CatalogConfig(BaseModel):
+    """Properties that clients put below (`defaults`) and above (`overrides`) their own; routes they may call."""
+
+    model_config = ConfigDict(frozen=True)
+
+    defaults: dict[str, str] = {}
+    overrides: dict[str, str] = {}
+    endpoints: tuple[str, ...] = ENDPOINTS
+    idempotency_key_lifetime: timedelta = Field(
+        default=OUTCOME_LIFETIME, serialization_alias="idempotency-key-lifetime"
+    )
+    """Its presence is what makes clients send keys."""
+
+
+@config_router.get("/config")
+async def get_config(
+    context: AppContext,
+    warehouse: Annotated[str | None, Query(description="name or location of the warehouse; may be left out")] = None,
+) -> CatalogConfig:
+    """Read the catalog's configuration."""
+    if warehouse and warehouse.rstrip("/") not in context.warehouses:
+        raise NoSuchWarehouse(f"No such warehouse: {warehouse}; this server has {_join_names(context.warehouses)}")
+    access = context.services.access.client
+    return CatalogConfig(defaults={**access, **_JAVA_FILES} if access else {})
+
+
+def _join_names(names: frozenset[str]) -> str:
+    return " or ".join(sorted(names))
+
+
+class NamespaceList(BaseModel):
+    """One page of namespaces, each as its full path."""
+
+    model_config = ConfigDict(frozen=True)
+
+    namespaces: tuple[tuple[str, ...], ...]
+    next_page_token: str | None = Field(serialization_alias="next-page-token")
+
+
+class NamespaceAnswer(BaseModel):
+    """A namespace with all of its properties, and as `location` where its tables go."""
+
+    model_config = ConfigDict(frozen=True)
+
+    namespace: tuple[str, ...]
+    properties: dict[str, str]
+
+
+class UpdatedPropertiesAnswer(BaseModel):
+    """Which keys were set, which were removed, and which of those to remove were not there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    updated: tuple[str, ...]
+    removed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@namespace_router.get("/namespaces")
+def list_namespaces(services: AppServices, parent: ParentQuery, page: PageQuery) -> NamespaceList:
+    """List the top level, or the direct children of `parent`."""
+    found = namespaces.list_namespaces(services, parent, page)
+    return NamespaceList(namespaces=found.items, next_page_token=found.next_token)
+
+
+@namespace_router.post("/namespaces", openapi_extra=describe_body(CreateNamespaceRequest))
+def create_namespace(admit: KeyedAdmission, body: Body) -> NamespaceAnswer:
+    """Create a namespace, with properties if wanted."""
+    request = parse_body(CreateNamespaceRequest, body)
+    services = admit(request)
+    properties = namespaces.create_namespace(services, request.namespace, request.properties)
+    return _build_answer(services, request.namespace, properties)
+
+
+@namespace_router.get("/namespaces/{namespace}")
+def load_namespace(services: AppServices, namespace: NamespacePath) -> NamespaceAnswer:
+    """Load a namespace's properties."""
+    return _build_answer(services, namespace, namespaces.load_namespace(services, namespace))
+
+
+@namespace_router.head("/namespaces/{namespace}", status_code=204)
+def namespace_exists(services: AppServices, namespace: NamespacePath) -> Response:
+    """Answer 204 if the namespace exists."""
+    namespaces.load_namespace(services, namespace)
+    return Response(status_code=204)
+
+
+@namespace_router.delete("/namespaces/{namespace}", status_code=204)
+def drop_namespace(services: KeyedServices, namespace: NamespacePath) -> Response:
+    """Drop an empty namespace."""
+    namespaces.drop_namespace(services, namespace)
+    return Response(status_code=204)
+
+
+@namespace_router.post(
+    "/namespaces/{namespace}/properties", openapi_extra=describe_body(UpdateNamespacePropertiesRequest)
+)
+def update_properties(services: KeyedServices, namespace: NamespacePath, body: Body) -> UpdatedPropertiesAnswer:
+    """Set and remove properties in one step."""
+    request = parse_body(UpdateNamespacePropertiesRequest, body)
+    result = namespaces.update_namespace(services, namespace, request.removals, request.updates)
+    return UpdatedPropertiesAnswer(updated=result.updated, removed=result.removed, missing=result.missing)
+
+
+def _build_answer(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> NamespaceAnswer:
+    return NamespaceAnswer(namespace=namespace, properties=namespaces.with_location(services, namespace, properties))
+
+
+@transaction_router.post("/transactions/commit", status_code=204, openapi_extra=describe_body(CommitTransactionRequest))
+def commit(admit: KeyedAdmission, body: Body) -> Response:
+    """Commit to several tables, to all of them or to none."""
+    request = parse_body(CommitTransactionRequest, body)
+    commit_transaction(admit(request), request)
+    return Response(status_code=204)

@@ -1,0 +1,117 @@
+"""Authenticate and authorize each request before its endpoint."""
+
+import copy
+from collections.abc import Iterable
+from typing import cast
+
+from fastapi import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duckicelake.catalog.context.caller import Caller, Principal
+from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.iceberg.identifiers import decode_name, decode_namespace
+from duckicelake.lineage.events.reads import SESSION
+from duckicelake.server.auth.authentication import authenticate
+from duckicelake.server.auth.permissions import (
+    NEEDS,
+    AnyToken,
+    InBody,
+    InPath,
+    InQuery,
+    Need,
+    Public,
+    WholeCatalog,
+    check_path,
+    check_query,
+    check_whole_catalog,
+    format_resource,
+    is_for_writers,
+)
+from duckicelake.server.http.headers import read_client
+from duckicelake.server.http.paths import parse_parent
+from duckicelake.server.http.scope import find_port, find_session
+from duckicelake.server.routes.context import (
+    CALLER_KEY,
+    NEED_KEY,
+    ServerContext,
+    find_address,
+    find_request_id,
+    note_principal,
+)
+
+
+class RouteGuard:
+    """ASGI app of one route, around the endpoint's."""
+
+    def __init__(self, app: ASGIApp, path: str, operation: str) -> None:
+        self._app = app
+        self._path = path
+        self._operation = operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        context = cast("ServerContext", scope["app"].state.context)
+        need = NEEDS.get((scope["method"], self._path))
+        if need is None:
+            raise Forbidden("Nobody has said who may use this route")
+        scope[NEED_KEY] = need
+        _check_text(scope)
+        if not _is_public(need, context):
+            principal = await authenticate(context.authentication, request.headers.get("authorization"))
+            note_principal(scope, principal)
+            scope[CALLER_KEY] = self._caller(scope, principal)
+            _check_need(need, principal, request)
+            if is_for_writers(need):
+                context.services.reads.note_write(scope[CALLER_KEY].client[SESSION])
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope, principal: Principal) -> Caller:
+        where, request_id = find_address(scope), find_request_id(scope)
+        client = {**read_client(scope), SESSION: find_session(scope, principal).on(find_port(scope))}
+        return Caller(principal, where, request_id, self._operation, _find_resource(scope), client)
+
+
+def guard_routes(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """The same routes, each with its guard."""
+    return [_guard_route(route) for route in routes]
+
+
+def _guard_route(route: BaseRoute) -> BaseRoute:
+    if not isinstance(route, Route):
+        raise TypeError(f"{route!r} can't be guarded: only plain routes can")
+    copied = copy.copy(route)  # the original belongs to its module, and to other apps
+    copied.app = RouteGuard(route.app, route.path, route.name)
+    return copied
+
+
+def _check_text(scope: Scope) -> None:
+    """As `parse_body` sees to it for bodies: Postgres stores no NUL character, and can't be asked for one."""
+    if "%00" in scope["path"] or b"%00" in scope["query_string"]:
+        raise InvalidRequest("The path or the query holds a NUL character (%00), which nothing has in its name")
+
+
+def _is_public(need: Need, context: ServerContext) -> bool:
+    return isinstance(need, Public) or (
+        isinstance(need, WholeCatalog) and need.unless_public and context.metrics_public
+    )
+
+
+def _check_need(need: Need, principal: Principal, request: Request) -> None:
+    match need:
+        case InPath():
+            check_path(need, principal, decode_namespace(request.path_params["namespace"]))
+        case InQuery(parameter):
+            check_query(principal, parse_parent(request.query_params.get(parameter)))
+        case WholeCatalog():
+            check_whole_catalog(principal)
+        case Public() | AnyToken() | InBody():
+            pass
+
+
+def _find_resource(scope: Scope) -> str:
+    names = scope["path_params"]
+    if "namespace" not in names:
+        return ""
+    name = names.get("table") or names.get("view") or ""
+    return format_resource(decode_namespace(names["namespace"]), decode_name(name))

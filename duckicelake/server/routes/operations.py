@@ -1,0 +1,125 @@
+"""Health, metrics and the web pages of the server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Response
+from pydantic import BaseModel, ConfigDict
+
+from duckicelake.errors import NotFound
+from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.http.headers import is_unchanged, quote_entity_tag
+from duckicelake.server.routes.context import AppContext
+from duckicelake.server.telemetry.metrics import CONTENT_TYPE
+
+ASSETS_FOLDER: Final = Path(str(files("duckicelake.server"))) / "ui"
+_MEDIA_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+}
+# Scripts, styles and answers come from this server alone; nothing inline runs, and text never becomes markup.
+_CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+health_router = APIRouter(tags=["operations"], responses=RESPONSES)
+page_router = APIRouter(include_in_schema=False)
+_METHODS = ["GET", "HEAD"]
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+@dataclass(frozen=True, slots=True)
+class PageAsset:
+    """One file as it is sent."""
+
+    body: bytes
+    media_type: str
+    etag: str
+
+    def answer(self, if_none_match: str | None) -> Response:
+        """The file, or 304 where the browser's copy is the current one: it is asked for each time, and sent once."""
+        headers = {
+            "ETag": quote_entity_tag(self.etag),
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": _CONTENT_POLICY,
+        }
+        if is_unchanged(if_none_match, self.etag):
+            return Response(status_code=304, headers=headers)
+        return Response(self.body, headers=headers, media_type=self.media_type)
+
+
+@cache
+def load_assets() -> Mapping[str, PageAsset]:
+    """By name of the file."""
+    files = (path for path in ASSETS_FOLDER.iterdir() if path.suffix in _MEDIA_TYPES)
+    return MappingProxyType({path.name: _read_asset(path) for path in files})
+
+
+def _read_asset(path: Path) -> PageAsset:
+    body = path.read_bytes()
+    return PageAsset(body, _MEDIA_TYPES[path.suffix], sha256(body).hexdigest()[:32])
+
+
+class Health(BaseModel):
+    """The body of a healthy answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: str = "ok"
+
+
+@health_router.get("/healthz")
+async def get_health() -> Health:
+    """Answer if the process does: restart it if not."""
+    return Health()
+
+
+@health_router.head("/healthz", include_in_schema=False)
+async def head_health() -> Response:
+    """For load balancers that ask with HEAD."""
+    return Response()
+
+
+@health_router.get("/readyz")
+async def get_readiness(context: AppContext) -> Health:
+    """Answer 200 if Postgres and the object store do, else 503 naming the one that doesn't."""
+    services = context.services
+    await context.readiness.require({"database": services.database.check, "object store": services.store.check})
+    return Health()
+
+
+@health_router.get("/metrics", response_class=Response)
+def get_metrics(context: AppContext) -> Response:
+    """Metrics in the Prometheus text format."""
+    return Response(context.metrics.render(), media_type=CONTENT_TYPE)
+
+
+@page_router.api_route("/", methods=_METHODS)
+async def get_index(if_none_match: IfNoneMatch = None) -> Response:
+    """Answer whoever opens the server's address with what there is to see."""
+    return load_assets()["index.html"].answer(if_none_match)
+
+
+@page_router.api_route("/ui/lineage", methods=_METHODS)
+async def get_lineage_page(if_none_match: IfNoneMatch = None) -> Response:
+    """Answer with the page that draws lineage."""
+    return load_assets()["lineage.html"].answer(if_none_match)
+
+
+@page_router.api_route("/ui/assets/{asset}", methods=_METHODS)
+async def get_asset(asset: str, if_none_match: IfNoneMatch = None) -> Response:
+    """Answer with what a page consists of."""
+    found = load_assets().get(asset)
+    if found is None:
+        raise NotFound(f"No page of this server has a file '{asset}'")
+    return found.answer(if_none_match)

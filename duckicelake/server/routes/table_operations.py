@@ -1,0 +1,108 @@
+"""Routes that Iceberg has not: restore, clone and expire."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Response
+from pydantic import ConfigDict, Field
+
+from duckicelake.catalog import tables
+from duckicelake.catalog.clone import CloneRequest
+from duckicelake.catalog.expiry import expire_snapshots
+from duckicelake.catalog.restore import restore_table
+from duckicelake.iceberg.identifiers import TableNameField
+from duckicelake.iceberg.model import Long, SpecModel
+from duckicelake.iceberg.rest import TableIdentifier
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
+from duckicelake.server.http.paths import NamespacePath, TablePath
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.middleware.body_limit import Body, describe_body
+from duckicelake.server.routes.idempotency import KeyedServices
+
+restore_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
+clone_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class RestoreRequest(StrictRequest):
+    """What a table shall be again. to: a snapshot's id, DuckLake's number, a time, a branch or tag, Delta's v7."""
+
+    to: Annotated[str, Field(min_length=1, max_length=2000)]
+    dry_run: bool = False
+
+
+class RestoreAnswer(SpecModel):
+    """What it does, or would do; snapshot ids are null where nothing was written. Files are data files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    restored_from: int
+    restored_over: int | None = None
+    snapshot_id: int | None = None
+    ducklake_snapshot_id: int | None = None
+    files_added: int
+    files_removed: int
+    rows_added: int
+    rows_removed: int
+    changes_definition: bool
+
+
+@restore_router.post("/namespaces/{namespace}/tables/{table}/restore", openapi_extra=describe_body(RestoreRequest))
+def restore(services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body) -> RestoreAnswer:
+    """Make main what it was at one of the table's snapshots, by a new one: rows, schema, partitioning and order."""
+    request = parse_body(RestoreRequest, body)
+    done = restore_table(services, namespace, table, request.to, is_dry_run=request.dry_run)
+    return RestoreAnswer(
+        restored_from=done.restored_from,
+        restored_over=done.restored_over,
+        snapshot_id=done.snapshot_id,
+        ducklake_snapshot_id=done.ducklake_id,
+        files_added=done.files_added,
+        files_removed=done.files_removed,
+        rows_added=done.rows_added,
+        rows_removed=done.rows_removed,
+        changes_definition=done.changes_definition,
+    )
+
+
+class CloneTableRequest(StrictRequest):
+    """A table to make of another's files; at: a snapshot's id, DuckLake's number, a time, a branch or tag."""
+
+    name: TableNameField
+    source: TableIdentifier
+    at: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    with_history: bool = False
+
+
+class ExpireRequest(StrictRequest):
+    """Which snapshots shall leave: those from before a moment, but for so many of each branch."""
+
+    older_than_ms: Long
+    retain_last: Annotated[int, Field(ge=1)] = 1
+    dry_run: bool = False
+
+
+class ExpireAnswer(SpecModel):
+    """How many left, or would leave, and how many there are then; keeps_files: the table says `gc.enabled=false`."""
+
+    snapshots: int
+    left: int
+    keeps_files: bool
+
+
+@clone_router.post("/namespaces/{namespace}/clone", openapi_extra=describe_body(CloneTableRequest))
+def clone_table(services: KeyedServices, namespace: NamespacePath, wish: AccessRequestHeader, body: Body) -> Response:
+    """Make a table of another's files, without copying any; both then go on by themselves."""
+    request = parse_body(CloneTableRequest, body)
+    source = CloneRequest((request.source.namespace, request.source.name), request.at, request.with_history)
+    loaded = tables.clone_table(services, namespace, request.name, source, wish)
+    return build_conditional_response(loaded.body, loaded.etag)
+
+
+@clone_router.post("/namespaces/{namespace}/tables/{table}/expire", openapi_extra=describe_body(ExpireRequest))
+def expire(services: KeyedServices, namespace: NamespacePath, table: TablePath, body: Body) -> ExpireAnswer:
+    """Let old snapshots leave a table's history; files that no table needs go with DuckDB's next cleanup."""
+    request = parse_body(ExpireRequest, body)
+    done = expire_snapshots(
+        services, namespace, table, request.older_than_ms, request.retain_last, is_dry_run=request.dry_run
+    )
+    return ExpireAnswer(snapshots=done.snapshots, left=done.left, keeps_files=done.keeps_files)

@@ -1,0 +1,1 @@
+"""PURE. Queries and views of one SQL dialect in the other."""

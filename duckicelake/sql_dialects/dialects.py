@@ -1,0 +1,202 @@
+"""PURE. The two SQL dialects, and the checks at run time where the meaning depends on types."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Final, NoReturn
+
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.parsers.spark import SparkParser
+
+Kind = Enum("Kind", "INTEGER SHORT DECIMAL DOUBLE FLOAT TEXT BOOLEAN DATE TIMESTAMP ZONED BINARY")
+"""What an expression's type may be; SHORT is a decimal that a double holds exactly, DECIMAL a longer one."""
+_TYPED: Final = ("CAST", "TRY_CAST", "EXTRACT")
+_SHORT, _LONGER = "[(]([0-9]|1[0-5]),[0-9]+[)]", "[(]1[6-8],[0-9]+[)]"
+"""Two decimals of up to 18 digits are added, multiplied and compared without losing a digit of the 38 that fit."""
+Kinds = frozenset[Kind]
+INTEGERS: Final = frozenset({Kind.INTEGER})
+DECIMALS: Final = frozenset({Kind.SHORT, Kind.DECIMAL})
+EXACT: Final = INTEGERS | DECIMALS
+TEXT: Final = frozenset({Kind.TEXT})
+DATES: Final = frozenset({Kind.DATE})
+TIMES: Final = frozenset({Kind.DATE, Kind.TIMESTAMP})
+SCALARS: Final = frozenset(Kind)
+DIVISIBLE: Final = frozenset({Kind.INTEGER, Kind.SHORT, Kind.DOUBLE})
+NUMBERS: Final = (EXACT, DIVISIBLE)
+FAMILIES: Final = (
+    *NUMBERS,
+    TEXT,
+    TIMES,
+    *(frozenset({kind}) for kind in (Kind.FLOAT, Kind.BOOLEAN, Kind.ZONED, Kind.BINARY)),
+)
+"""Kinds that both engines compare, and turn into one another, in the same way.
+
+FLOAT and anything else isn't one: DuckDB turns both into FLOAT, Spark into DOUBLE.
+"""
+ADDED: Final = (DECIMALS, DIVISIBLE)
+"""Kinds whose sums, differences and products are the same; in Spark a BIGINT counts 20 of the 38 digits that fit."""
+SIDES: Final = {
+    **dict.fromkeys(("int", "long"), INTEGERS),
+    "decimal": EXACT,
+    "double": INTEGERS | {Kind.DOUBLE},
+    "float": frozenset({Kind.FLOAT}),
+    "string": TEXT,
+    "boolean": frozenset({Kind.BOOLEAN}),
+    "date": DATES,
+    "timestamp": TIMES,
+    "timestamptz": frozenset({Kind.ZONED}),
+    "binary": frozenset({Kind.BINARY}),
+}
+"""What the sides of a set operation may be, by the type that Iceberg has for its result."""
+
+
+class NotTranslatableError(Exception):
+    """A query isn't known to mean the same in the other dialect; the message names the construct."""
+
+
+class DuckDBNames(DuckDB):
+    """DuckDB's SQL with functions as they are written: sqlglot's own idea of what they mean isn't asked."""
+
+    class Parser(DuckDBParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: DuckDBParser.FUNCTION_PARSERS[key] for key in _TYPED}
+
+
+class SparkNames(Spark):
+    """Spark's SQL with functions as they are written."""
+
+    class Parser(SparkParser):
+        STRICT_CAST = True  # as with ANSI SQL, Spark's default since version 4
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: SparkParser.FUNCTION_PARSERS[key] for key in _TYPED}
+
+
+@dataclass(frozen=True, slots=True)
+class DialectSide:
+    """A dialect to read from or to write to.
+
+    `kinds` are regular expressions of what typeof() says.
+    `types` are the names of the types that both sides have, by DuckDB's name for them.
+    """
+
+    name: str
+    parser: type[Dialect]
+    quote: str
+    raising: str
+    finding: str
+    kinds: Mapping[Kind, str]
+    types: Mapping[str, str]
+
+    def quoted(self, name: str) -> str:
+        """An identifier."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def text(self, value: str) -> str:
+        """A string literal; there is no backslash in it."""
+        return "'" + value.replace("'", "''" if self is DUCKDB else "\\'") + "'"
+
+    def found(self, text: str, pattern: str) -> str:
+        """A condition: the text has a part that matches the regular expression."""
+        return self.finding.format(text, self.text(pattern))
+
+    def error(self, message: str) -> str:
+        """An expression that fails with the message."""
+        return f"{self.raising}({self.text(message)})"
+
+
+DUCKDB: Final = DialectSide(
+    name="DuckDB",
+    parser=DuckDBNames,
+    quote='"',
+    raising="error",
+    finding="regexp_matches({}, {})",
+    kinds={
+        Kind.INTEGER: "TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT",
+        Kind.SHORT: f"DECIMAL{_SHORT}",
+        Kind.DECIMAL: f"DECIMAL{_LONGER}",
+        Kind.DOUBLE: "DOUBLE",
+        Kind.FLOAT: "FLOAT",
+        Kind.TEXT: "VARCHAR",
+        Kind.BOOLEAN: "BOOLEAN",
+        Kind.DATE: "DATE",
+        Kind.TIMESTAMP: "TIMESTAMP",
+        Kind.ZONED: "TIMESTAMP WITH TIME ZONE",
+        Kind.BINARY: "BLOB",
+    },
+    types={
+        name: name for name in ("SMALLINT", "INTEGER", "BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP")
+    },
+)
+
+SPARK: Final = DialectSide(
+    name="Spark",
+    parser=SparkNames,
+    quote="`",
+    raising="raise_error",
+    finding="{} RLIKE {}",
+    kinds={
+        Kind.INTEGER: "tinyint|smallint|int|bigint",
+        Kind.SHORT: f"decimal{_SHORT}",
+        Kind.DECIMAL: f"decimal{_LONGER}",
+        Kind.DOUBLE: "double",
+        Kind.FLOAT: "float",
+        Kind.TEXT: "string",
+        Kind.BOOLEAN: "boolean",
+        Kind.DATE: "date",
+        Kind.TIMESTAMP: "timestamp_ntz",
+        Kind.ZONED: "timestamp",
+        Kind.BINARY: "binary",
+    },
+    types={name: name for name in ("SMALLINT", "BIGINT", "DOUBLE", "BOOLEAN", "DATE")}
+    | {"INTEGER": "INT", "VARCHAR": "STRING", "TIMESTAMP": "TIMESTAMP_NTZ"},
+)
+
+
+def refuse_construct(construct: str) -> NoReturn:
+    """Raise NotCarriedOver for a construct."""
+    raise NotTranslatableError(construct)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSql:
+    """An expression in the dialect to write: with its guards, and `bare`, of the same type, without.
+
+    `kinds` are those that it can be read as: several for a text that may be a date; None if nothing is known of it,
+    empty for NULL, which is of any.
+    """
+
+    text: str
+    bare: str
+    kinds: Kinds | None = None
+
+
+def make_plain(text: str, *kinds: Kind) -> TypedSql:
+    """An expression without guards."""
+    return TypedSql(text, text, frozenset(kinds) or None)
+
+
+def guard_operands(
+    side: DialectSide, operands: Sequence[TypedSql], families: Collection[Kinds], result: TypedSql, what: str
+) -> TypedSql:
+    """The result where all operands are of one of the families, else a failure; nothing is asked that is known."""
+    possible = [family for family in families if all(not each.kinds or each.kinds & family for each in operands)]
+    if not possible:
+        refuse_construct(f"{what} of unlike types")
+    asked = list(dict.fromkeys(each.bare for each in operands if each.kinds is None))
+    if not asked:
+        return result
+    if len(asked) == 1:
+        possible = [frozenset().union(*possible)]
+    types = ", ".join(f"typeof({each})" for each in asked)
+    subject = types if len(asked) == 1 else f"concat_ws('/', {types})"
+    condition = side.found(subject, f"^({'|'.join(_build_pattern(side, family, len(asked)) for family in possible)})$")
+    error = side.error(f"This view means something else in {side.name}: {what} of these types is not carried over")
+    return TypedSql(f"CASE WHEN {condition} THEN {result.text} ELSE {error} END", result.bare, result.kinds)
+
+
+def _build_pattern(side: DialectSide, family: Kinds, times: int) -> str:
+    one = "|".join(side.kinds[kind] for kind in Kind if kind in family)
+    return one if times == 1 else f"(({one})/?)+"

@@ -1,0 +1,356 @@
+"""PURE. Translate expressions; only the listed kinds of nodes."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from sqlglot import exp
+
+from duckicelake.sql_dialects.dialects import (
+    ADDED,
+    DIVISIBLE,
+    DUCKDB,
+    EXACT,
+    FAMILIES,
+    INTEGERS,
+    SPARK,
+    TEXT,
+    TIMES,
+    Kind,
+    TypedSql,
+    make_plain,
+    refuse_construct,
+)
+from duckicelake.sql_dialects.functions import CallWriter, check_no_other_parts
+
+MAX_QUERY_CHARS: Final = 65_536
+_FEW: Final = 10**9
+_DATE = re.compile(r"[12]\d{3}-\d\d-\d\d")
+_TIMESTAMP = re.compile(r"[12]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
+_WHOLE, _FRACTION = re.compile(r"\d{1,18}"), re.compile(r"(?=[\d.]{2,16}$)\d*\.\d*")
+CASTS: Final = {
+    "SMALLINT": (INTEGERS | {Kind.BOOLEAN}, Kind.INTEGER),
+    "INTEGER": (INTEGERS | {Kind.BOOLEAN}, Kind.INTEGER),
+    "BIGINT": (INTEGERS | {Kind.BOOLEAN}, Kind.INTEGER),
+    "DOUBLE": (DIVISIBLE | {Kind.FLOAT}, Kind.DOUBLE),
+    "DECIMAL": (EXACT, None),
+    "VARCHAR": (INTEGERS | TEXT | {Kind.BOOLEAN}, Kind.TEXT),
+    "BOOLEAN": (INTEGERS | {Kind.BOOLEAN}, Kind.BOOLEAN),
+    "DATE": (TIMES, Kind.DATE),
+    "TIMESTAMP": (TIMES, Kind.TIMESTAMP),
+}
+"""The types that can be cast to, what from, and what it gives: others are rounded or read in different ways."""
+_TYPE_NAMES: Final = {
+    exp.DataType.Type.SMALLINT: "SMALLINT",
+    exp.DataType.Type.INT: "INTEGER",
+    exp.DataType.Type.BIGINT: "BIGINT",
+    exp.DataType.Type.DOUBLE: "DOUBLE",
+    exp.DataType.Type.TEXT: "VARCHAR",
+    exp.DataType.Type.BOOLEAN: "BOOLEAN",
+    exp.DataType.Type.DATE: "DATE",
+    exp.DataType.Type.TIMESTAMPNTZ: "TIMESTAMP",
+    exp.DataType.Type.DECIMAL: "DECIMAL",
+}
+
+
+class ExpressionWriter(CallWriter):
+    """Writes expressions of `source` in `target`."""
+
+    def expression(self, node: exp.Expr) -> TypedSql:
+        """Give an expression in the other dialect; NotCarriedOver."""
+        write = self.WRITERS.get(type(node))
+        if write is None:
+            refuse_construct(f"{node.key.upper()} ({node.sql(self.source.parser)[:60]})")
+        written = write(self, node)
+        if len(written.text) > MAX_QUERY_CHARS:
+            refuse_construct("a query of this length")
+        return written
+
+    def name(self, node: exp.Expr) -> str:
+        """Quote an identifier for the other dialect."""
+        if not isinstance(node, exp.Identifier) or not isinstance(node.this, str):
+            refuse_construct(f"{node.key.upper()} as a name")
+        return self.target.quoted(node.this)
+
+    def _literal(self, node: exp.Literal) -> TypedSql:
+        if node.is_string:
+            if self.source is SPARK and "'" in node.this:
+                refuse_construct("a quote inside of a string")
+            return make_plain(self.target.text(node.this), Kind.TEXT)
+        if _WHOLE.fullmatch(node.this):
+            return make_plain(node.this, Kind.INTEGER)
+        if _FRACTION.fullmatch(node.this):
+            return make_plain(node.this, Kind.SHORT)
+        return refuse_construct(f"the number {node.this[:60]}")
+
+    def _boolean(self, node: exp.Boolean) -> TypedSql:
+        return make_plain(str(node.this).upper(), Kind.BOOLEAN)
+
+    def _null(self, _node: exp.Null) -> TypedSql:
+        return TypedSql("NULL", "NULL", frozenset())
+
+    def _column(self, node: exp.Column) -> TypedSql:
+        check_no_other_parts(node, "this", "table", "db", "catalog")
+        return make_plain(".".join(self.name(part) for part in node.parts))
+
+    def _paren(self, node: exp.Paren) -> TypedSql:
+        return _shape_part("({})", self.expression(node.this))
+
+    def _negative(self, node: exp.Neg) -> TypedSql:
+        return _shape_part("-({})", self.expression(node.this))
+
+    def _logic(self, node: exp.Expr) -> TypedSql:
+        word = "AND" if isinstance(node, exp.And) else "OR"
+        return _join_parts(
+            f"({{}} {word} {{}})", [self.expression(node.this), self.expression(node.expression)], Kind.BOOLEAN
+        )
+
+    def _not(self, node: exp.Not) -> TypedSql:
+        return _join_parts("(NOT {})", [self.expression(node.this)], Kind.BOOLEAN)
+
+    def _operands(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
+        """The operands of a condition; of which one a condition without parentheses would be part differs."""
+        for node in nodes:
+            if isinstance(node, exp.Predicate | exp.Not | exp.Is | exp.In | exp.Between) and not isinstance(
+                node, exp.Exists | exp.SubqueryPredicate
+            ):
+                refuse_construct("a condition on a condition without parentheses")
+        return self.expressions(nodes)
+
+    def _compared(self, node: exp.Expr) -> TypedSql:
+        if isinstance(node.expression, exp.Any):
+            return self._one_of(node)
+        sign = _SIGNS[type(node)]
+        if self.target is SPARK and isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+            sign = "{} <=> {}" if isinstance(node, exp.NullSafeEQ) else "NOT ({} <=> {})"
+        return self._same_family([node.this, node.expression], f"({sign})", "a comparison")
+
+    def _one_of(self, node: exp.Expr) -> TypedSql:
+        """`x = ANY(SELECT ...)`, which is how DuckDB keeps IN."""
+        query = node.expression.this
+        if not isinstance(node, exp.EQ) or not isinstance(query, exp.Subquery):
+            refuse_construct("ANY")
+        return self._in_query(node.this, query)
+
+    def _in_query(self, left: exp.Expr, query: exp.Expr) -> TypedSql:
+        inner = _unwrap_query(query)
+        members, (operand,) = make_plain(self.query(inner)), self._operands([left])
+        asked = self.guarded([operand, self.column(inner)], FAMILIES, operand, "IN")
+        return _join_parts("({} IN ({}))", [asked, members], Kind.BOOLEAN)
+
+    def _in(self, node: exp.In) -> TypedSql:
+        check_no_other_parts(node, "this", "expressions", "query")
+        if node.args.get("query"):
+            return self._in_query(node.this, node.args["query"])
+        members = ", ".join(["{}"] * len(node.expressions))
+        return self._same_family([node.this, *node.expressions], f"({{}} IN ({members}))", "IN")
+
+    def _between(self, node: exp.Between) -> TypedSql:
+        check_no_other_parts(node, "this", "low", "high")
+        operands = [node.this, node.args["low"], node.args["high"]]
+        return self._same_family(operands, "({} BETWEEN {} AND {})", "BETWEEN")
+
+    def _is(self, node: exp.Is) -> TypedSql:
+        if not isinstance(node.expression, exp.Null | exp.Boolean):
+            refuse_construct("IS")
+        return _join_parts(f"({{}} IS {node.expression.sql()})", self._operands([node.this]), Kind.BOOLEAN)
+
+    def _like(self, node: exp.Like) -> TypedSql:
+        check_no_other_parts(node, "this", "expression", "negate")
+        if not node.expression.is_string:
+            refuse_construct("LIKE with a pattern that is not a literal")
+        word = "NOT LIKE" if node.args.get("negate") else "LIKE"
+        operands = self._operands([node.this, node.expression])
+        return self.guarded(operands, [TEXT], _join_parts(f"({{}} {word} {{}})", operands, Kind.BOOLEAN), word)
+
+    def _arithmetic(self, node: exp.Expr) -> TypedSql:
+        operands = self.expressions([node.this, node.expression])
+        sign = "+" if isinstance(node, exp.Add) else "-" if isinstance(node, exp.Sub) else "*"
+        kinds = {kind for each in operands for kind in each.kinds or [None]}
+        result = _join_parts(f"({{}} {sign} {{}})", operands, Kind.INTEGER if kinds == {Kind.INTEGER} else None)
+        asked = [_allow_decimal(*each) for each in zip((node.this, node.expression), operands, strict=True)]
+        return self.guarded(asked, ADDED, result, sign)
+
+    def _divided(self, node: exp.Div) -> TypedSql:
+        operands = self.expressions([node.this, node.expression])
+        kinds = DIVISIBLE if self.source is DUCKDB else DIVISIBLE - {Kind.SHORT}
+        return self.guarded(operands, [kinds], _join_parts(_DIVISION[self.target.name], operands, Kind.DOUBLE), "/")
+
+    def _remainder(self, node: exp.Mod) -> TypedSql:
+        operands = self.expressions([node.this, node.expression])
+        return self.guarded(
+            operands, [INTEGERS], _join_parts(_REMAINDER[self.target.name], operands, Kind.INTEGER), "%"
+        )
+
+    def _concatenated(self, node: exp.DPipe) -> TypedSql:
+        check_no_other_parts(node, "this", "expression", "safe")
+        operands = self.expressions([node.this, node.expression])
+        return self.guarded(operands, [TEXT], _join_parts("({} || {})", operands, Kind.TEXT), "||")
+
+    def _case(self, node: exp.Case) -> TypedSql:
+        check_no_other_parts(node, "this", "ifs", "default")
+        branches, default = node.args["ifs"], node.args.get("default")
+        results = [each.args["true"] for each in branches] + ([default] if default else [])
+        conditions = [exp.EQ(this=node.this, expression=each.this) if node.this else each.this for each in branches]
+        shape = "".join(" WHEN {} THEN {}" for _ in branches) + (" ELSE {}" if default else "")
+        return self._chosen(conditions, results, f"CASE{shape} END")
+
+    def _if(self, node: exp.If) -> TypedSql:
+        check_no_other_parts(node, "this", "true", "false")
+        results = [node.args["true"], node.args.get("false") or exp.Null()]
+        return self._chosen([node.this], results, "CASE WHEN {} THEN {} ELSE {} END")
+
+    def _chosen(self, conditions: Sequence[exp.Expr], results: Sequence[exp.Expr], shape: str) -> TypedSql:
+        tests, values = self.expressions(conditions), self.expressions(results)
+        parts = [part for pair in zip(tests, values, strict=False) for part in pair] + values[len(tests) :]
+        return self.guarded(values, FAMILIES, _join_parts(shape, parts, *_find_common_kind(values)), "CASE")
+
+    def _cast(self, node: exp.Cast) -> TypedSql:
+        check_no_other_parts(node, "this", "to", "_type", "safe")
+        name, target = self._type(node.to)
+        if node.this.is_string:
+            return self._typed_literal(node, name)
+        allowed, gives = CASTS[name]
+        operand = self.expression(node.this)
+        word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
+        result = _join_parts(f"{word}({{}} AS {target})", [operand], *([gives] if gives else []))
+        return self.guarded([operand], [allowed], result, f"CAST AS {name}")
+
+    def _typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
+        """A date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
+        text, target = node.this.this, self.target.types
+        if name == "BOOLEAN" and text in {"t", "f"} and self.source is DUCKDB:
+            return make_plain("TRUE" if text == "t" else "FALSE", Kind.BOOLEAN)
+        if name == "DATE" and _DATE.fullmatch(text):
+            return make_plain(f"CAST('{text}' AS DATE)", Kind.DATE)
+        if name == "TIMESTAMP" and (_TIMESTAMP.fullmatch(text) or _DATE.fullmatch(text)):
+            return make_plain(f"CAST('{text}' AS {target['TIMESTAMP']})", Kind.TIMESTAMP)
+        if name == "VARCHAR":
+            return self._literal(node.this)
+        return refuse_construct(f"CAST of a text AS {name}")
+
+    def _type(self, node: exp.DataType) -> tuple[str, str]:
+        """(DuckDB's name of a type, the type in the other dialect)."""
+        name = _TYPE_NAMES.get(node.this)
+        if name is None or node.args.get("nested") or (node.expressions and name != "DECIMAL"):
+            refuse_construct(f"the type {node.sql(self.source.parser)[:60]}")
+        if name != "DECIMAL":
+            return name, self.target.types[name]
+        parameters = [each.this.this for each in node.expressions]
+        if len(parameters) != 2 or not all(_WHOLE.fullmatch(str(each)) for each in parameters):
+            refuse_construct("DECIMAL without precision and scale")
+        return name, f"DECIMAL({parameters[0]}, {parameters[1]})"
+
+    def _exists(self, node: exp.Exists) -> TypedSql:
+        return make_plain(f"EXISTS ({self.query(_unwrap_query(node.this))})", Kind.BOOLEAN)
+
+    def _scalar(self, node: exp.Subquery) -> TypedSql:
+        check_no_other_parts(node, "this")
+        return make_plain(f"({self.query(node.this)})")
+
+    def _same_family(self, nodes: Sequence[exp.Expr], shape: str, what: str) -> TypedSql:
+        operands = [_allow_date(node, written) for node, written in zip(nodes, self._operands(nodes), strict=True)]
+        return self.guarded(operands, FAMILIES, _join_parts(shape, operands, Kind.BOOLEAN), what)
+
+    WRITERS: ClassVar[Mapping[type[exp.Expr], Callable[[Any, Any], TypedSql]]] = {
+        exp.Literal: _literal,
+        exp.Boolean: _boolean,
+        exp.Null: _null,
+        exp.Column: _column,
+        exp.Paren: _paren,
+        exp.Neg: _negative,
+        exp.And: _logic,
+        exp.Or: _logic,
+        exp.Not: _not,
+        **dict.fromkeys(
+            (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ), _compared
+        ),
+        exp.In: _in,
+        exp.Between: _between,
+        exp.Is: _is,
+        exp.Like: _like,
+        exp.Add: _arithmetic,
+        exp.Sub: _arithmetic,
+        exp.Mul: _arithmetic,
+        exp.Div: _divided,
+        exp.Mod: _remainder,
+        exp.DPipe: _concatenated,
+        exp.Case: _case,
+        exp.If: _if,
+        exp.Cast: _cast,
+        exp.TryCast: _cast,
+        exp.Extract: CallWriter.extract,
+        exp.Exists: _exists,
+        exp.Subquery: _scalar,
+        exp.Anonymous: CallWriter.call,
+        exp.Dot: CallWriter.call,
+        exp.Filter: CallWriter.filtered,
+        exp.Window: CallWriter.write_windowed,
+    }
+
+
+_SIGNS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.EQ: "{} = {}",
+    exp.NEQ: "{} <> {}",
+    exp.LT: "{} < {}",
+    exp.LTE: "{} <= {}",
+    exp.GT: "{} > {}",
+    exp.GTE: "{} >= {}",
+    exp.NullSafeEQ: "{} IS NOT DISTINCT FROM {}",
+    exp.NullSafeNEQ: "{} IS DISTINCT FROM {}",
+}
+_DIVISION: Final = {
+    SPARK.name: (
+        "CASE WHEN CAST({1} AS DOUBLE) = 0 THEN CAST({0} AS DOUBLE) * "
+        "CASE WHEN CAST(CAST({1} AS DOUBLE) AS STRING) = '-0.0' THEN DOUBLE('-Infinity') ELSE DOUBLE('Infinity') END "
+        "ELSE CAST({0} AS DOUBLE) / CAST({1} AS DOUBLE) END"
+    ),
+    DUCKDB.name: (
+        "(CAST({0} AS DOUBLE) / CASE WHEN {1} = 0 THEN error('Division by zero') ELSE CAST({1} AS DOUBLE) END)"
+    ),
+}
+"""DuckDB divides by zero; Spark fails."""
+_REMAINDER: Final = {
+    SPARK.name: "({0} % nullif({1}, 0))",
+    DUCKDB.name: "({0} % CASE WHEN {1} = 0 THEN error('Division by zero') ELSE {1} END)",
+}
+"""By zero there is none in DuckDB; Spark fails."""
+
+
+def _join_parts(shape: str, parts: Sequence[TypedSql], *kinds: Kind | None) -> TypedSql:
+    known = frozenset(kind for kind in kinds if kind is not None)
+    return TypedSql(shape.format(*(p.text for p in parts)), shape.format(*(p.bare for p in parts)), known or None)
+
+
+def _shape_part(shape: str, part: TypedSql) -> TypedSql:
+    return TypedSql(shape.format(part.text), shape.format(part.bare), part.kinds)
+
+
+def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
+    """The kind that all values are known to be, if there is one."""
+    kinds = {each.kinds for each in values if each.kinds is None or each.kinds}
+    (only_one, *others) = kinds or {None}
+    return [] if others or only_one is None or len(only_one) > 1 else list(only_one)
+
+
+def _allow_date(node: exp.Expr, written: TypedSql) -> TypedSql:
+    """A text that stands for a date where it's compared with one, in both engines."""
+    if node.is_string and _DATE.fullmatch(node.this):
+        return TypedSql(written.text, written.bare, TIMES | TEXT)
+    return written
+
+
+def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
+    """A number of few digits as a decimal too; of another BIGINT Spark makes one of 20 digits."""
+    number = node.unnest()
+    if number.is_int and abs(int(number.to_py())) < _FEW:
+        return TypedSql(written.text, written.bare, INTEGERS | {Kind.SHORT})
+    return written
+
+
+def _unwrap_query(query: exp.Expr) -> exp.Expr:
+    """A query without the parentheses around it, which have no clauses of their own."""
+    while isinstance(query, exp.Subquery):
+        check_no_other_parts(query, "this")
+        query = query.this
+    return query

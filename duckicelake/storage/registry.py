@@ -1,0 +1,112 @@
+"""Choose the store of a location by its scheme."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.storage.local import LocalStore
+from duckicelake.storage.policy import canonicalize
+from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
+from duckicelake.storage.s3 import S3Options, S3Store
+
+_SCHEME_EXAMPLES: Final = {"file": "an absolute path or file:///<path>", "s3": "s3://<bucket>/<path>"}
+
+
+class SchemeStore:
+    """Several stores as one. `check` is about the warehouse's."""
+
+    def __init__(self, stores: Mapping[str, ObjectStore]) -> None:
+        """`stores` by the scheme of their locations, the warehouse's first."""
+        self._stores = dict(stores)
+
+    def of(self, location: str) -> ObjectStore:
+        """The store that has a location; InvalidRequest if none does."""
+        scheme = canonicalize(location).partition("://")[0]
+        if scheme not in self._stores:
+            served = " and ".join(f"{scheme}://" for scheme in self._stores)
+            raise InvalidRequest(f"{location}: this server's warehouse and allowed locations are {served} only")
+        return self._stores[scheme]
+
+    def read(self, location: str, at_most: int | None = None) -> bytes:
+        return self.of(location).read(location, at_most)
+
+    def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
+        return self.of(location).read_end(location, at_most)
+
+    def download(self, location: str, path: Path) -> None:
+        self.of(location).download(location, path)
+
+    def write(self, location: str, data: bytes) -> None:
+        self.of(location).write(location, data)
+
+    def write_all(self, files: Sequence[NewObject]) -> None:
+        for store, own in self._by_store(files):
+            store.write_all(own)
+
+    def write_derived(self, files: Sequence[NewObject]) -> None:
+        for store, own in self._by_store(files):
+            store.write_derived(own)
+
+    def _by_store(self, files: Sequence[NewObject]) -> Iterator[tuple[ObjectStore, list[NewObject]]]:
+        for store in self._stores.values():
+            own = [file for file in files if self.of(file[0]) is store]
+            if own:
+                yield store, own
+
+    def exists(self, location: str) -> bool:
+        return self.of(location).exists(location)
+
+    def size(self, location: str) -> int:
+        return self.of(location).size(location)
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        found: dict[str, int | None] = {}
+        for store in self._stores.values():
+            own = [location for location in locations if self.of(location) is store]
+            found.update(zip(own, store.sizes(own), strict=True))
+        return [found[location] for location in locations]
+
+    def delete(self, location: str) -> None:
+        self.of(location).delete(location)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        return self.of(folder).files_below(folder)
+
+    def local_path(self, location: str) -> Path | None:
+        return self.of(location).local_path(location)
+
+    def check(self) -> None:
+        next(iter(self._stores.values())).check()
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+
+
+def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> ObjectStore:
+    """The store for a warehouse and the allowed locations beside it; close it after use.
+
+    Raises InvalidSettings naming what is supported, and where there are no credentials for S3.
+    """
+    roots: dict[str, str] = {}
+    for name, root in (("warehouse", warehouse), *(("allowed location", root) for root in allowed)):
+        roots.setdefault(_parse_scheme(name, root), root)
+    stores = {scheme: _open_scheme(scheme, root, s3 or S3Options()) for scheme, root in roots.items()}
+    return SchemeStore(stores) if len(stores) > 1 else next(iter(stores.values()))
+
+
+def _parse_scheme(name: str, root: str) -> str:
+    try:
+        scheme = canonicalize(root).partition("://")[0]
+    except InvalidRequest as error:
+        raise InvalidSettings(f"{name} {root!r}: {error}. Write {' or '.join(_SCHEME_EXAMPLES.values())}") from error
+    if scheme not in _SCHEME_EXAMPLES:
+        raise InvalidSettings(
+            f"{name} {root!r}: {scheme} isn't supported. Write {' or '.join(_SCHEME_EXAMPLES.values())}"
+        )
+    return scheme
+
+
+def _open_scheme(scheme: str, root: str, s3: S3Options) -> ObjectStore:
+    return S3Store(root, s3) if scheme == "s3" else LocalStore(Path(canonicalize(root).removeprefix("file://")))

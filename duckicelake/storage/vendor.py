@@ -1,0 +1,234 @@
+"""Vend S3 keys to clients: temporary keys of STS that reach some folders, or configured static keys."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from duckicelake.errors import Unavailable
+from duckicelake.storage.s3 import S3Options
+from duckicelake.storage.session_policy import PolicyScope, S3Folder, build_scopes
+
+if TYPE_CHECKING:
+    from types_boto3_sts import STSClient
+
+Session = boto3.Session
+
+MAX_CACHED_KEYS: Final = 4096
+_Key = tuple[str, tuple[S3Folder, ...]]
+_MIN_REMAINING_MS: Final = 5 * 60 * 1000
+"""Clients renew their keys this long before the end; ours must outlast that."""
+_SESSION_NAME_PATTERN: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
+_TOO_LARGE_CODE: Final = "PackedPolicyTooLarge"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Keys:
+    """A key pair for S3, with a session token and an end if it is temporary."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    expires_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderKeys:
+    """Keys, and the folders that they reach."""
+
+    keys: S3Keys
+    folders: tuple[S3Folder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VendedKeys:
+    """What was handed out; `uncovered` are folders that no keys could be made for.
+
+    renew_at_ms: when to ask for keys again, well before the end of these.
+    """
+
+    vended: tuple[FolderKeys, ...]
+    uncovered: tuple[S3Folder, ...] = ()
+    renew_at_ms: float = inf
+
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When the first of the keys ends."""
+        ends = [each.keys.expires_at_ms for each in self.vended if each.keys.expires_at_ms is not None]
+        return min(ends, default=None)
+
+
+class Vendor(Protocol):
+    """Makes keys for folders."""
+
+    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
+        """Give keys for the folders; holder: who gets them, as the store's own logs will say. Raises Unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticVendor:
+    """Gives everybody the same keys, whatever these may do."""
+
+    keys: S3Keys
+
+    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
+        return VendedKeys((FolderKeys(self.keys, tuple(folders)),) if folders else ())
+
+
+@dataclass(frozen=True, slots=True)
+class StsRole:
+    """What STS is asked for. arn: needed by AWS, ignored by MinIO, where the server's own rights are narrowed down."""
+
+    arn: str | None = None
+    external_id: str | None = None
+    seconds: int = 3600
+
+    @property
+    def partition(self) -> str:
+        """The partition of the role's cloud, in which its buckets are, too."""
+        return "aws" if self.arn is None else self.arn.split(":")[1]
+
+
+_PLACEHOLDER_ROLE: Final = "arn:aws:iam::000000000000:role/duckicelake"
+"""STS demands a name; those that ignore it, which need none, want it well formed."""
+
+
+class StsVendor:
+    """Assumes a role with a session policy of exactly the folders."""
+
+    def __init__(
+        self, client: "STSClient", role: StsRole, clock: Callable[[], int], most_kept: int = MAX_CACHED_KEYS
+    ) -> None:
+        self._client = client
+        self._role = role
+        self._clock = clock
+        self._most_kept = most_kept
+        self._lock = Lock()
+        self._kept: OrderedDict[_Key, Future[VendedKeys]] = OrderedDict()
+
+    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
+        key = (holder, tuple(folders))
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and (not kept.done() or kept.result().renew_at_ms > self._clock()):
+                self._kept.move_to_end(key)
+                future, is_ours = kept, False
+            else:
+                future, is_ours = Future(), True
+                self._kept[key] = future
+                self._kept.move_to_end(key)
+                self._forget_oldest()
+        if is_ours:
+            self._fulfil(key, future, None if kept is None else kept.result())
+        return future.result()
+
+    def _left(self, vending: VendedKeys) -> float:
+        end = vending.expires_at_ms
+        return inf if end is None else end - self._clock()
+
+    def _enough(self) -> int:
+        return max(_MIN_REMAINING_MS, self._role.seconds * 250)
+
+    def _forget_oldest(self) -> None:
+        while len(self._kept) > self._most_kept:
+            self._kept.popitem(last=False)
+
+    def _fulfil(self, key: "_Key", future: "Future[VendedKeys]", before: VendedKeys | None) -> None:
+        """Make keys; or, while STS doesn't, go on with those of before as long as clients can."""
+        try:
+            future.set_result(self._made(*key))
+        except Unavailable as error:
+            if before is not None and self._left(before) > _MIN_REMAINING_MS:
+                future.set_result(before)
+            else:
+                self._give_up(key, future, error)
+        except BaseException as error:  # whoever waits must hear of it, whatever it is
+            self._give_up(key, future, error)
+            raise
+
+    def _give_up(self, key: "_Key", future: "Future[VendedKeys]", error: BaseException) -> None:
+        with self._lock:
+            if self._kept.get(key) is future:
+                del self._kept[key]
+        future.set_exception(error)
+
+    def _made(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
+        scopes, uncovered = build_scopes(folders, partition=self._role.partition)
+        vended: list[FolderKeys] = []
+        for scope in scopes:
+            made, refused = self._narrowed(holder, scope)
+            vended += made
+            uncovered += refused
+        ends = VendedKeys(tuple(vended)).expires_at_ms
+        return VendedKeys(tuple(vended), uncovered, inf if ends is None else ends - self._enough())
+
+    def _narrowed(self, holder: str, scope: PolicyScope) -> tuple[list[FolderKeys], tuple[S3Folder, ...]]:
+        """Keys for the scope; in halves where AWS packs its policy into more than it takes, which only it can tell."""
+        try:
+            return [FolderKeys(self._assume(holder, scope.policy), scope.folders)], ()
+        except _PolicyTooLargeError:
+            if len(scope.folders) == 1:
+                return [], scope.folders
+        half = len(scope.folders) // 2
+        vended: list[FolderKeys] = []
+        uncovered: tuple[S3Folder, ...] = ()
+        for part in (scope.folders[:half], scope.folders[half:]):
+            for smaller in build_scopes(part, partition=self._role.partition)[0]:
+                made, refused = self._narrowed(holder, smaller)
+                vended += made
+                uncovered += refused
+        return vended, uncovered
+
+    def _assume(self, holder: str, policy: str) -> S3Keys:
+        request: dict[str, Any] = {
+            "RoleArn": self._role.arn or _PLACEHOLDER_ROLE,
+            "RoleSessionName": build_session_name(holder),
+            "Policy": policy,
+            "DurationSeconds": self._role.seconds,
+        }
+        if self._role.external_id is not None:
+            request["ExternalId"] = self._role.external_id
+        try:
+            credentials = self._client.assume_role(**request)["Credentials"]
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "no reason")
+            if code == _TOO_LARGE_CODE:
+                raise _PolicyTooLargeError from None
+            raise Unavailable(
+                f"the server's STS doesn't give it keys for clients ({code}): `duckicelake doctor` says more"
+            ) from error
+        except BotoCoreError as error:
+            raise Unavailable(
+                f"the server's STS doesn't answer ({type(error).__name__}), so there are no keys"
+            ) from error
+        return S3Keys(
+            credentials["AccessKeyId"],
+            credentials["SecretAccessKey"],
+            credentials["SessionToken"],
+            int(credentials["Expiration"].timestamp() * 1000),
+        )
+
+
+class _PolicyTooLargeError(Exception):
+    """AWS packed the policy into more than it takes."""
+
+
+def build_session_name(holder: str) -> str:
+    """A legal session name that tells holders apart: letters that STS refuses are replaced, and long names cut."""
+    legal = _SESSION_NAME_PATTERN.sub("-", holder)
+    if legal == holder and 2 <= len(holder) <= 64:
+        return legal
+    return f"{legal[:48]}-{sha256(holder.encode(errors='surrogatepass')).hexdigest()[:12]}"
+
+
+def open_sts_client(session: Session, options: S3Options, endpoint: str | None) -> "STSClient":
+    """A client of STS as the server itself; endpoint: None is Amazon's of the region."""
+    return session.client("sts", endpoint_url=endpoint, region_name=options.region_of(session), config=options.config())
