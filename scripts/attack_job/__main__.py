@@ -15,6 +15,7 @@ import duckdb
 import httpx
 from duckdb_extensions import import_extension
 
+from scripts.attack_job.bad_days import STATEMENT_SECONDS, AttackedServer, live_bad_days
 from scripts.attack_job.campaigns import describe, for_seconds, spoil_files, spoil_requests
 from scripts.attack_job.lake import build, metadata
 from scripts.attack_job.strangers import cross_sites, half_send, unpack
@@ -22,7 +23,9 @@ from scripts.attack_job.target import SECONDS, Target
 from scripts.demo_job.server import PROGRAM, info, own_environment, start, stop, wait_until_ready
 from tests.catalog.client import data_files
 
-CAMPAIGNS = ("requests", "files", "description", "strangers")
+CAMPAIGNS = ("requests", "files", "description", "strangers", "bad-days")
+BOUNDED = frozenset({"strangers", "bad-days"})
+"""Campaigns that take as long as they take, some seconds."""
 DESCRIPTION = Path("openapi/duckicelake.json")
 SECRET = "a-secret-of-the-attack-that-nobody-may-see"
 EXAMPLES = 4
@@ -35,7 +38,7 @@ def main() -> int:
     reports = options.reports or Path(mkdtemp(prefix="duckicelake-attack-"))
     reports.mkdir(parents=True, exist_ok=True)
     found = 0
-    for auth in ("off", "on"):
+    for auth in ("off", "on") if options.auth is None else (options.auth,):
         found += attack(auth, options.seed, options.minutes * 30, options.only or CAMPAIGNS, reports)
     return 1 if found else 0
 
@@ -45,6 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, help="half of them with authentication")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=CAMPAIGNS, action="append")
+    parser.add_argument("--auth", choices=("off", "on"), help="only with logins off, or only with them on")
     parser.add_argument("--reports", type=Path, metavar="DIR", help="where the server's log and all findings go")
     return parser.parse_args(arguments)
 
@@ -58,12 +62,14 @@ def attack(auth: str, seed: int, seconds: float, campaigns: tuple[str, ...], rep
         target, process, environment = lake
         build(target)
         described = json.loads(DESCRIPTION.read_text())
-        if "strangers" in campaigns:  # each takes as long as it takes, some seconds
+        if "strangers" in campaigns:
             if auth == "off":
                 cross_sites(target, described)
             half_send(target)
             unpack(target)
-        each = seconds / max(1, len(set(campaigns) - {"strangers"}))
+        if "bad-days" in campaigns:
+            live_bad_days(target, AttackedServer(process, Path(folder, "lake"), environment))
+        each = seconds / max(1, len(set(campaigns) - BOUNDED))
         if "requests" in campaigns:
             spoil_requests(target, Random(seed), for_seconds(each))
         if "files" in campaigns:
@@ -86,7 +92,9 @@ def served(
 ) -> Iterator[tuple[Target, "subprocess.Popen[bytes]", Mapping[str, str]]]:
     """A fresh lake, and a client that may do everything in it."""
     folder.mkdir(parents=True)
-    settings = {"DUCKICELAKE_OAUTH_CLIENTS": f"attacker:{SECRET}|*"} if auth == "on" else {}
+    settings = {"DUCKICELAKE_STATEMENT_SECONDS": str(STATEMENT_SECONDS)}
+    if auth == "on":
+        settings["DUCKICELAKE_OAUTH_CLIENTS"] = f"attacker:{SECRET}|*"
     environment, log = own_environment(settings), reports / f"server-{auth}.log"
     process = start(folder, log, environment)
     try:
