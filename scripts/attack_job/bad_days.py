@@ -219,9 +219,9 @@ def _list_postgres(session: int) -> Iterator[int]:
             head, _, rest = (folder / "stat").read_text().partition(") ")
         except OSError:
             continue
-        pid, _, name = head.partition(" (")
-        names[int(pid)] = name
-        children.setdefault(int(rest.split()[1]), []).append(int(pid))
+        number, _, name = head.partition(" (")
+        names[int(number)] = name
+        children.setdefault(int(rest.split()[1]), []).append(int(number))
     waiting = [session]
     while waiting:
         pid = waiting.pop()
