@@ -48,13 +48,13 @@ class Others:
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The snapshots that commits were to follow without asking."""
     found: list[int] = []
-    claim_after = change_sets.claim_after
+    claim_after = change_sets.claim_snapshot_after
 
     def noted(cursor, wanted, last, change):  # type: ignore[no-untyped-def]
         found.append(last.snapshot_id)
         return claim_after(cursor, wanted, last, change)
 
-    monkeypatch.setattr(change_sets, "claim_after", noted)
+    monkeypatch.setattr(change_sets, "claim_snapshot_after", noted)
     return found
 
 

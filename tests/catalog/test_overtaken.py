@@ -45,7 +45,7 @@ class Overtaken:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (retry, snapshots):
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0)
+        monkeypatch.setattr(module, "RETRY_SECONDS", 0)
 
 
 def test_last_attempt_is_made_while_others_wait(services: Services) -> None:

@@ -61,8 +61,8 @@ def computed(
     request = TableCommit(NS, "t", CommitTableRequest.model_validate(body))
     changes = []
     for next_id in next_ids:
-        for ids in ("file_ids", "manifest_ids"):
-            monkeypatch.setattr(f"duckicelake.catalog.commits.increments.{ids}", lambda _: count(1000))
+        for ids in ("take_file_ids", "take_manifest_ids"):
+            monkeypatch.setattr(f"duckicelake.catalog.commit.increments.{ids}", lambda _: count(1000))
         change = change_over(replace(services, clock=lambda: 2**42), request, cached, next_id)
         assert change is not None
         changes.append(change)

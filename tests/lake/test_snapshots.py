@@ -109,10 +109,10 @@ def test_losing_to_another_writer_is_tried_again(database, state):
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "says"), [("ATTEMPTS", 3, "won 3 times"), ("PATIENCE_SECONDS", 0, "won 1 time")]
+    ("limit", "value", "says"), [("MAX_ATTEMPTS", 3, "won 3 times"), ("RETRY_SECONDS", 0, "won 1 time")]
 )
 def test_losing_every_time_or_for_too_long_is_unavailable(database, monkeypatch, limit, value, says):
-    monkeypatch.setattr(f"duckicelake.lake.snapshots.{limit}", value)
+    monkeypatch.setattr(f"duckicelake.lake.ducklake.snapshots.{limit}", value)
 
     def lose():
         with database.transaction() as cursor:

@@ -32,7 +32,7 @@ def retry_on_conflict(
     """The result of the first attempt that no other writer overtook; Unavailable.
 
     attempt: is told whether all other commits wait for it, and raises one of `overtaken`. is_alone: the caller keeps
-    them waiting. After PATIENCE_SECONDS, which are an attempt's own too, one more begins at most, and has them wait.
+    them waiting. After RETRY_SECONDS, which are an attempt's own too, one more begins at most, and has them wait.
     """
     until = monotonic() + RETRY_SECONDS
     for number in range(MAX_ATTEMPTS):
