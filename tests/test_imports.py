@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "settings": {"errors"},
     "properties": {"errors"},
+    "features": set(),
     "tracing": {"errors"},
     "iceberg": {"errors"},
     "sql_dialects": {"errors", "iceberg"},
@@ -28,28 +29,28 @@ ALLOWED: dict[str, set[str]] = {
     "rows": PURE | {"bridge"},
     "catalog": {
         "errors", "properties", "iceberg", "postgres", "lake", "bridge", "rows", "storage", "parquet",
-        "constraints", "delta", "lineage.events.reads",
+        "constraints", "delta", "lineage.events.reads", "features",
     },
     "changelog": {"errors", "iceberg", "postgres", "lake", "bridge", "catalog", "lineage.events.reads"},
     "constraints": {
         "errors", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows", "catalog", "cli",
-        "pipeline",
+        "pipeline", "features",
     },
     "delta": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog", "changelog",
-        "constraints", "cli",
+        "constraints", "cli", "features",
     },
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
-        "cli",
+        "cli", "features",
     },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "catalog", "changelog",
-        "lineage",
+        "lineage", "features",
     },
     "cli": {
         "errors", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",
-        "constraints", "delta", "lineage", "rest", "pipeline", "client",
+        "constraints", "delta", "lineage", "rest", "pipeline", "client", "features",
     },
     "rest": {"errors"},
     "pipeline": {"errors", "rest"},

@@ -1,6 +1,9 @@
 """The result of a check, and SQL that repairs damage within DuckLake's commit protocol."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from duckicelake.postgres.database import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +14,16 @@ class Finding:
     ok: bool
     detail: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck:
+    """The checks that a feature adds to `duckicelake doctor`, for a lake that is prepared.
+
+    run: its second argument says whether servers make events of lineage.
+    """
+
+    run: Callable[[Transaction, bool], Iterator[Finding]]
 
 
 def make_finding(name: str, ok: bool, detail: str, advice: str) -> Finding:

@@ -1,0 +1,10 @@
+"""What CHECK constraints add to the core."""
+
+from typing import Final
+
+from duckicelake.features.registry import Feature
+
+FEATURE: Final = Feature(
+    "constraints",
+    commands={"constraints": "duckicelake.constraints.commands:constraints"},
+)

@@ -1,0 +1,10 @@
+"""What Delta Lake adds to the core: followed tables, and Delta logs beside tables."""
+
+from typing import Final
+
+from duckicelake.features.registry import Feature
+
+FEATURE: Final = Feature(
+    "delta",
+    commands={"delta": "duckicelake.delta.commands:app"},
+)
