@@ -16,8 +16,8 @@ from duckicelake.errors import BadInput, CatalogUnreachable
 from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.main_history import SnapshotStep, list_steps
 from duckicelake.pipeline.progress import Reporter
-from duckicelake.pipeline.row_changes import SnapshotStep, list_steps
 from duckicelake.pipeline.stream import Outage
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import Namespace, format_name

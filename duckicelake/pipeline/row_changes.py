@@ -1,23 +1,19 @@
-"""The snapshots between two states of a table, and the rows that each of them changed."""
+"""Read the rows that a snapshot changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumn
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java, plan_tasks
+from duckicelake.pipeline.main_history import SnapshotStep
 from duckicelake.rest.names import Namespace, format_name, quote_name
 
-MetadataJson = Mapping[str, Any]
-_ONLY_ADDS: Final = "append"
-_ONLY_MOVES: Final = "replace"
-_ROW_IDS: Final = "first-row-id"
 TYPE_COLUMN: Final = "_change_type"
 ORDINAL_COLUMN: Final = "_change_ordinal"
 SNAPSHOT_COLUMN: Final = "_commit_snapshot_id"
@@ -36,90 +32,6 @@ _AFTER_SIDE: Final = 1
 _WHOLE_WINDOW: Final = (Window.unboundedPreceding, Window.unboundedFollowing)
 ScanTasks = Mapping[tuple[str, ...], Any]
 """Iceberg's scan tasks, by the files that they read: a data file and what is deleted from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStep:
-    """A snapshot and the one before it, None of the first.
-
-    only_adds: it has the rows of the one before, and more; only_moves: it has the same. by_row_id: both have row ids.
-    """
-
-    snapshot_id: int
-    parent_id: int | None
-    only_adds: bool = False
-    only_moves: bool = False
-    by_row_id: bool = False
-
-
-def list_steps(metadata: MetadataJson, after: int | None, upto: int | None) -> list[SnapshotStep]:
-    """The steps of main that come after a snapshot (None: all), up to another (None: where main is), oldest first.
-
-    Snapshots go by Iceberg's ids or DuckLake's. BadInput for those that main doesn't have, or not any more, or not in
-    this order.
-    """
-    main = _MainHistory(metadata)
-    begin = 0 if after is None else main.place(after)
-    end = len(main.line) if upto is None else main.place(upto)
-    if begin > end:
-        raise BadInput(f"Snapshot {upto} comes before {after}: changes are told from the older one to the newer one")
-    if begin == 0 and end > 0 and not main.begins_with(after):
-        raise main.gone("its beginning" if after is None else f"snapshot {after}")
-    return [main.step(each) for each in main.line[begin:end]]
-
-
-class _MainHistory:
-    """The snapshots of main that are still listed, oldest first."""
-
-    def __init__(self, metadata: MetadataJson) -> None:
-        self._snapshots = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
-        line: list[int] = []
-        at: Any = metadata.get("current-snapshot-id")
-        while at in self._snapshots:
-            line.append(at)
-            at = self._parent(at)
-        self.line: Sequence[int] = line[::-1]
-
-    def _parent(self, snapshot_id: int) -> int | None:
-        found: int | None = self._snapshots[snapshot_id].get("parent-snapshot-id")
-        return found
-
-    def place(self, wanted: int) -> int:
-        """How many of main's snapshots there are up to this one; it needn't be listed itself if the next one is."""
-        names = [{each, self._ducklake_id(each)} for each in self.line]
-        for place, known in enumerate(names, start=1):
-            if wanted in known:
-                return place
-        if self.line and wanted == self._parent(self.line[0]):
-            return 0
-        if wanted in self._snapshots:
-            raise BadInput(f"Snapshot {wanted} isn't in main's history: it is another branch's, or main was set back")
-        raise self.gone(f"snapshot {wanted}")
-
-    def begins_with(self, after: int | None) -> bool:
-        """Whether the first listed step can be told, from the beginning or from the one before."""
-        step = self.step(self.line[0])
-        return step.parent_id is None if after is None else step.only_adds or step.only_moves
-
-    def gone(self, what: str) -> BadInput:
-        oldest = f"; the oldest from which changes can be told is {self.line[0]}" if self.line else ""
-        return BadInput(f"The table's history doesn't have {what}, or not any more{oldest}")
-
-    def step(self, snapshot_id: int) -> SnapshotStep:
-        snapshot, parent_id = self._snapshots[snapshot_id], self._parent(snapshot_id)
-        parent = snapshot if parent_id is None else self._snapshots.get(parent_id, {})
-        operation = snapshot.get("summary", {}).get("operation")
-        return SnapshotStep(
-            snapshot_id,
-            parent_id,
-            only_adds=operation == _ONLY_ADDS,
-            only_moves=operation == _ONLY_MOVES,
-            by_row_id=_ROW_IDS in snapshot and _ROW_IDS in parent,
-        )
-
-    def _ducklake_id(self, snapshot_id: int) -> int | None:
-        told = self._snapshots[snapshot_id].get("summary", {}).get("ducklake.snapshot-id")
-        return None if told is None else int(told)
 
 
 class RowChanges:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import BadInput
-from duckicelake.pipeline.row_changes import SnapshotStep, list_steps
+from duckicelake.pipeline.main_history import SnapshotStep, list_steps
 
 
 def snapshot(number: int, parent: int | None, operation: str = "overwrite", **more: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.changes import Bookmark, ChangePosition, ChangesRequest, JsonLinesOutlet, follow_changes
+from duckicelake.pipeline.main_history import SnapshotStep
 from duckicelake.pipeline.progress import SilentReporter
-from duckicelake.pipeline.row_changes import SnapshotStep
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 

@@ -60,12 +60,12 @@ def ingest(
     run_id: Annotated[
         str | None, typer.Option(help="Ingested once under this id, however often it is run (default: a new one).")
     ] = None,
-    follow_: Annotated[bool, typer.Option("--follow_files", help="Go on with files as they come.")] = False,
+    follow_: Annotated[bool, typer.Option("--follow", help="Go on with files as they come.")] = False,
     checkpoint: Annotated[
-        str | None, typer.Option(help="Folder in which --follow_files keeps what it has read.", show_default=False)
+        str | None, typer.Option(help="Folder in which --follow keeps what it has read.", show_default=False)
     ] = None,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="With --follow_files: stop once all files are read.")
+        bool, typer.Option("--until-idle", help="With --follow: stop once all files are read.")
     ] = False,
     every: Annotated[float, typer.Option(min=0, help="Seconds between looks for new files.")] = 10.0,
 ) -> Summary:

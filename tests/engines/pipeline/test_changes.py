@@ -22,8 +22,8 @@ from duckicelake.pipeline.changes import (
     send_changes,
 )
 from duckicelake.pipeline.destination import Target
+from duckicelake.pipeline.main_history import SnapshotStep
 from duckicelake.pipeline.progress import SILENT
-from duckicelake.pipeline.row_changes import SnapshotStep
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
