@@ -23,7 +23,13 @@ from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 
-pytest_plugins = ["tests.support.backends", "tests.support.collector"]
+pytest.register_assert_rewrite("tests.support")
+pytest_plugins = [
+    "tests.support.backends",
+    "tests.support.collector",
+    "tests.support.servers",
+    "tests.support.fixtures",
+]
 TEMPLATE = "duckicelake_template"
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)

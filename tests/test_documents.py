@@ -13,7 +13,7 @@ SETTINGS = dict(re.findall(rf"^\| `({PREFIX}\w+)` \| (.+?) \|", PAGES["docs/sett
 RUN_BY = {
     README: "tests/engines/test_snippets.py",
     "docs/clients.md": "tests/engines/test_snippets.py",
-    "docs/delta.md": "tests/delta/test_read_delta.py",
+    "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",
     "docs/small-writes.md": "tests/engines/test_snippets.py",
 }

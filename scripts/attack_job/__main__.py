@@ -21,7 +21,7 @@ from scripts.attack_job.lake import build, metadata
 from scripts.attack_job.strangers import cross_sites, half_send, unpack
 from scripts.attack_job.target import SECONDS, Target
 from scripts.demo_job.server import PROGRAM, info, own_environment, start, stop, wait_until_ready
-from tests.catalog.client import data_files
+from tests.support.client import data_files
 
 CAMPAIGNS = ("requests", "files", "description", "strangers", "bad-days")
 BOUNDED = frozenset({"strangers", "bad-days"})

@@ -18,7 +18,7 @@ from duckicelake.iceberg.puffin import write_deletion_vectors
 from scripts.attack_job.lake import NAMESPACE, TABLES, NotThereError, Request, metadata, new_victim, requests
 from scripts.attack_job.mutations import VALUES, spoilt_avro, spoilt_bytes, spoilt_json
 from scripts.attack_job.target import Target
-from tests.catalog.client import Draft, data_files, local
+from tests.support.client import Draft, data_files, local
 
 Until = Callable[[], bool]
 _SPOILT_A_TIME = 4

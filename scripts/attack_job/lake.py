@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from scripts.attack_job.target import Target
-from tests.catalog.client import SCHEMA, Draft, append, data_files, delete, set_ref
+from tests.support.client import SCHEMA, Draft, append, data_files, delete, set_ref
 
 Json = dict[str, Any]
 NAMESPACE = "/v1/namespaces/attacked"

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from tests.catalog import engine
-from tests.catalog.client import Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
-from tests.catalog.seams import fresh
+from tests.support import engine
+from tests.support.client import Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
+from tests.support.seams import fresh
 
 HOUR_MS = 3_600_000
 SKEWS = (HOUR_MS, 0, -HOUR_MS, 0, HOUR_MS)

@@ -17,10 +17,10 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.restore import restore_table
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchTable
-from tests.catalog.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
-from tests.catalog.foreign import CLEANERS
-from tests.catalog.history import FLUSH, MERGE, History, Rows, rows_of
-from tests.catalog.seams import fresh, overtaken
+from tests.support.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
+from tests.support.foreign_catalog import CLEANERS
+from tests.support.seams import fresh, overtaken
+from tests.support.table_history import FLUSH, MERGE, History, Rows, rows_of
 
 CLONE = "c"
 

@@ -11,10 +11,10 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.catalog.restore import restore_table
-from tests.catalog.client import NS
-from tests.catalog.foreign import CLEANERS
-from tests.catalog.history import FLUSH, MERGE, History
-from tests.catalog.seams import fresh
+from tests.support.client import NS
+from tests.support.foreign_catalog import CLEANERS
+from tests.support.seams import fresh
+from tests.support.table_history import FLUSH, MERGE, History
 
 STEPS = 20
 MOST = 3

@@ -18,9 +18,9 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.errors import Unavailable
 from duckicelake.lake.doctor.checks import diagnose
-from tests.catalog.client import NS, Client, assert_whole, pyiceberg_rows
-from tests.catalog.seams import fresh
 from tests.conftest import Attach
+from tests.support.client import NS, Client, assert_whole, pyiceberg_rows
+from tests.support.seams import fresh
 
 SECONDS = 5
 MORE_SECONDS = 40

@@ -20,11 +20,11 @@ from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.server.app import create_app
-from tests.catalog.foreign import CLEANERS
-from tests.catalog.history import FLUSH, MERGE, History
 from tests.conftest import Attach
-from tests.server.conftest import running
+from tests.support.foreign_catalog import CLEANERS
 from tests.support.lakes import Lake, assert_same_rows
+from tests.support.servers import running
+from tests.support.table_history import FLUSH, MERGE, History
 
 TABLES = "/v1/namespaces/main/tables"
 T, NEIGHBOUR = f"{TABLES}/t", f"{TABLES}/neighbour"

@@ -4,8 +4,8 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.expiry import expire_snapshots
-from tests.catalog.client import NS, Client, duckdb_rows, pyiceberg_rows, set_ref
-from tests.catalog.seams import overtaken
+from tests.support.client import NS, Client, duckdb_rows, pyiceberg_rows, set_ref
+from tests.support.seams import overtaken
 
 ALL = 1 << 60
 

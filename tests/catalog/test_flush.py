@@ -14,10 +14,10 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable, Unsupported
 from duckicelake.lake.doctor.checks import diagnose
-from tests.catalog.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows
-from tests.catalog.seams import FusedDatabase, Interrupted, fresh
 from tests.conftest import Attach
-from tests.storage.test_temporary_files import full_disk
+from tests.parquet.test_temporary_files import full_disk
+from tests.support.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows
+from tests.support.seams import FusedDatabase, Interrupted, fresh
 
 Duck = duckdb.DuckDBPyConnection
 LIMIT = "CALL lake.set_option('data_inlining_row_limit', 100000)"

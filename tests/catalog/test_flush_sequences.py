@@ -8,9 +8,9 @@ import pytest
 
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
-from tests.catalog.client import NS
-from tests.catalog.history import FLUSH, MERGE, History, Rows
-from tests.catalog.seams import Interrupted, fresh
+from tests.support.client import NS
+from tests.support.seams import Interrupted, fresh
+from tests.support.table_history import FLUSH, MERGE, History, Rows
 
 STEPS = 24
 SEEDS = (1, 2)

@@ -16,9 +16,9 @@ from duckicelake.lake.ducklake.snapshots import begin_snapshot
 from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
 from tests.conftest import Attach
-from tests.server.conftest import running
 from tests.support.formats import format_change, migrate
 from tests.support.lakes import Lake, assert_same_rows
+from tests.support.servers import running
 
 NAMESPACES = "/v1/namespaces"
 T = f"{NAMESPACES}/main/tables/t"

@@ -15,9 +15,9 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
-from tests.catalog.client import Client, append, assert_whole, new_client, pyiceberg_rows, set_properties
-from tests.catalog.seams import fresh
 from tests.conftest import TEMPLATE, services_of
+from tests.support.client import Client, append, assert_whole, new_client, pyiceberg_rows, set_properties
+from tests.support.seams import fresh
 
 MIB = 1 << 20
 FILL = "INSERT INTO filler SELECT repeat(md5(n::text), 60) FROM generate_series(1, %s) n"

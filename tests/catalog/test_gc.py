@@ -11,7 +11,7 @@ from duckicelake.catalog import tables, views
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
-from tests.catalog.client import (
+from tests.support.client import (
     NS,
     Client,
     Draft,
@@ -25,9 +25,9 @@ from tests.catalog.client import (
     pyiceberg_rows,
     set_properties,
 )
-from tests.catalog.foreign import unregister
-from tests.catalog.seams import Fuse, Killed, fresh, fused
+from tests.support.foreign_catalog import unregister
 from tests.support.s3_lakes import now_ms
+from tests.support.seams import Fuse, Killed, fresh, fused
 from tests.support.view_requests import commit as commit_view
 from tests.support.view_requests import create as create_view
 from tests.support.view_requests import register as register_view

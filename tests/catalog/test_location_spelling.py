@@ -8,9 +8,9 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.storage.policy import LocationPolicy
-from tests.catalog.client import Client, Draft, Json, data_files, duckdb_rows, new_client, pyiceberg_rows
-from tests.catalog.engine import delete_rows
-from tests.catalog.seams import fresh
+from tests.support.client import Client, Draft, Json, data_files, duckdb_rows, new_client, pyiceberg_rows
+from tests.support.engine import delete_rows
+from tests.support.seams import fresh
 
 
 def named_files(answer: Json) -> list[str]:

@@ -12,8 +12,9 @@ from duckicelake.cli.wiring.services import prepare_lake
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.postgres.database import Database
-from tests.catalog import engine
-from tests.catalog.client import (
+from tests.conftest import Attach
+from tests.support import engine
+from tests.support.client import (
     NS,
     Client,
     Json,
@@ -26,8 +27,7 @@ from tests.catalog.client import (
     new_client,
     pyiceberg_rows,
 )
-from tests.catalog.seams import fresh
-from tests.conftest import Attach
+from tests.support.seams import fresh
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(10)]
 

@@ -11,8 +11,8 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.maintenance import FoundFile, TableStatistics, find_orphans, table_statistics
 from duckicelake.catalog.namespaces import create_namespace, update_namespace
 from duckicelake.errors import InvalidRequest, NoSuchTable
-from tests.catalog.client import Client, data_files, delete, local, pyiceberg_rows, set_properties, set_ref
-from tests.catalog.seams import fresh
+from tests.support.client import Client, data_files, delete, local, pyiceberg_rows, set_properties, set_ref
+from tests.support.seams import fresh
 
 SMALL_TARGET = {"write.target-file-size-bytes": "1000000"}
 

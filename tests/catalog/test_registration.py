@@ -25,8 +25,8 @@ from duckicelake.errors import (
     Unsupported,
 )
 from duckicelake.iceberg.rest import RegisterTableRequest
-from tests.catalog import engine
-from tests.catalog.client import (
+from tests.support import engine
+from tests.support.client import (
     ARROW,
     NS,
     Client,
@@ -41,15 +41,15 @@ from tests.catalog.client import (
     pyiceberg_rows,
     set_ref,
 )
-from tests.catalog.foreign import (
+from tests.support.foreign_catalog import (
     CLEANERS,
     Foreign,
     new_foreign,
     register,
     rows_by_snapshot,
 )
-from tests.catalog.seams import fresh
 from tests.support.row_lineage import lineage
+from tests.support.seams import fresh
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 MAINTENANCE = ("CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')", *CLEANERS)

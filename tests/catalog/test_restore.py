@@ -13,15 +13,15 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
 from duckicelake.errors import FileMissing, Forgotten, InvalidRequest, NoSuchTable, NotFound
 from duckicelake.storage.protocol import ObjectStore
-from tests.catalog.client import (
+from tests.support.client import (
     NS,
     Client,
     data_files,
     local,
     set_ref,
 )
-from tests.catalog.history import FLUSH, MERGE, History
-from tests.catalog.seams import fresh
+from tests.support.seams import fresh
+from tests.support.table_history import FLUSH, MERGE, History
 
 MAINTENANCE = (FLUSH, MERGE, "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
 

@@ -6,8 +6,8 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
-from tests.catalog.client import Client, set_properties
-from tests.catalog.foreign import new_foreign, register
+from tests.support.client import Client, set_properties
+from tests.support.foreign_catalog import new_foreign, register
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from pyiceberg.table import StaticTable
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import NoSuchTable
-from tests.catalog import engine
-from tests.catalog.client import (
+from tests.support import engine
+from tests.support.client import (
     ARROW,
     NS,
     Client,
@@ -24,15 +24,15 @@ from tests.catalog.client import (
     duckdb_rows,
     pyiceberg_rows,
 )
-from tests.catalog.foreign import (
+from tests.support.foreign_catalog import (
     CLEANERS,
     OtherCatalog,
     register,
     rows_by_snapshot,
     unregister,
 )
-from tests.catalog.seams import fresh
 from tests.support.row_lineage import lineage
+from tests.support.seams import fresh
 
 ROWS: list[Row] = [(number, f"r{number}") for number in range(20)]
 

@@ -23,7 +23,7 @@ from duckicelake.errors import (
     NoSuchView,
 )
 from duckicelake.iceberg.rest import CreateTableRequest, RenameTableRequest
-from tests.catalog.seams import Fuse, Killed, fused
+from tests.support.seams import Fuse, Killed, fused
 from tests.support.view_requests import (
     CITY,
     DROPPING,

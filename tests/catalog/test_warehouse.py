@@ -30,9 +30,9 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import LocationPolicy
-from tests.catalog.client import NS, Client, new_client, set_properties
 from tests.catalog.test_gc import grow_old
 from tests.conftest import new_database, new_lake, services_of
+from tests.support.client import NS, Client, new_client, set_properties
 from tests.support.replicas import following, running_cluster
 
 Open = Callable[[str], Services]

@@ -16,9 +16,9 @@ import pytest
 
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from scripts.demo_job.server import RunningLake
-from tests.catalog.client import Draft, Json, local
-from tests.catalog.equality_cases import File, Row, Stored, write
 from tests.engines.engines import Engines, duck, sorted_rows, spark
+from tests.support.client import Draft, Json, local
+from tests.support.equality_cases import File, Row, Stored, write
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

@@ -6,7 +6,7 @@ import pytest
 
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines, sorted_rows
-from tests.server.cutting import CuttingProxy, cutting
+from tests.support.cutting_proxy import CuttingProxy, cutting
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

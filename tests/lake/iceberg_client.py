@@ -12,7 +12,7 @@ from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
-from tests.catalog.client import Draft, local
+from tests.support.client import Draft, local
 from tests.support.lakes import Lake
 
 Json = Any

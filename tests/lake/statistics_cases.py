@@ -16,8 +16,8 @@ from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import NestedField, PrimitiveType, list_children
 from duckicelake.iceberg.values import to_bytes
-from tests.catalog.client import Draft, Json, data_files, local, set_ref
-from tests.catalog.contents import without
+from tests.support.client import Draft, Json, data_files, local, set_ref
+from tests.support.contents import without
 from tests.support.lakes import Lake
 
 SMILE, LAST, LAST_OF_PLANE = "\U0001f600", chr(0x10FFFF), chr(0xFFFF)

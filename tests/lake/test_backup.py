@@ -25,7 +25,9 @@ from duckicelake.server.app import create_app
 from duckicelake.settings.model import Settings
 from duckicelake.storage.s3 import S3Store
 from scripts.backends_job.minio import Minio, create_bucket
-from tests.catalog.client import (
+from tests.conftest import new_database, services_of
+from tests.support.backends import Bucket
+from tests.support.client import (
     Client,
     append,
     assert_whole,
@@ -36,10 +38,8 @@ from tests.catalog.client import (
     pyiceberg_rows,
     set_ref,
 )
-from tests.conftest import new_database, services_of
-from tests.server.conftest import running
-from tests.support.backends import Bucket
 from tests.support.s3_lakes import s3_lake
+from tests.support.servers import running
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client

@@ -19,10 +19,10 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import Snapshot
-from tests.catalog import engine
-from tests.catalog.client import NS, Json, duckdb_rows, new_client, pyiceberg_rows
-from tests.catalog.engine import Request
-from tests.catalog.seams import fresh
+from tests.support import engine
+from tests.support.client import NS, Json, duckdb_rows, new_client, pyiceberg_rows
+from tests.support.engine import Request
+from tests.support.seams import fresh
 
 OURS = "ducklake.snapshot-id"
 

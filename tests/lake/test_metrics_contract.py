@@ -41,9 +41,9 @@ from pyiceberg.types import PrimitiveType
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.server.app import create_app
-from tests.server.conftest import running
 from tests.support import java_metrics as java
 from tests.support.lakes import Lake, assert_same_rows
+from tests.support.servers import running
 
 NAN, INFINITY = float("nan"), float("inf")
 MAIN = ("main",)

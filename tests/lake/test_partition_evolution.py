@@ -9,8 +9,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from duckicelake.iceberg.manifest.entry import ManifestContent
-from tests.catalog.client import Draft, live
 from tests.lake.iceberg_client import append, bound, commit, evolve, field, new_table
+from tests.support.client import Draft, live
 from tests.support.lakes import assert_same_rows
 
 

@@ -7,11 +7,11 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
 from duckicelake.lake.doctor.checks import diagnose
-from tests.catalog.client import Json, assert_files
 from tests.model.lake import Lake, duckdb_shown
 from tests.model.model import Column, Shown, Table
 from tests.model.reader import Reader
 from tests.model.values import literal
+from tests.support.client import Json, assert_files
 
 SAMPLE = 2
 VERSIONS = 8

@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.pyiceberg_v3.installation import install, uninstall
 
-pytest.register_assert_rewrite("tests.model.checks", "tests.catalog.client")
+pytest.register_assert_rewrite("tests.model.checks")
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from pyiceberg.schema import Schema as IcebergSchema
 from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry, ManifestFile
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.puffin import FILE_FORMAT, write_deletion_vectors
-from tests.catalog.client import Draft, Json, live, local
 from tests.model.model import ID, Row, Table
 from tests.model.reader import Reader
 from tests.model.values import named
+from tests.support.client import Draft, Json, live, local
 
 Place = dict[str, set[int]]
 

@@ -15,11 +15,11 @@ from pyiceberg.table import Table as IcebergTable
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.rest import CommitTableRequest
-from tests.catalog.client import Json, local
-from tests.catalog.seams import fresh
 from tests.model.model import ID, Column, Row, Shown, Table, Version
 from tests.model.reader import Reader
 from tests.model.values import some_value
+from tests.support.client import Json, local
+from tests.support.seams import fresh
 
 NAMESPACES = ("ns", "other")
 COLUMN_NAMES = ("a", "b", "c", "d", "e", "f", "order", "Größe")

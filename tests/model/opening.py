@@ -23,11 +23,11 @@ from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
-from tests.catalog.client import Client
-from tests.catalog.seams import fresh
 from tests.model.lake import NAMESPACES, Lake
 from tests.model.model import ID, Column
-from tests.server.conftest import running
+from tests.support.client import Client
+from tests.support.seams import fresh
+from tests.support.servers import running
 
 Attach = Callable[[], duckdb.DuckDBPyConnection]
 COLUMNS = (Column(ID, "id", "long"), Column(1, "a", "string"), Column(2, "b", "int"))

@@ -10,8 +10,6 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestFile
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest
-from tests.catalog.client import Json, live, set_ref
-from tests.catalog.engine import applied
 from tests.model.checks import check_schema
 from tests.model.choices import some_ids
 from tests.model.drafts import Preparation, prepare
@@ -20,6 +18,8 @@ from tests.model.model import Table, Version, shaped
 from tests.model.operations import Client, has_rows, has_snapshots
 from tests.model.operations_pyiceberg import usable
 from tests.model.values import some_value
+from tests.support.client import Json, live, set_ref
+from tests.support.engine import applied
 
 SERVER = Client("server")
 

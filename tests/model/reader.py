@@ -17,8 +17,8 @@ from duckicelake.iceberg.manifest.entry import DataFile, FileContent, ManifestFi
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.iceberg.puffin import FILE_FORMAT, read_vector
 from duckicelake.parquet.inlined_rows import read_position_deletes
-from tests.catalog.client import Json, live, local
 from tests.model.model import Shown
+from tests.support.client import Json, live, local
 
 FIELD_ID = b"PARQUET:field_id"
 ById = dict[int, Any]

@@ -4,8 +4,8 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from tests.catalog import engine
-from tests.catalog.client import SCHEMA, Client, Json, duckdb_rows, new_client, pyiceberg_rows
+from tests.support import engine
+from tests.support.client import SCHEMA, Client, Json, duckdb_rows, new_client, pyiceberg_rows
 
 
 @pytest.fixture

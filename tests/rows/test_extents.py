@@ -13,7 +13,7 @@ from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.inlined_values import encode_elements
 from duckicelake.rows.row_batch import Batch, build_column_stats, build_extents
 from tests.rows.layouts import JSON
-from tests.rows.test_arrow import ANY_ROWS, LAYOUT
+from tests.rows.test_arrow_rows import ANY_ROWS, LAYOUT
 
 LONG, DOUBLE, STRING = (PrimitiveType(name=name) for name in ("long", "double", "string"))
 ALL_LENGTHS = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from tests.rows.layouts import JSON
-from tests.rows.test_inlining import FLAT, NESTED
+from tests.rows.test_inlined_values import FLAT, NESTED
 from tests.support.lakes import Lake, assert_same_rows
 
 

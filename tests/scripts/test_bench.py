@@ -14,7 +14,7 @@ from scripts.bench_job.commit import append
 from scripts.bench_job.commit_limits import limits
 from scripts.bench_job.everything import markdown, scripts
 from scripts.bench_job.results import Result, Target, p50, p99, percentile, read_results, report
-from tests.server.conftest import running
+from tests.support.servers import running
 
 LOADS = Result("loads", 9000, "/s", Target("≥", 0.6, "ratio"), 12000, "bare", 1.5, 9.25)
 

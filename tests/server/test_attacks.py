@@ -19,8 +19,8 @@ from scripts.attack_job.lake import build, metadata
 from scripts.attack_job.mutations import spoilt_avro, spoilt_bytes, spoilt_json
 from scripts.attack_job.strangers import cross_sites, half_send
 from scripts.attack_job.target import Target
-from tests.catalog.client import data_files
-from tests.server.conftest import running
+from tests.support.client import data_files
+from tests.support.servers import running
 
 DESCRIPTION = Path(__file__).parents[2] / "openapi" / "duckicelake.json"
 

@@ -12,8 +12,8 @@ import pytest
 
 from duckicelake.server.app import create_app
 from duckicelake.server.routes.operations import ASSETS_FOLDER, load_assets
-from tests.server.conftest import Serve
-from tests.server.logins import Server, no_lake
+from tests.support.logins import Server, no_lake
+from tests.support.servers import Serve
 
 ROOT = Path(__file__).parents[2]
 INDEX = (ASSETS_FOLDER / "index.html").read_text()

@@ -20,10 +20,10 @@ from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
 from duckicelake.rows.bodies import JSON
-from tests.catalog.client import new_client
-from tests.catalog.equality_cases import TYPES
-from tests.catalog.seams import Distant
+from tests.support.client import new_client
+from tests.support.equality_cases import TYPES
 from tests.support.lakes import Lake, iceberg_rows
+from tests.support.seams import Distant
 
 Json = Any
 Row = dict[str, Any]

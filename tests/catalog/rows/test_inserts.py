@@ -16,11 +16,11 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows, read_last_applied
 from duckicelake.errors import InvalidRequest, NoSuchTable, TxnAlreadyAppliedError
 from duckicelake.lake.doctor.checks import diagnose
-from tests.catalog.client import Client
-from tests.catalog.dying import Work, mortal
-from tests.catalog.seams import fresh
-from tests.catalog.test_group_commits import Ears, sent_together
+from tests.catalog.commit.test_group_commits import Ears, sent_together
+from tests.support.client import Client
+from tests.support.killed_process import Work, mortal
 from tests.support.lakes import Lake, iceberg_rows
+from tests.support.seams import fresh
 
 Rows = Sequence[dict[str, Any]]
 Post = Callable[..., RowsAnswer]

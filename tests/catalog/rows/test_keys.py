@@ -14,9 +14,9 @@ from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAn
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequest, TxnAlreadyAppliedError
 from duckicelake.rows.bodies import ARROW, JSON, JSON_LINES
-from tests.catalog.client import NS, new_client, set_ref
-from tests.catalog.seams import overtaken
+from tests.support.client import NS, new_client, set_ref
 from tests.support.lakes import Lake, iceberg_rows
+from tests.support.seams import overtaken
 
 SETUPS = {
     "plain": "",

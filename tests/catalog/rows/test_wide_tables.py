@@ -9,8 +9,8 @@ import pytest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.lake.ducklake.definition import MAX_INLINED_COLUMNS
-from tests.catalog.client import NS, Client
 from tests.conftest import Attach
+from tests.support.client import NS, Client
 from tests.support.lakes import Lake
 
 FULL, WIDE = MAX_INLINED_COLUMNS, MAX_INLINED_COLUMNS + 1

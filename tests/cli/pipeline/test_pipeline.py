@@ -38,9 +38,9 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from tests.server.conftest import serve
-from tests.server.logins import SECRET, Server
 from tests.support.documents import PAGES, ROOT
+from tests.support.logins import SECRET, Server
+from tests.support.servers import serve
 
 __all__ = ["serve"]
 

@@ -19,7 +19,7 @@ from duckicelake.pipeline.sources import parse_source
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from tests.engines.engines import Engines, sorted_rows
-from tests.server.cutting import CuttingProxy, serving
+from tests.support.cutting_proxy import CuttingProxy, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 

@@ -17,7 +17,7 @@ from duckicelake.constraints.duckdb_check import render_condition
 from duckicelake.constraints.properties import parse_constraint
 from duckicelake.pipeline.quarantine import build_violation_test
 from duckicelake.rest.client import CatalogClient
-from tests.bridge.constraints.test_constraints import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
+from tests.constraints.test_conditions import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]

@@ -11,7 +11,7 @@ from duckicelake.lineage.duckdb.connection import connect
 from duckicelake.lineage.events.generator import EventGenerator
 from duckicelake.postgres.embedded import build_duckdb_attach
 from duckicelake.server.app import create_app
-from tests.server.conftest import running
+from tests.support.servers import running
 
 OPTIONS: dict[str, Any] = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
 

@@ -12,8 +12,8 @@ from duckicelake.changelog.writer import write_all_changes
 from duckicelake.lineage.events.generator import EventGenerator
 from duckicelake.postgres.embedded import build_duckdb_attach
 from duckicelake.server.app import create_app
-from tests.server.conftest import running
 from tests.support.documents import snippets
+from tests.support.servers import running
 
 (SNIPPET,) = snippets("docs/lineage.md")
 

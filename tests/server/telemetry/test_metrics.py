@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
 from duckicelake.storage.s3 import S3Options, S3Store
-from tests.catalog.client import Client, append, new_client
+from tests.support.client import Client, append, new_client
 
 NAMESPACE = "/v1/namespaces/ns"
 TABLE = f"{NAMESPACE}/tables/t"

@@ -1,0 +1,80 @@
+"""The table cache: bounded by how many tables there are and by what they take."""
+
+from dataclasses import replace
+
+import pytest
+
+from duckicelake.catalog.context.cache import CachedResponse, CachedTable, LoadedTable, TableCache
+from duckicelake.catalog.table.load import load_current_table
+from tests.support.client import NS, Client
+
+
+@pytest.fixture
+def table(client: Client) -> CachedTable:
+    client.create("t")
+    return load_current_table(client.services, NS, "t")
+
+
+def like(table: CachedTable, table_id: int, body: bytes = b"", version: int = 0) -> CachedTable:
+    row = replace(table.materialized.row, table_id=table_id, version=version)
+    return CachedTable(replace(table.materialized, row=row, body=body), 0, 0)
+
+
+def kept(cache: TableCache, *table_ids: int) -> list[int]:
+    return [table_id for table_id in table_ids if cache.get(table_id) is not None]
+
+
+def test_the_least_recently_used_leave_first(table: CachedTable) -> None:
+    cache = TableCache(most=2)
+    cache.put(like(table, 1))
+    cache.put(like(table, 2))
+    assert cache.get(1)
+    cache.put(like(table, 3))
+    assert kept(cache, 1, 2, 3) == [1, 3]
+
+
+def test_tables_leave_when_they_take_too_much_together(table: CachedTable) -> None:
+    large = like(table, 1, b"x" * 10_000)
+    cache = TableCache(most_bytes=large.size * 2)
+    for table_id in (1, 2, 3):
+        cache.put(like(table, table_id, b"x" * 10_000))
+    assert kept(cache, 1, 2, 3) == [2, 3]
+    assert cache.statistics()["bytes"] == large.size * 2
+    cache.put(like(table, 2, b"x", version=1))
+    assert cache.statistics()["bytes"] < large.size * 2
+    cache.put(like(table, 4, b"x" * 30_000))
+    assert kept(cache, 1, 2, 3, 4) == []
+    assert cache.statistics() == {"tables": 0, "bytes": 0, "hits": 0, "misses": 0}
+
+
+def test_answers_count_too_and_leave_with_their_table(table: CachedTable) -> None:
+    one, other = like(table, 1), like(table, 2)
+    cache = TableCache(most_bytes=one.size + other.size + 30_000)
+    cache.put(one)
+    cache.put(other)
+    cache.keep_body(other, "refs", b"x" * 20_000)
+    assert kept(cache, 1, 2) == [1, 2]
+    cache.keep_told(other, "who", CachedResponse(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
+    assert kept(cache, 1, 2) == [2]
+
+
+def test_an_older_version_never_takes_the_place_of_a_newer(table: CachedTable) -> None:
+    cache = TableCache()
+    newer = like(table, 1, version=2)
+    cache.put(newer)
+    cache.put(like(table, 1, version=1))
+    assert cache.get(1) is newer
+
+
+def test_names_are_as_many_as_tables(table: CachedTable) -> None:
+    cache = TableCache(most=2)
+    cache.put(like(table, 1))
+    for name in ("a", "b", "c"):
+        cache.name("ns", name, 1)
+    assert [cache.find("ns", name) is not None for name in ("a", "b", "c")] == [False, True, True]
+
+
+def test_nothing_is_kept_where_nothing_may_be(table: CachedTable) -> None:
+    for cache in (TableCache(most=0), TableCache(most_bytes=0)):
+        cache.put(like(table, 1))
+        assert cache.get(1) is None

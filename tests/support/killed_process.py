@@ -1,0 +1,193 @@
+"""Server processes that are killed with SIGKILL at their k-th I/O that leaves something behind.
+
+These are COMMITs, before and after, and what is done to the file system. A death while the server only reads is the
+same as one after what it wrote before. One process has everything imported and forks one server for each request, so
+that hundreds of deaths take no time. It answers each line of JSON, a `Work`, with how that ended.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any, Final
+from uuid import UUID
+
+from duckicelake.catalog import tables
+from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.flush import flush_rows
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.catalog.tables import commit_transaction
+from duckicelake.delta.import_.importer import DeltaImport, import_table
+from duckicelake.delta.import_.sync import find_source, sync
+from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.iceberg.rest import CommitTransactionRequest
+from duckicelake.postgres.database import Database
+from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.registry import open_store
+from tests.support.client import NS, Client
+from tests.support.seams import Fuse, fused
+
+FINGERPRINT: Final = b"the request"
+NEVER: Final = 10**9
+_OF_DATABASE: Final = {"before COMMIT", "after COMMIT", "after a statement"}
+_OF_FILES: Final = {"os.link", "os.remove", "os.mkdir", "os.rename"}
+"""What Python tells its audit hooks before it does it."""
+CREATING: Final = "creating a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request, and after how many lasting steps its server dies; one that isn't alone has seen others commit."""
+
+    act: str
+    steps: int = NEVER
+    name: str = "t"
+    body: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Whether the server came to an answer, and the steps that it took."""
+
+    answered: bool
+    log: Sequence[str]
+
+
+class Mortal:
+    """Servers of a lake that die on command, one after the other."""
+
+    def __init__(self, services: Services) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.killed_process",
+            services.database.url,
+            services.policy.warehouse,
+        ]
+        self._process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=PIPE, stdout=PIPE, text=True)
+
+    def serve(self, work: Work) -> Ending:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(work)) + "\n")
+        self._process.stdin.flush()
+        ending = Ending(**json.loads(self._process.stdout.readline()))
+        assert ending.answered or len(ending.log) == work.steps + 1, ending
+        return ending
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@contextmanager
+def mortal(services: Services) -> Iterator[Mortal]:
+    server = Mortal(services)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def main() -> None:
+    url, warehouse = sys.argv[1:]
+    for line in sys.stdin:
+        print(json.dumps(asdict(_serve_in_child(url, warehouse, Work(**json.loads(line))))), flush=True)
+
+
+def _serve_in_child(url: str, warehouse: str, work: Work) -> Ending:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _serve_and_exit(url, warehouse, work, writing)
+    os.close(writing)
+    with os.fdopen(reading) as steps:
+        log = steps.read().splitlines()
+    _, status = os.waitpid(child, 0)
+    if status not in (0, signal.SIGKILL):
+        raise RuntimeError(f"the server ended with {status} after {log}: its message stands above")
+    return Ending(status == 0, log)
+
+
+def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
+    """End this process, by its own hand if it doesn't come to the step at which it dies."""
+    services = Services(
+        Database(url, 4),
+        open_store(warehouse),
+        LocationPolicy(warehouse),
+        "client",
+        lambda: time.time_ns() // 1_000_000,
+    )
+    if not work.alone:
+        services = replace(services, commits=CommitQueue(foreseen=0))
+    if work.key is not None:
+        services = replace(services, once=Once(UUID(work.key), FINGERPRINT))
+    fuse = _LastingSteps(work.steps, lambda: os.kill(os.getpid(), signal.SIGKILL), _Pipe(log))
+    sys.addaudithook(lambda event, arguments: fuse.burn(_step(event, arguments)))
+    _do(fused(services, fuse), work)
+    os._exit(0)
+
+
+def _step(event: str, arguments: tuple[Any, ...]) -> str:
+    return CREATING if event == "open" and arguments[2] & os.O_CREAT else event
+
+
+class _LastingSteps(Fuse):
+    """A fuse that burns down with what leaves something behind."""
+
+    def burn(self, step: str) -> None:
+        if step in _OF_DATABASE or step in _OF_FILES or step == CREATING:
+            Fuse.burn(self, step)
+
+
+class _Pipe(list[str]):
+    """A log that outlives the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.descriptor = descriptor
+
+    def append(self, step: str) -> None:
+        os.write(self.descriptor, f"{step}\n".encode())
+
+
+def _do(services: Services, work: Work) -> None:
+    client = Client(services)
+    match work.act:
+        case "commit":
+            client.commit(work.body, work.name)
+        case "append rows":
+            rows = json.dumps(work.body["rows"]).encode()
+            append_rows(services, PostedRows(NS, work.name, rows, "application/json"))
+        case "commit to two":
+            commit_transaction(services, CommitTransactionRequest.model_validate(work.body))
+        case "create":
+            client.create(work.name)
+        case "load":
+            client.load(work.name)
+        case "flush":
+            flush_rows(services, NS, work.name)
+        case "import":
+            import_table(services, DeltaImport(work.body["root"], NS, work.name))
+        case "sync":
+            source = find_source(services, f"main.{work.name}")
+            sync(services, source, DeltaLog(services.store, source.root))
+        case "purge":
+            tables.drop_table(services, NS, work.name, purge=True)
+        case _:
+            raise ValueError(work.act)
+
+
+if __name__ == "__main__":
+    main()
