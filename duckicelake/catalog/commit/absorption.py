@@ -12,8 +12,7 @@ from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.catalog.authz.confinement import check_readable
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.rows.inserts import pack_columns
-from duckicelake.catalog.table.row_target import read_row_target
+from duckicelake.catalog.table.row_target import pack_columns, read_row_target
 from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.constraints.properties import Constraint, read_constraints
 from duckicelake.errors import CatalogError, InvalidRequest

@@ -12,16 +12,16 @@ from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import discarding
-from duckicelake.catalog.table.row_target import read_row_target
+from duckicelake.catalog.table.row_target import pack_columns, read_row_target
 from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.additions import NewDataFile
-from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows, pack_values
+from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.idempotency import MAX_APP_ID_CHARS, AppliedTxn, TxnApp
-from duckicelake.rows import inlined_values, row_batch
+from duckicelake.rows import row_batch
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.files import RowFile, write_row_files
 from duckicelake.rows.problems import OnUnknown
@@ -177,19 +177,6 @@ def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batc
 def _pack(target: RowTarget, batches: Sequence[Batch]) -> PackedRows:
     batch = join_batches(batches)
     return PackedRows(pack_columns(target, batch), row_batch.build_extents(batch))
-
-
-def pack_columns(target: RowTarget, batch: Batch) -> list[str]:
-    """The batch's columns in the order of their ids, which is DuckDB's."""
-    assert target.lake.inlined is not None
-    ids = [column.field_id for column in batch.layout.stored]
-    by_id = sorted(range(len(ids)), key=ids.__getitem__)
-    return [_elements(batch, index, kind) for index, kind in zip(by_id, target.lake.inlined.types, strict=True)]
-
-
-def _elements(batch: Batch, index: int, kind: str) -> str:
-    numbers = inlined_values.encode_elements(batch.layout.stored[index], batch.column(index))
-    return pack_values(batch.encoded(index), kind) if numbers is None else numbers
 
 
 def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> QueuedRows:

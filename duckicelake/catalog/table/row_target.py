@@ -1,4 +1,4 @@
-"""Tables as batches of rows are prepared for them: read once, and again once a batch finds that one has changed."""
+"""Read the tables that rows are posted to, and encode rows for them."""
 
 from dataclasses import replace
 
@@ -12,12 +12,14 @@ from duckicelake.delta.import_ import sources
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.inlined.batches import InsertTarget
+from duckicelake.lake.inlined.batches import InsertTarget, pack_values
 from duckicelake.lake.inlined.targets import read_insert_target
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import TableRow, TableState
+from duckicelake.rows import inlined_values
 from duckicelake.rows.columns import build_row_columns
 from duckicelake.rows.layout import Layout
+from duckicelake.rows.row_batch import Batch
 
 
 def read_row_target(
@@ -33,6 +35,19 @@ def read_row_target(
             known = _read(services, namespace, name, known)
             services.rows.put(namespace, name, known)
         return known
+
+
+def pack_columns(target: RowTarget, batch: Batch) -> list[str]:
+    """Encode the columns of a batch in the order of their ids, which is DuckDB's."""
+    assert target.lake.inlined is not None
+    ids = [column.field_id for column in batch.layout.stored]
+    by_id = sorted(range(len(ids)), key=ids.__getitem__)
+    return [_encode_column(batch, index, kind) for index, kind in zip(by_id, target.lake.inlined.types, strict=True)]
+
+
+def _encode_column(batch: Batch, index: int, kind: str) -> str:
+    numbers = inlined_values.encode_elements(batch.layout.stored[index], batch.column(index))
+    return pack_values(batch.encoded(index), kind) if numbers is None else numbers
 
 
 def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:
